@@ -1,0 +1,118 @@
+"""What can be put into a namespace: variables, functions, types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cenote_security.errors import UsageError
+
+Effect = Literal["pure", "idempotent", "external"]
+"""What calling a host function does to the world: nothing, the same thing each time, or anything."""
+
+
+def _check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(f"the name of a {what} must be a Python identifier, not {name!r}")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Variable:
+    """A value under a name.
+
+    value: any object that cloudpickle can send, an `ObjectReference`, a `CaveAgent` (becomes a sub-agent), or,
+        with `host=True`, any live object: it stays in the client and the jail gets a proxy for its public methods.
+    """
+
+    name: str
+    value: Any
+    description: str | None
+    host: bool
+
+    def __init__(self, name: str, value: Any = None, description: str | None = None, *, host: bool = False):
+        _check_name(name, "variable")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "description", description)
+        object.__setattr__(self, "host", host)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Function:
+    """A function under its own name.
+
+    host: False sends it by value into the jail; True runs it in the client when the jail calls it.
+    effect: what a call does to the world; re-execution never repeats an `external` one on its own.
+    include_doc: whether a model sees the docstring.
+    """
+
+    func: Callable[..., Any]
+    name: str
+    description: str | None
+    include_doc: bool
+    host: bool
+    effect: Effect
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        description: str | None = None,
+        include_doc: bool = True,
+        *,
+        host: bool = False,
+        effect: Effect = "external",
+        name: str | None = None,
+    ):
+        if not callable(func):
+            raise UsageError(f"a Function needs a callable, not {type(func).__name__}")
+        name = name or getattr(func, "__name__", None) or type(func).__name__
+        if name == "<lambda>":
+            raise UsageError('a lambda has no name; give one: Function(f, name="double")')
+        _check_name(name, "function")
+        if effect not in ("pure", "idempotent", "external"):
+            raise UsageError(f"effect is pure, idempotent or external, not {effect!r}")
+        object.__setattr__(self, "func", func)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "description", description)
+        object.__setattr__(self, "include_doc", include_doc)
+        object.__setattr__(self, "host", host)
+        object.__setattr__(self, "effect", effect)
+
+    @property
+    def is_async(self) -> bool:
+        call = getattr(self.func, "__call__", None)  # noqa: B004  (an instance may have an async __call__)
+        return inspect.iscoroutinefunction(self.func) or inspect.iscoroutinefunction(call)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Type:
+    """A class under its own name, by value.
+
+    include_schema: whether a model sees its fields and methods. include_doc: and its docstring.
+    """
+
+    value: type
+    name: str
+    description: str | None
+    include_schema: bool
+    include_doc: bool
+
+    def __init__(
+        self,
+        value: type,
+        description: str | None = None,
+        include_schema: bool = True,
+        include_doc: bool = True,
+    ):
+        if not isinstance(value, type):
+            raise UsageError(f"a Type needs a class, not {type(value).__name__}")
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "name", value.__name__)
+        object.__setattr__(self, "description", description)
+        object.__setattr__(self, "include_schema", include_schema)
+        object.__setattr__(self, "include_doc", include_doc)
+
+
+Injectable = Variable | Function | Type

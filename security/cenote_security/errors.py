@@ -1,0 +1,128 @@
+"""Every error that Cenote raises, typed by what the caller can do about it.
+
+An error holds facts as attributes and builds its text in `__str__`: what was refused, why, and the next step.
+What a user's own program does wrong inside a jail is never one of these; it is a field of the result.
+"""
+
+from __future__ import annotations
+
+
+class CenoteError(Exception):
+    """Base of all errors raised by Cenote."""
+
+
+# -- usage: nothing ran -----------------------------------------------------------------------------------
+
+
+class UsageError(CenoteError, ValueError):
+    """An argument is wrong. Nothing ran."""
+
+
+class NameExistsError(UsageError):
+    """`inject` met a name that the namespace already has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"the name {self.name!r} exists already; use update_variable({self.name!r}, ...) to replace it"
+
+
+class UnknownNameError(UsageError):
+    """A variable was asked for that the namespace does not have."""
+
+    def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
+        super().__init__(name, nearest)
+        self.name = name
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        hint = f"; the nearest names are {', '.join(self.nearest)}" if self.nearest else ""
+        return f"no variable named {self.name!r} in the namespace{hint}"
+
+
+class NotTransferableError(UsageError):
+    """A value cannot be sent into a jail by value."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name!r} cannot be sent into a jail: {self.reason}"
+
+
+class RuntimeClosedError(UsageError):
+    """The runtime was closed, or belongs to the process that forked this one."""
+
+
+# -- rejected by a policy: nothing ran --------------------------------------------------------------------
+
+
+class RejectedError(CenoteError):
+    """A policy or a rule refused the request. Nothing ran."""
+
+
+class UnsafeValueError(RejectedError):
+    """A value inside a jail is of a kind that a trusted process does not rebuild."""
+
+    def __init__(self, class_name: str, detail: str = "") -> None:
+        super().__init__(class_name, detail)
+        self.class_name = class_name
+        self.detail = detail
+
+    def __str__(self) -> str:
+        why = f" ({self.detail})" if self.detail else ""
+        return (
+            f"a value of class {self.class_name} is not rebuilt outside its jail{why}; name the class with "
+            f"retrieve(..., classes=[...]) if it is a dataclass, a pydantic model, an Enum or a plain class of "
+            f"yours, or take the risk of unpickling hostile bytes with retrieve(..., trusted=True)"
+        )
+
+
+class MalformedValueError(RejectedError):
+    """Bytes that claim to be an encoded value are not one. A jail sent them; nothing was built from them."""
+
+
+# -- unavailable: nothing ran, the machine or a peer cannot do it -----------------------------------------
+
+
+class UnavailableError(CenoteError):
+    """The machine or a service cannot do this now. Nothing ran."""
+
+
+class IsolationUnavailableError(UnavailableError):
+    """The policy asks for an isolation that this machine cannot give. Never downgraded silently."""
+
+    def __init__(self, level: str, missing: tuple[str, ...], remedy: str) -> None:
+        super().__init__(level, missing, remedy)
+        self.level = level
+        self.missing = missing
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"isolation {self.level!r} is not available here: {'; '.join(self.missing)}. {self.remedy}"
+
+
+# -- the jail ---------------------------------------------------------------------------------------------
+
+
+class JailError(CenoteError):
+    """The jail of a runtime died or broke the protocol during a request."""
+
+
+class JailLostError(JailError):
+    """The jail ended during a request other than a cell (a cell reports it in its result)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the runtime's jail ended ({self.reason}); its namespace is gone, the next call starts a fresh one"
+
+
+class ProtocolViolation(JailError):
+    """A jail sent a frame that the protocol does not allow at this point. That jail is ended."""

@@ -1,0 +1,115 @@
+"""What a jail may do: isolation, limits, environment. Values only; nothing here touches the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from cenote_security.errors import UsageError
+
+Isolation = Literal["auto", "strict", "landlock", "none"]
+Size = int | str
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(size: Size) -> int:
+    """Bytes in a size such as `2 * 2**30`, `"512MiB"` or `"1.5 GB"`.
+
+    Raises UsageError for anything else, negative numbers included.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 0:
+            raise UsageError(f"a size cannot be negative: {size}")
+        return size
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match is None or match[2].upper() not in _UNITS:
+        raise UsageError(f'not a size: {size!r}; write bytes as an int, or e.g. "512MiB", "2GB"')
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A host directory or file that the jail sees, read-only unless `writable`.
+
+    source: absolute path on the host. target: absolute path in the jail, the same as source by default.
+    """
+
+    source: str
+    target: str = ""
+    writable: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", self.target or self.source)
+        for path in (self.source, self.target):
+            if not path.startswith("/") or ".." in path.split("/"):
+                raise UsageError(f"a mount needs absolute paths without '..': {path!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxPolicy:
+    """What the jail of a runtime may do and use. Frozen; share one between as many runtimes as you like.
+
+    isolation: `strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock,
+        seccomp), `none` (trusted code only), `auto` (the best that this machine has, never `none`).
+    memory: bytes of private memory per process of the jail.
+    cpus: how many CPUs library thread pools inside may assume; `os.cpu_count()` is honest about it.
+    processes: processes and threads at once.
+    disk: bytes of the private working directory and `/tmp` together.
+    output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
+    cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
+    env: environment variables of the jail. They are not secrets: model-written code can read them.
+    mounts: host paths that the jail may see.
+    preload: modules imported once, before jails are forked, so that importing them in a cell is free.
+    """
+
+    isolation: Isolation = "auto"
+    memory: Size = "2GiB"
+    cpus: float = 1.0
+    processes: int = 128
+    disk: Size = "1GiB"
+    output: Size = "10MiB"
+    cell_timeout: float | None = None
+    network: Literal["none"] = "none"
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    preload: Sequence[str] = ("numpy", "pandas")
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "disk", "output"):
+            object.__setattr__(self, name, parse_size(getattr(self, name)))
+        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
+        object.__setattr__(self, "mounts", tuple(self.mounts))
+        object.__setattr__(self, "preload", tuple(self.preload))
+        self._check()
+
+    def _check(self) -> None:
+        if self.isolation not in ("auto", "strict", "landlock", "none"):
+            raise UsageError(f"unknown isolation {self.isolation!r}; use auto, strict, landlock or none")
+        if self.network != "none":
+            raise UsageError(f'network={self.network!r} is not supported; the only network policy is "none"')
+        if self.memory_bytes < 64 * 2**20:
+            raise UsageError("a jail needs at least 64 MiB of memory to run Python")
+        if self.cpus <= 0 or self.processes < 8:
+            raise UsageError("cpus must be positive and processes at least 8")
+        if self.cell_timeout is not None and self.cell_timeout <= 0:
+            raise UsageError("cell_timeout must be positive, or None for no limit")
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in self.env.items()):
+            raise UsageError("env maps strings to strings")
+
+    @property
+    def memory_bytes(self) -> int:
+        return parse_size(self.memory)
+
+    @property
+    def disk_bytes(self) -> int:
+        return parse_size(self.disk)
+
+    @property
+    def output_bytes(self) -> int:
+        return parse_size(self.output)

@@ -1,0 +1,105 @@
+"""What one execution gives: plain frozen values, the same for embedded and remote runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+StreamName = Literal["stdout", "stderr"]
+
+StateAfter = Literal["kept", "rolled_back", "lost"]
+"""What became of the namespace: as the cell left it, as it was before the cell, or gone with the jail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A range of source text. Lines count from 1, columns (in characters) from 0; the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """Why a cell failed, as data. `str()` of it is what a model reads.
+
+    type: class name of the exception, such as `NameError`, or `JailLost`, `PolicyViolation`.
+    message: text of the exception with hints (nearest names, close columns) appended; bounded.
+    traceback: the user's frames with their source lines, nothing of Cenote's; bounded; may be empty.
+    span: the failing expression in the cell's code, when known.
+    reason: `exception` for an ordinary exception; else what ended the cell: `time`, `interrupt`, `memory`,
+        `policy`, `exit`, `output`, `processes`, `signal 11`, `protocol`, ...
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+    span: Span | None = None
+    reason: str = "exception"
+
+    def __str__(self) -> str:
+        return self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+
+
+MimeBundle = Mapping[str, str | bytes]
+"""One displayed object in one or more representations: text/plain and text/html are str, image/png is bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResult:
+    """What one cell gave. Made for every cell; code that fails is a field here, never an exception.
+
+    value: repr of the last expression, bounded; None when the cell ends in a statement or in None.
+    outputs: displayed objects, in order, the last expression's rich form included.
+    step: number of the cell in this runtime, from 1.
+    duration: seconds of wall time inside the jail (outside, when the jail died).
+    state: what became of the namespace.
+    truncated: True when stdout or stderr went over `SandboxPolicy.output` and lost its middle.
+    reply: text given to `reply(...)` by a cell that succeeded; an agent's final answer.
+    """
+
+    success: bool
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    outputs: tuple[MimeBundle, ...] = ()
+    error: ErrorInfo | None = None
+    step: int = 0
+    duration: float = 0.0
+    state: StateAfter = "kept"
+    truncated: bool = False
+    reply: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableInfo:
+    """What may be said of a variable without its value. All text is bounded.
+
+    type: qualified class name, without `builtins.`.
+    shape: e.g. `(344, 8)` for arrays and frames, `(12,)` for sized containers, None otherwise.
+    size: bytes, estimated cheaply (buffers exactly, containers shallowly).
+    description: one short line: columns and dtypes of a frame, keys of a small dict, signature of a function.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int, ...] | None = None
+    size: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailStatus:
+    """A live look at a jail, answered even while a cell holds the interpreter lock.
+
+    memory: proportional set size (PSS) of all processes of the jail, bytes. processes: how many there are.
+    step: the cell that is running, None when idle.
+    """
+
+    memory: int = 0
+    processes: int = 0
+    step: int | None = None
+    isolation: str = field(default="")
