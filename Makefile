@@ -1,0 +1,74 @@
+# Each target does its own set-up in a virtual environment; the first one takes a minute or two, later ones a moment.
+#
+#   make demo                      agents at work on real data in jails, offline
+#   make demo MODEL=openai/gpt-5   the same task on a real model
+#   make test                      the test suite; test-long adds the tests that take minutes
+#   make check                     lint, format, types, import contracts, dead code, spelling, generated code
+#   make bench                     benchmarks against other runtimes (own environment)
+#   make clean                     removes what these targets made
+#
+# PYTHON chooses the interpreter (each one other than python3 gets an environment of its own), JOBS the test processes.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
+BIN := $(VENV)/bin
+SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check lint format types imports dead spelling dependencies generated bench clean
+.PHONY: environment environment-test environment-check
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+environment:
+	@scripts/environment $(VENV) $(PYTHON) data
+
+environment-test:
+	@scripts/environment $(VENV) $(PYTHON) data test
+
+environment-check:
+	@scripts/environment $(VENV) $(PYTHON) data test check
+
+demo: environment
+	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
+
+test: environment-test
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-long: environment-test
+	@$(BIN)/python -m pytest -n $(JOBS) --long $(ARGS)
+
+check: lint format types imports dead spelling dependencies generated
+
+lint: environment-check
+	$(BIN)/ruff check $(SOURCES)
+
+format: environment-check
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: environment-check
+	$(BIN)/mypy
+
+imports: environment-check
+	$(BIN)/lint-imports --no-cache
+
+dead: environment-check
+	$(BIN)/vulture
+
+spelling: environment-check
+	$(BIN)/codespell $(SOURCES) $(wildcard docs) *.md Makefile
+
+dependencies: environment-check
+	$(BIN)/deptry platform workers security protos
+
+generated: environment-check
+	$(BIN)/python scripts/generate_protos.py --check
+
+bench:
+	@PYTHON=$(PYTHON) benchmarks/run $(ARGS)
+
+clean:
+	rm -rf .venv .venv-* dist demo-output benchmarks/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find platform workers security protos tests examples benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
