@@ -1,0 +1,171 @@
+"""Rules for the whole suite: long tests on request, no network but loopback, nothing left behind."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GRACE = 10.0  # seconds that a process of a finished test may take to go away
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    skip = pytest.mark.skip(reason="takes minutes; run with --long")
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(skip)
+
+
+# -- network ----------------------------------------------------------------------------------------------
+
+
+def _forbid_network(event: str, args: tuple[object, ...]) -> None:
+    if event == "socket.connect" and isinstance(args[1], tuple) and not _is_loopback(args[1][0]):
+        raise AssertionError(f"a test connects to {args[1]!r}; only loopback is allowed")
+    if event == "socket.getaddrinfo" and not _is_loopback(args[0]):
+        raise AssertionError(f"a test looks up {args[0]!r}; only loopback is allowed")
+
+
+def _is_loopback(host: object) -> bool:
+    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return text == "localhost"
+
+
+# -- leftovers --------------------------------------------------------------------------------------------
+# Every process of a run carries a mark that survives an exec, an emptied environment and a new parent: an odd
+# soft limit on POSIX message queues, which nothing here uses. A zygote that outlives the run is found by it.
+
+
+def _mark_processes() -> int:
+    hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
+    mark = 100_000 + os.getpid() % 700_000
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (mark, hard))
+    return mark
+
+
+def _fields(pid: int) -> tuple[str, int] | None:
+    """State letter and parent of a process, None when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def _carries(pid: int, mark: int) -> bool:
+    try:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+    except OSError:
+        return False
+    lines = [line for line in limits.splitlines() if line.startswith("Max msgqueue size")]
+    return bool(lines) and lines[0].split()[3] == str(mark)
+
+
+def _descends_from_us(pid: int) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        fields = _fields(pid)
+        pid = fields[1] if fields else 0
+    return False
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "(ended meanwhile)"
+
+
+def _orphans(mark: int) -> dict[int, str]:
+    """Live processes of this run whose parents are gone, with their command lines."""
+    found = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
+        fields = _fields(pid)
+        if fields and fields[0] not in "ZX" and _carries(pid, mark) and not _descends_from_us(pid):
+            found[pid] = _command(pid)
+    return found
+
+
+def _orphans_after_grace(mark: int) -> dict[int, str]:
+    deadline = time.monotonic() + GRACE
+    while (found := _orphans(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _visible_entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.startswith((".", "__pycache__"))}
+
+
+class Leftovers:
+    """What the run may not leave: processes, files in its temporary folder, files beside the sources."""
+
+    def __init__(self) -> None:
+        self.mark = _mark_processes()
+        self.folder = Path(tempfile.mkdtemp(prefix="cenote-tests-"))
+        self.beside_sources = _visible_entries(ROOT)
+        tempfile.tempdir = None
+        os.environ["TMPDIR"] = str(self.folder)
+
+    def describe(self) -> list[str]:
+        lines = [
+            f"process {pid} is still alive: {line}" for pid, line in _orphans_after_grace(self.mark).items()
+        ]
+        files = {name for name in _visible_entries(self.folder) if not name.startswith("pytest-of-")}
+        lines += [f"left in the temporary folder: {name}" for name in sorted(files)]
+        return lines + [
+            f"left beside the sources: {name}"
+            for name in sorted(_visible_entries(ROOT) - self.beside_sources)
+        ]
+
+    def remove(self) -> None:
+        os.environ.pop("TMPDIR", None)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+LEFTOVERS = pytest.StashKey[Leftovers]()
+FOUND = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sys.addaudithook(_forbid_network)
+    if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark and the folder
+        config.stash[LEFTOVERS] = Leftovers()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    leftovers = session.config.stash.get(LEFTOVERS, None)
+    if leftovers is None:
+        return
+    session.config.stash[FOUND] = found = leftovers.describe()
+    leftovers.remove()
+    if found:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if found := config.stash.get(FOUND, []):
+        terminalreporter.section("the run left something behind, so it failed", red=True)
+        terminalreporter.write("\n".join(found) + "\n")

@@ -1,0 +1,59 @@
+"""What an import costs: users pay it at each start of a script, a zygote before its first jail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "asttokens",
+    "grpc",
+    "httpx",
+    "litellm",
+    "matplotlib",
+    "numpy",
+    "openai",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "ray",
+    "tiktoken",
+    "yaml",
+}
+PUBLIC = [
+    f"cenote{name}" for name in ("", ".agent", ".cli.main", ".models", ".runtime", ".security", ".skills")
+]
+JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.__main__", "cenote_security.walls.probe"]
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def loaded(module: str) -> set[str]:
+    return set(
+        run(f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})").split()
+    )
+
+
+def test_import_cenote_takes_under_150_milliseconds() -> None:
+    """The best of five starts, in CPU time, so that a busy machine fails nothing."""
+    code = "import time; start = time.process_time(); import cenote; print(time.process_time() - start)"
+    assert min(float(run(code)) for _ in range(5)) < 0.150
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_heavy_libraries_load_on_first_use(module: str) -> None:
+    """Importing a public package loads no heavy library."""
+    assert set() == loaded(module) & HEAVY
+
+
+@pytest.mark.parametrize("module", JAILED)
+def test_jailed_code_loads_neither_heavy_libraries_nor_the_platform(module: str) -> None:
+    """Each import here is paid by every zygote, and is in reach of hostile code afterwards."""
+    assert set() == loaded(module) & (HEAVY | {"cenote"})

@@ -1,0 +1,30 @@
+"""The public API is a list: a name appears or goes only with a change of this file."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    "cenote": "CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Type Variable",
+    "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
+    "cenote.runtime": "AsyncPythonRuntime ExecutionResult Function PythonRuntime Type Variable",
+    "cenote.security": "AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
+    "SecurityError SecurityRule SecurityViolation",
+    "cenote.skills": "Skill SkillDiscovery",
+}
+
+
+@pytest.mark.parametrize(("package", "promised"), PUBLIC.items())
+def test_promised_names_are_exported(package: str, promised: str) -> None:
+    """Every name that the documentation promises is in `__all__`."""
+    assert set() == set(promised.split()) - set(importlib.import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_exported_names_exist_and_are_sorted(package: str) -> None:
+    """`__all__` is sorted without regard to case, has no name twice, and each of its names is there."""
+    module = importlib.import_module(package)
+    assert sorted(set(module.__all__), key=str.casefold) == list(module.__all__)
+    assert [] == [name for name in module.__all__ if not hasattr(module, name)]
