@@ -1,0 +1,1 @@
+"""Benchmarks of Cenote against other ways to run an agent's code. `python -m benchmarks` runs them."""

@@ -1,0 +1,79 @@
+"""How long a sign of life takes while a cell holds the interpreter lock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+from benchmarks.runtime.contender import CellFailedError, Contender
+from benchmarks.runtime.measure import Measure, Unit
+from benchmarks.runtime.parameters import Parameters
+from benchmarks.runtime.stopwatch import percentile
+
+WARM_UP_REGEX = 8
+INTERVAL = 0.05
+
+
+def ask_while_busy(kind: type[Contender], parameters: Parameters) -> dict[str, float]:
+    """Questions are asked on a fixed schedule and an answer counts from when its question was due.
+
+    Otherwise a contender that shares the lock with the cell would be excused for asking late. The same
+    schedule is run once without a cell (`idle`), for comparison.
+    """
+    with closing(kind()) as contender:
+        contender.execute(_cell(WARM_UP_REGEX))
+        contender.status()
+        idle = _answers(contender, parameters.asks, threading.Event(), time.perf_counter())
+        busy = _answers_during(contender, _cell(parameters.regex), parameters.asks)
+    return {"idle p50": percentile(idle, 50), "busy p50": percentile(busy, 50), "busy worst": max(busy)}
+
+
+def _cell(length: int) -> str:
+    return f"import re\nmatched = re.match('(a+)+b', 'a' * {length})"
+
+
+def _answers_during(contender: Contender, cell: str, asks: int) -> list[float]:
+    done = threading.Event()
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            contender.execute(cell)
+        except CellFailedError as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run)
+    begin = time.perf_counter()  # before start(), which may itself return only when the lock is free again
+    thread.start()
+    answers = _answers(contender, asks, done, begin)
+    thread.join()
+    if failures:
+        raise failures[0]
+    return answers
+
+
+def _answers(contender: Contender, asks: int, done: threading.Event, begin: float) -> list[float]:
+    """Time from when each question was due to its answer; stops early once the cell is done."""
+    answers = []
+    for i in range(1, asks + 1):
+        due = begin + i * INTERVAL
+        time.sleep(max(0.0, due - time.perf_counter()))
+        contender.status()
+        answers.append(time.perf_counter() - due)
+        if done.is_set():
+            break
+    return answers
+
+
+MEASURES = (
+    Measure(
+        name="busy",
+        title="sign of life while a regular expression holds the interpreter lock",
+        run=ask_while_busy,
+        figures={"idle p50": Unit.SECONDS, "busy p50": Unit.SECONDS, "busy worst": Unit.SECONDS},
+        rounds=3,
+    ),
+)

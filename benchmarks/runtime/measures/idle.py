@@ -1,0 +1,31 @@
+"""What one more idle runtime costs in memory."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+
+from benchmarks.runtime.contender import Contender
+from benchmarks.runtime.measure import Measure, Unit
+from benchmarks.runtime.parameters import Parameters
+from benchmarks.runtime.process_tree import tree_pss
+
+
+def weigh_idle(kind: type[Contender], parameters: Parameters) -> dict[str, float]:
+    """The first runtime is not counted: it pays for what all of them share."""
+    with ExitStack() as stack:
+        stack.enter_context(closing(kind())).execute("x = 1")
+        before = tree_pss()
+        for _ in range(parameters.idle):
+            stack.enter_context(closing(kind())).execute("x = 1")
+        return {"PSS": (tree_pss() - before) / parameters.idle}
+
+
+MEASURES = (
+    Measure(
+        name="idle",
+        title="memory of an additional idle runtime",
+        run=weigh_idle,
+        figures={"PSS": Unit.BYTES},
+        rounds=3,
+    ),
+)

@@ -1,0 +1,27 @@
+"""The order in which samples are taken: rounds over measures over contenders, so that drift meets all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.runtime.measure import Measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    round: int
+    measure: Measure
+    contender: str
+
+
+def plan(measures: Sequence[Measure], contenders: Sequence[str], rounds: int) -> Iterator[Turn]:
+    """A B C, then B C A, ...: each round starts with another contender, so that none is always first."""
+    for number in range(rounds):
+        for measure in measures:
+            taken = [name for name in contenders if not measure.only or name in measure.only]
+            if not taken or (measure.rounds is not None and number >= measure.rounds):
+                continue
+            first = number % len(taken)
+            for contender in taken[first:] + taken[:first]:
+                yield Turn(round=number, measure=measure, contender=contender)
