@@ -1,0 +1,72 @@
+"""Every example runs, offline, as a reader would run it, and prints what it claims to show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SHOWN = {
+    "hello_world": ["greeting: Hello, world!", "answer: I reversed"],
+    "function_calling": [
+        "tasks: [{'name': 'buy groceries', 'done': True}, {'name': 'call the plumber', 'done': False}]"
+    ],
+    "object_methods": [
+        "light: Light(name='Living Room', brightness=20)",
+        "thermostat: Thermostat(celsius=22)",
+    ],
+    "multi_agent": ["insights: {'count': 5, 'mean': 13.6, 'range': [12.5, 15.2]}"],
+    "stream": ["Executing: mean =", "Result: mean 126.4", "Result: best day 4"],
+    "security_rules": [
+        "security_error: ",
+        "execution_output: milk, bread",
+        "final_response: Your shopping note",
+    ],
+    "skill_data_processor": ["result: AnalysisResult(", "outliers=[48.0]", "mean_without_outliers=20.5"],
+    "data_analysis": ["best: north", "figure: demo-output/revenue.png"],
+    "host_database": [
+        "3 cancelled",
+        "'status': 'shipped'",
+        "'status': 'cancelled'",
+        "without the functions: ",
+    ],
+}
+
+
+def run_example(name: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if key != "CENOTE_MODEL"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_shows_what_it_claims(name: str, tmp_path: Path) -> None:
+    """Exit status 0, nothing on stderr, and each claimed line."""
+    output = run_example(name, tmp_path)
+    assert [] == [line for line in SHOWN[name] if line not in output], output
+
+
+def test_the_plot_is_a_png(tmp_path: Path) -> None:
+    """The figure that the data analysis saves is one that a viewer opens."""
+    run_example("data_analysis", tmp_path)
+    assert (tmp_path / "demo-output" / "revenue.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_no_example_is_left_out() -> None:
+    """Every script in the folder is in the table above and in the README's."""
+    scripts = {path.stem for path in EXAMPLES.glob("*.py")} - {"model_choice"}
+    assert scripts == set(SHOWN)
+    readme = (EXAMPLES / "README.md").read_text()
+    assert [] == [name for name in sorted(scripts) if f"`{name}.py`" not in readme]
