@@ -1,0 +1,169 @@
+"""AsyncPythonRuntime: the face for code that awaits. The same methods as PythonRuntime, as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from cenote.runtime.core import RuntimeCore
+from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injection import value_parcel
+from cenote.runtime.listeners import AsyncListener, OnOutput
+from cenote.runtime.port import RuntimePort
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.replies import done, nearest, reference, result, status, value, variables
+from cenote_security.errors import UnknownNameError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.rules import SecurityChecker
+from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
+from cenote_worker.supervisor.requests import Listener, Outcome
+
+
+class AsyncPythonRuntime:
+    """A persistent Python namespace in a jail of its own; see PythonRuntime for arguments and errors.
+
+    Async host functions run on the event loop that awaits the cell. Cancelling `execute` interrupts its cell.
+    """
+
+    def __init__(
+        self,
+        *,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.core = RuntimeCore(
+            functions, variables, types, security_checker, sandbox or SandboxPolicy(), name
+        )
+        weakref.finalize(self, self.core.close)
+
+    @classmethod
+    def over(cls, core: RuntimeCore) -> Self:
+        """A second, awaiting face over a runtime that somebody else owns."""
+        runtime = cls.__new__(cls)
+        runtime.core = core
+        return runtime
+
+    # -- cells --
+
+    async def execute(
+        self, code: str, timeout: float | None = None, on_output: OnOutput | None = None
+    ) -> ExecutionResult:
+        """Runs one cell. Never raises for what the code does. `on_output` is called in this event loop."""
+        await self._start()
+        self.core.serve_hosts_on(asyncio.get_running_loop())
+        listener = AsyncListener(self.core.resume, on_output)
+        request = self.core.execute(code, timeout, listener)
+        try:
+            return result(await listener.future)
+        except BaseException:
+            if request is not None:
+                self.core.withdraw(request)
+            raise
+
+    async def interrupt(self) -> bool:
+        """Interrupts the running cell. False when none runs."""
+        return self.core.interrupt()
+
+    # -- values --
+
+    async def inject(self, *items: Injectable) -> None:
+        """Adds variables, functions and types; given together they share what they share."""
+        parcels = self.core.prepare(items)
+        try:
+            for parcel in parcels:
+                done(
+                    await self._call(lambda listener, p=parcel: self.core.inject(p, listener, replace=False)),
+                    "",
+                )
+        except BaseException:
+            self.core.forget(item.name for item in items)
+            raise
+
+    async def update_variable(self, name: str, value: Any) -> None:
+        """Replaces a variable by a value or by what an ObjectReference stands for."""
+        if name not in self.core.items:
+            await self._check_known(name)
+        parcel = value_parcel(name, value)
+        done(await self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
+
+    async def delete(self, name: str) -> None:
+        """Removes a variable."""
+        done(await self._call(lambda listener: self.core.delete(name, listener)), name)
+        self.core.forget([name])
+
+    async def retrieve(self, name: str, classes: Iterable[type] = (), *, trusted: bool = False) -> Any:
+        """A copy of a variable, rebuilt safely: nothing that a jail sends is unpickled."""
+        outcome = await self._call(lambda listener: self.core.fetch(name, listener, opaque=trusted))
+        return value(outcome, name, self.core.classes, classes, trusted=trusted)
+
+    async def share(self, name: str) -> ObjectReference:
+        """A handle to a copy of a variable, to inject into other runtimes without a further copy."""
+        return reference(
+            await self._call(lambda listener: self.core.fetch(name, listener, opaque=True)), name
+        )
+
+    async def describe(self) -> list[VariableInfo]:
+        """What the namespace holds: names, types, shapes, sizes; never values."""
+        return variables(await self._call(self.core.describe))
+
+    # -- life --
+
+    async def status(self) -> JailStatus:
+        """Memory, processes and the running step, answered even while a cell holds the interpreter lock."""
+        await self._start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[JailStatus | None] = loop.create_future()
+
+        def answered(answer: JailStatus | None) -> None:
+            loop.call_soon_threadsafe(future.set_result, answer)
+
+        self.core.status(answered)
+        return status(await future)
+
+    @property
+    def isolation(self) -> str:
+        """What holds this runtime's jail: `strict`, `landlock` or `none`."""
+        return self.core.isolation
+
+    @property
+    def port(self) -> RuntimePort:
+        """What an agent sees of this runtime."""
+        return RuntimePort(self.core)
+
+    async def reset(self) -> None:
+        """Forgets everything but what was injected, which is back as it was at first."""
+        self.core.reset()
+
+    async def close(self) -> None:
+        """Ends the jail. Closing twice is fine."""
+        self.core.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        if not self.core.running:
+            await asyncio.to_thread(self.core.start)
+
+    async def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        await self._start()
+        listener = AsyncListener(self.core.resume)
+        queue(listener)
+        return await listener.future
+
+    async def _check_known(self, name: str) -> None:
+        known = [info.name for info in await self.describe()]
+        if name not in known:
+            raise UnknownNameError(name, nearest(name, known))

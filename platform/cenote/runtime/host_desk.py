@@ -1,0 +1,174 @@
+"""Carries out a jail's calls to functions, objects and sub-agents that live in this process.
+
+Arguments are decoded safely, results are pickled for the jail (that direction is safe), exceptions travel as a
+name and a text. A plain function runs on a thread of its runtime's pool, an async one on the event loop of
+whoever is awaiting the cell, else on a loop of its own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from cenote_security.safeload import load
+
+from cenote.runtime.loops import background_loop
+from cenote.runtime.pickling_unsafe import dump
+from cenote.runtime.references import ObjectReference, Sealed
+from cenote_security.errors import CenoteError, MalformedValueError
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
+
+THREADS = 16
+"""Plain host functions that run at once, per runtime."""
+
+MAX_MESSAGE = 10_000
+"""Characters of an exception's text that a jail gets to see."""
+
+
+Target = Callable[..., Any]
+"""Called with the decoded arguments; a method that takes a sealed value finds it as keyword `value`."""
+
+
+class HostDesk:
+    """The HostHandler of one runtime. `targets` may grow while it works.
+
+    targets: by (name, method); method is empty for functions. classes: what may be rebuilt in arguments.
+    """
+
+    def __init__(self, targets: Mapping[tuple[str, str], Target], classes: Mapping[str, type]) -> None:
+        self._targets = targets
+        self._classes = classes
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[int, Future[Any]] = {}
+        self._references: dict[int, ObjectReference] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The loop that awaits a cell right now; set and cleared by the runtime."""
+
+    # -- HostHandler --
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        target = self._targets.get((call.target, call.method))
+        if target is None:
+            call.close()
+            name = f"{call.target}.{call.method}" if call.method else call.target
+            line.answer(call.id, HostFailure("AttributeError", f"the client offers no {name}"))
+            return
+        future = self._start(target, call)
+        with self._lock:
+            self._running[call.id] = future
+        future.add_done_callback(lambda done: self._done(line, call, done))
+
+    def cancel(self, call_id: int) -> None:
+        with self._lock:
+            future = self._running.pop(call_id, None)
+        if future is not None:
+            future.cancel()
+
+    def release(self, reference: int) -> None:
+        with self._lock:
+            held = self._references.pop(reference, None)
+        if held is not None:
+            held.release()
+
+    def ended(self) -> None:
+        with self._lock:
+            running, self._running = list(self._running.values()), {}
+            references, self._references = list(self._references.values()), {}
+        for future in running:
+            future.cancel()
+        for reference in references:
+            reference.release()
+
+    def close(self) -> None:
+        """No more calls. Functions that are running are left to finish."""
+        self.ended()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- the call itself --
+
+    def _start(self, target: Target, call: HostCall) -> Future[Any]:
+        if _is_async(target):
+            loop = self.loop if self.loop is not None and self.loop.is_running() else background_loop()
+            return asyncio.run_coroutine_threadsafe(self._perform_async(target, call), loop)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-host")
+        return self._pool.submit(self._perform, target, call)
+
+    def _perform(self, target: Target, call: HostCall) -> HostAnswer:
+        args, kwargs = self._arguments(call)
+        return self._answer(call, target(*args, **kwargs))
+
+    async def _perform_async(
+        self, target: Callable[..., Coroutine[Any, Any, Any]], call: HostCall
+    ) -> HostAnswer:
+        args, kwargs = self._arguments(call)
+        return self._answer(call, await target(*args, **kwargs))
+
+    def _arguments(self, call: HostCall) -> tuple[list[Any], dict[str, Any]]:
+        parts = call.arguments.unpack()
+        if len(parts) != 2:
+            raise MalformedValueError("the arguments of a host call are not an encoded value")
+        decoded = load(bytes(parts[0]), parts[1], classes=self._classes)
+        match decoded:
+            case [list() as args, dict() as kwargs] if all(isinstance(key, str) for key in kwargs):
+                pass
+            case _:
+                raise MalformedValueError("the arguments of a host call are not a list and a dictionary")
+        if call.opaque is not None:
+            kwargs["value"] = Sealed(ObjectReference.of_sealed(call.opaque.duplicate()))
+        elif call.reference:
+            kwargs["value"] = Sealed(self._referenced(call.reference))
+        return args, kwargs
+
+    def _referenced(self, number: int) -> ObjectReference:
+        with self._lock:
+            held = self._references.get(number)
+        if held is None:
+            raise MalformedValueError("a reference that this runtime was not given")
+        return held
+
+    def _answer(self, call: HostCall, result: object) -> HostAnswer:
+        if isinstance(result, Sealed):
+            return result.reference.content()
+        if isinstance(result, ObjectReference):
+            with self._lock:
+                self._number += 1
+                self._references[self._number] = result
+            return HostReference(self._number, result.info)
+        name = f"{call.target}.{call.method}()" if call.method else f"{call.target}()"
+        return dump(f"the result of {name}", result).content
+
+    def _done(self, line: HostLine, call: HostCall, done: Future[Any]) -> None:
+        call.close()
+        with self._lock:
+            self._running.pop(call.id, None)
+        if done.cancelled():
+            line.answer(call.id, HostFailure("CancelledError", "the host call was cancelled"))
+            return
+        error = done.exception()
+        line.answer(call.id, done.result() if error is None else _failure(error))
+
+
+def _is_async(target: Target) -> bool:
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+        getattr(target, "__call__", None)  # noqa: B004  (an instance may have an async __call__)
+    )
+
+
+def _failure(error: BaseException) -> HostFailure:
+    name = type(error).__name__
+    if isinstance(error, CenoteError):
+        name = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
+    try:
+        # str(KeyError) is the repr of its argument, which the jail would quote a second time.
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    except Exception:  # noqa: BLE001  (a user's exception may fail to print)
+        text = ""
+    return HostFailure(name, text[:MAX_MESSAGE])

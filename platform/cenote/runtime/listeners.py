@@ -1,0 +1,112 @@
+"""Two ways to wait for a jail: blocking a thread, or awaiting in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from cenote_worker.results import StreamName
+from cenote_worker.supervisor.requests import Outcome
+
+OnOutput = Callable[[StreamName, str], None]
+"""Called with ("stdout" | "stderr", text) while a cell runs, in the thread or loop of the caller."""
+
+BACKLOG = 1 << 20
+"""Characters of output that may wait for a slow `on_output` before the jail is made to wait."""
+
+
+class _Backlog:
+    """Counts what was handed over and not yet consumed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._size = 0
+        self._stopped = False
+
+    def add(self, size: int) -> bool:
+        """False when the producer has to stop."""
+        with self._lock:
+            self._size += size
+            self._stopped = self._size > BACKLOG
+            return not self._stopped
+
+    def take(self, size: int) -> bool:
+        """True when a stopped producer may go on."""
+        with self._lock:
+            self._size -= size
+            resumed = self._stopped and self._size <= BACKLOG // 2
+            self._stopped = self._stopped and not resumed
+            return resumed
+
+
+class BlockingListener:
+    """A Listener for a thread that waits."""
+
+    def __init__(self, on_output: OnOutput | None = None) -> None:
+        self._queue: SimpleQueue[Outcome | tuple[StreamName, str]] = SimpleQueue()
+        self._backlog = _Backlog()
+        self._on_output = on_output
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        if self._on_output is None:
+            return True
+        self._queue.put((stream, text))
+        return self._backlog.add(len(text))
+
+    def done(self, outcome: Outcome) -> None:
+        self._queue.put(outcome)
+
+    def wait(self, resume: Callable[[], None]) -> Outcome:
+        """The outcome; calls `on_output` on this thread meanwhile."""
+        while True:
+            item = self._queue.get()
+            if not isinstance(item, tuple):
+                return item
+            assert self._on_output is not None
+            try:
+                self._on_output(*item)
+            finally:
+                if self._backlog.take(len(item[1])):
+                    resume()
+
+
+class AsyncListener:
+    """A Listener for a coroutine that awaits."""
+
+    def __init__(self, resume: Callable[[], None], on_output: OnOutput | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._backlog = _Backlog()
+        self._resume = resume
+        self._on_output = on_output
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        if self._on_output is None:
+            return True
+        self._post(self._deliver, stream, text)
+        return self._backlog.add(len(text))
+
+    def done(self, outcome: Outcome) -> None:
+        self._post(self._settle, outcome)
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits any more
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _deliver(self, stream: StreamName, text: str) -> None:
+        try:
+            if self._on_output is not None and not self.future.done():
+                self._on_output(stream, text)
+        except Exception as error:  # noqa: BLE001  (the caller's own callback failed: the caller shall know)
+            self._on_output = None
+            self.future.set_exception(error)
+        finally:
+            if self._backlog.take(len(text)):
+                self._resume()
+
+    def _settle(self, outcome: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)

@@ -1,0 +1,149 @@
+"""Objects of the client, on their way into a jail: pickled by value, large buffers out of band.
+
+What a jail can import (the standard library and installed packages) goes by reference; functions and classes of
+the user's own modules go by value, since a jail does not see the user's files.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import sysconfig
+import threading
+import types
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from cenote_security.errors import NotTransferableError
+from cenote_worker.content import Content
+
+OUT_OF_BAND = 16 * 1024
+"""Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+
+_registry = threading.Lock()
+"""cloudpickle's list of by-value modules is global to the process; it is changed only under this lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """A pickle and the classes that went by value in it, by `module:qualname`."""
+
+    content: Content
+    classes: dict[str, type]
+
+
+def dump(name: str, value: object) -> Pickled:
+    """Pickles `value`. `name` is only for the error.
+
+    Raises NotTransferableError with the reason: a generator, a lock, an open file, a live connection.
+    """
+    large: list[memoryview] = []
+    stream = io.BytesIO()
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            view = buffer.raw()
+        except BufferError:  # not contiguous: numpy copies it into the stream
+            return True
+        if view.nbytes < OUT_OF_BAND:
+            return True
+        large.append(view)
+        return False
+
+    pickler = _Pickler(stream, keep_in_band)
+    with _foreign_modules_by_value():
+        try:
+            pickler.dump(value)
+        except Exception as error:
+            raise NotTransferableError(name, _reason(error)) from error
+    return Pickled(Content.pack([stream.getbuffer(), *large]), pickler.classes)
+
+
+def load_trusted(content: Content) -> object:
+    """Unpickles what came from a jail: only for `retrieve(..., trusted=True)`, at the caller's own risk."""
+    stream, *buffers = content.unpack()
+    return pickle.loads(stream, buffers=buffers)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, which also notes what classes it sends by value."""
+
+    def __init__(self, stream: io.BytesIO, keep_in_band: Any) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=keep_in_band)
+        self.classes: dict[str, type] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Generator | types.AsyncGeneratorType | types.CoroutineType):
+            raise TypeError(
+                f"a {type(obj).__name__} holds a running frame and cannot be copied; send list(...) of it, "
+                f"or the function that makes it"
+            )
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and reduced is not NotImplemented:
+            self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj
+        return reduced
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    hint = ""
+    if "pickle" in text and "generator" not in text:
+        hint = "; keep it in the client with Variable(..., host=True) or a Function(..., host=True)"
+    return f"{text[:500]}{hint}"
+
+
+@contextmanager
+def _foreign_modules_by_value() -> Iterator[None]:
+    """Modules that a jail cannot import are pickled by value while this holds."""
+    with _registry:
+        already = set(cloudpickle.list_registry_pickle_by_value())
+        added = [module for name, module in _foreign_modules() if name not in already]
+        for module in added:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def is_foreign(cls: type) -> bool:
+    """Whether a class is the user's own: a jail gets it by value, since it cannot import it."""
+    if cls.__module__ == "__main__":
+        return True
+    module = sys.modules.get(cls.__module__)
+    return module is None or _is_foreign(cls.__module__, module)
+
+
+def _foreign_modules() -> list[tuple[str, types.ModuleType]]:
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
+            continue  # cloudpickle sends `__main__` by value itself, and refuses modules under other names
+        if _is_foreign(name, module):
+            found.append((name, module))
+    return found
+
+
+def _is_foreign(name: str, module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or name.partition(".")[0] in _OURS:
+        return False
+    return not file.startswith(_VISIBLE)
+
+
+def _visible_prefixes() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {str(Path(path).resolve()) for path in paths if path}
+    return tuple(path.rstrip("/") + "/" for path in paths if path)
+
+
+_VISIBLE = _visible_prefixes()
+_OURS = frozenset({"cenote_worker", "cenote_security", "cenote_proto"})
+"""Cenote's own packages that a jail sees. `cenote` itself is not among them: it is the client's side."""

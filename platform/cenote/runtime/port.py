@@ -1,0 +1,56 @@
+"""What an agent sees of a runtime, whichever face its user holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cenote.runtime.injectables import Function, Injectable, Type, Variable
+
+if TYPE_CHECKING:
+    from cenote.runtime.asynchronous import AsyncPythonRuntime
+    from cenote.runtime.core import RuntimeCore
+    from cenote.runtime.listeners import OnOutput
+    from cenote_security.rules import SecurityViolation
+    from cenote_worker.results import ExecutionResult, VariableInfo
+
+
+class RuntimePort:
+    """Cells, injections and descriptions for an agent loop."""
+
+    def __init__(self, core: RuntimeCore) -> None:
+        self.core = core
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(item for item in self.core.items.values() if isinstance(item, Function))
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        return tuple(item for item in self.core.items.values() if isinstance(item, Variable))
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        return tuple(item for item in self.core.items.values() if isinstance(item, Type))
+
+    async def execute(
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+    ) -> ExecutionResult:
+        return await self._face().execute(code, timeout, on_output)
+
+    async def inject(self, *items: Injectable) -> None:
+        await self._face().inject(*items)
+
+    async def describe(self) -> list[VariableInfo]:
+        return await self._face().describe()
+
+    def check(self, code: str) -> list[SecurityViolation]:
+        """What the runtime's rules have against the code; empty when nothing."""
+        return self.core.check(code)
+
+    def interrupt(self) -> bool:
+        return self.core.interrupt()
+
+    def _face(self) -> AsyncPythonRuntime:
+        from cenote.runtime.asynchronous import AsyncPythonRuntime
+
+        return AsyncPythonRuntime.over(self.core)

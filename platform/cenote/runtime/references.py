@@ -1,0 +1,78 @@
+"""Handles to values that live outside any model's context, and outside this process's memory."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from cenote_security.errors import UsageError
+from cenote_worker.content import Content
+from cenote_worker.results import VariableInfo
+
+
+class ObjectReference:
+    """A value that one runtime shared, sealed; inject it into any other without a copy.
+
+    The value survives the runtime that made it. Its memory is freed when the reference is released, or garbage
+    collected, and no runtime has it mapped any more. Nothing here can open it: it is a pickle made in a jail.
+
+    info: name, type, shape, size in bytes and a short description, made in the jail and bounded.
+    """
+
+    def __init__(self, content: Content, info: VariableInfo) -> None:
+        self._content: Content | None = content
+        self._lock = threading.Lock()
+        self.info = info
+        weakref.finalize(self, content.close)
+
+    @classmethod
+    def of_sealed(cls, content: Content) -> ObjectReference:
+        """A reference to something on its way between two jails, of which nothing is known but its size."""
+        return cls(content, VariableInfo(name="", type="object", size=content.size))
+
+    @property
+    def type(self) -> str:
+        return self.info.type
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.info.shape
+
+    @property
+    def size(self) -> int:
+        return self.info.size
+
+    @property
+    def description(self) -> str:
+        return self.info.description
+
+    def content(self) -> Content:
+        """The sealed value for one more holder, who closes it. Raises UsageError after `release`."""
+        with self._lock:
+            if self._content is None:
+                raise UsageError("this reference was released; share the value again")
+            return self._content.duplicate()
+
+    def release(self) -> None:
+        """Lets go of the value. Runtimes that have it keep it. Releasing twice is fine."""
+        with self._lock:
+            content, self._content = self._content, None
+        if content is not None:
+            content.close()
+
+    def __enter__(self) -> ObjectReference:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        shape = f" {self.shape}" if self.shape is not None else ""
+        return f"<ObjectReference {self.info.name}: {self.type}{shape}, {self.size} bytes>"
+
+
+class Sealed:
+    """A value that passes from one jail to another through this process, which never opens it."""
+
+    def __init__(self, reference: ObjectReference) -> None:
+        self.reference = reference

@@ -1,0 +1,83 @@
+"""From a jail's replies to what a caller gets: values, references, descriptions, or the error to raise."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cenote_security.safeload import class_table, load
+
+from cenote.runtime.pickling_unsafe import load_trusted
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.refusals import as_error
+from cenote_security.errors import JailError, JailLostError, MalformedValueError
+from cenote_worker.content import Content
+from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
+from cenote_worker.supervisor.edge import RefusedReply, ValueReply, VariablesReply
+from cenote_worker.supervisor.requests import Outcome
+
+
+def done(outcome: Outcome, name: str) -> Outcome:
+    """The outcome, unless it is an error. `name` is what the request was about."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    if isinstance(outcome, RefusedReply):
+        raise as_error(outcome, name)
+    return outcome
+
+
+def value(
+    outcome: Outcome, name: str, known: Mapping[str, type], named: Iterable[type], *, trusted: bool
+) -> Any:
+    """The value of a variable, rebuilt."""
+    content = _content(outcome, name)
+    try:
+        if trusted:
+            return load_trusted(content)
+        parts = content.unpack()
+        if len(parts) != 2:
+            raise MalformedValueError("a value without its header or its data")
+        return load(bytes(parts[0]), parts[1], classes={**known, **class_table(named)})
+    finally:
+        content.close()
+
+
+def reference(outcome: Outcome, name: str) -> ObjectReference:
+    content = _content(outcome, name)
+    assert isinstance(outcome, ValueReply)
+    return ObjectReference(content, outcome.info)
+
+
+def result(outcome: Outcome) -> ExecutionResult:
+    """The result of a cell. Raises what kept the request from being one."""
+    if isinstance(outcome, ExecutionResult):
+        return outcome
+    if isinstance(outcome, Exception):
+        raise outcome
+    raise JailError("the runtime gave no result for a cell")
+
+
+def status(answer: JailStatus | None) -> JailStatus:
+    if answer is None:
+        raise JailLostError("it ended before it could be asked")
+    return answer
+
+
+def variables(outcome: Outcome) -> list[VariableInfo]:
+    reply = done(outcome, "")
+    if not isinstance(reply, VariablesReply):
+        raise JailError("the runtime described nothing")
+    return list(reply.variables)
+
+
+def nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Names that the caller may have meant."""
+    return tuple(difflib.get_close_matches(name, list(known), n=3))
+
+
+def _content(outcome: Outcome, name: str) -> Content:
+    reply = done(outcome, name)
+    if not isinstance(reply, ValueReply):
+        raise JailError(f"the runtime gave no value for {name!r}")
+    return reply.content

@@ -1,0 +1,180 @@
+"""PythonRuntime: the face for code that waits."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from cenote.runtime.core import RuntimeCore
+from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injection import value_parcel
+from cenote.runtime.listeners import BlockingListener, OnOutput
+from cenote.runtime.port import RuntimePort
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.replies import done, nearest, reference, result, status, value, variables
+from cenote_security.errors import UnknownNameError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.rules import SecurityChecker
+from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
+from cenote_worker.supervisor.requests import Listener, Outcome
+
+
+class PythonRuntime:
+    """A persistent Python namespace in a jail of its own.
+
+    functions, variables, types: what the namespace starts with, pickled now and in one piece, so that objects
+    that share state go on sharing it. security_checker: rules that code must pass before it runs. sandbox: what
+    the jail may do. name: for people.
+
+    The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
+    closed when it is garbage collected.
+
+    Raises NotTransferableError, NameExistsError and UsageError for what cannot be injected; calls raise
+    IsolationUnavailableError where the machine cannot hold such a jail, RuntimeClosedError after `close`.
+    """
+
+    def __init__(
+        self,
+        *,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.core = RuntimeCore(
+            functions, variables, types, security_checker, sandbox or SandboxPolicy(), name
+        )
+        weakref.finalize(self, self.core.close)
+
+    @classmethod
+    def over(cls, core: RuntimeCore) -> Self:
+        """A second, blocking face over a runtime that somebody else owns."""
+        runtime = cls.__new__(cls)
+        runtime.core = core
+        return runtime
+
+    # -- cells --
+
+    def execute(
+        self, code: str, timeout: float | None = None, on_output: OnOutput | None = None
+    ) -> ExecutionResult:
+        """Runs one cell. Never raises for what the code does: see the result.
+
+        timeout: seconds, else the policy's `cell_timeout`; the cell is interrupted, and killed two seconds later
+        if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
+        """
+        listener = BlockingListener(on_output)
+        request = self.core.execute(code, timeout, listener)
+        try:
+            outcome = listener.wait(self.core.resume)
+        except BaseException:
+            if request is not None:
+                self.core.withdraw(request)
+            raise
+        return result(outcome)
+
+    def interrupt(self) -> bool:
+        """Interrupts the running cell, from another thread. False when none runs."""
+        return self.core.interrupt()
+
+    # -- values --
+
+    def inject(self, *items: Injectable) -> None:
+        """Adds variables, functions and types; given together they share what they share.
+
+        Raises NameExistsError, NotTransferableError, UsageError; then nothing was added.
+        """
+        parcels = self.core.prepare(items)
+        try:
+            for parcel in parcels:
+                done(self._call(partial(self.core.inject, parcel, replace=False)), "")
+        except BaseException:
+            self.core.forget(item.name for item in items)
+            raise
+
+    def update_variable(self, name: str, value: Any) -> None:
+        """Replaces a variable by a value or by what an ObjectReference stands for.
+
+        Raises UnknownNameError for a name that is not there, NotTransferableError for a value that cannot go.
+        """
+        if name not in self.core.items:
+            self._check_known(name)
+        parcel = value_parcel(name, value)
+        done(self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
+
+    def delete(self, name: str) -> None:
+        """Removes a variable. Raises UnknownNameError."""
+        done(self._call(lambda listener: self.core.delete(name, listener)), name)
+        self.core.forget([name])
+
+    def retrieve(self, name: str, classes: Iterable[type] = (), *, trusted: bool = False) -> Any:
+        """A copy of a variable, rebuilt safely: nothing that a jail sends is unpickled.
+
+        classes: dataclasses, pydantic models, Enums and plain classes that may be rebuilt; those that were
+        injected are known already. trusted: unpickle instead; whoever wrote the cell then runs code here.
+
+        Raises UnknownNameError, UnsafeValueError naming the class that was refused, JailLostError.
+        """
+        outcome = self._call(lambda listener: self.core.fetch(name, listener, opaque=trusted))
+        return value(outcome, name, self.core.classes, classes, trusted=trusted)
+
+    def share(self, name: str) -> ObjectReference:
+        """A handle to a copy of a variable, to inject into other runtimes without a further copy.
+
+        Raises UnknownNameError, NotTransferableError for what cannot be pickled.
+        """
+        return reference(self._call(lambda listener: self.core.fetch(name, listener, opaque=True)), name)
+
+    def describe(self) -> list[VariableInfo]:
+        """What the namespace holds: names, types, shapes, sizes; never values."""
+        return variables(self._call(self.core.describe))
+
+    # -- life --
+
+    def status(self) -> JailStatus:
+        """Memory, processes and the running step, answered even while a cell holds the interpreter lock."""
+        answers: SimpleQueue[JailStatus | None] = SimpleQueue()
+        self.core.status(answers.put)
+        return status(answers.get())
+
+    @property
+    def isolation(self) -> str:
+        """What holds this runtime's jail: `strict`, `landlock` or `none`."""
+        return self.core.isolation
+
+    @property
+    def port(self) -> RuntimePort:
+        """What an agent sees of this runtime."""
+        return RuntimePort(self.core)
+
+    def reset(self) -> None:
+        """Forgets everything but what was injected, which is back as it was at first."""
+        self.core.reset()
+
+    def close(self) -> None:
+        """Ends the jail. Closing twice is fine."""
+        self.core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        listener = BlockingListener()
+        queue(listener)
+        return listener.wait(self.core.resume)
+
+    def _check_known(self, name: str) -> None:
+        known = [info.name for info in self.describe()]
+        if name not in known:
+            raise UnknownNameError(name, nearest(name, known))

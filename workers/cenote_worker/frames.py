@@ -1,0 +1,67 @@
+"""Packets on the sockets between a supervisor and its jail: one protobuf message and its descriptors.
+
+SOCK_SEQPACKET keeps message boundaries, so a hostile peer can neither split nor glue frames; what is left to
+bound is the size of one packet and the number of descriptors that it carries.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from dataclasses import dataclass
+
+from cenote_security.errors import ProtocolViolation
+
+MAX_PACKET = 128 * 1024
+"""Bytes. Larger things travel as sealed memory beside a packet."""
+
+MAX_DESCRIPTORS = 4
+"""The most that any message names is two; the rest is room for a clear error instead of a truncated one."""
+
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One received packet. Its receiver owns the descriptors."""
+
+    data: bytes
+    descriptors: list[int]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+def send_packet(sock: socket.socket, data: bytes, descriptors: list[int] | None = None) -> None:
+    """Sends one packet; the caller keeps its descriptors. Raises OSError when the peer is gone."""
+    if not descriptors:
+        sock.send(data, socket.MSG_NOSIGNAL)
+        return
+    rights = array.array("i", descriptors)
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+
+
+def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
+    """The next packet, or None at the end of the stream.
+
+    Raises ProtocolViolation for a packet over the limits (its descriptors are closed), BlockingIOError when
+    the socket does not block and has nothing.
+    """
+    data, ancillary, message_flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC | flags)
+    packet = Packet(data, _rights(ancillary))
+    if message_flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        packet.close()
+        raise ProtocolViolation("a packet is over the limit in bytes or descriptors")
+    if not data and not packet.descriptors:
+        return None
+    return packet
+
+
+def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return list(descriptors)

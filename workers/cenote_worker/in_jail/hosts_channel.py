@@ -1,0 +1,132 @@
+"""Calls from this jail to functions that live in the client: many at once, from any thread or event loop."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+from cenote_worker.frames import MAX_PACKET, receive_packet, send_packet
+
+VALUE_LIMIT = 1 << 40
+"""Bytes. Answers come from the trusted side: this only catches nonsense."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceAnswer:
+    """The client keeps the value and hands out a number for it, with what may be said of it."""
+
+    number: int
+    info: jail_pb2.VariableInfo
+
+
+@dataclass(slots=True)
+class HostCallFailed(Exception):
+    """What a host function raised, as data. `type` is only a name."""
+
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+Answer = Content | ReferenceAnswer
+
+
+@dataclass(slots=True)
+class HostChannel:
+    """One socket to the supervisor. Its reader thread starts with the first call, not before."""
+
+    sock: socket.socket
+    _waiting: dict[int, Future[Answer]] = field(default_factory=dict)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _sending: threading.Lock = field(default_factory=threading.Lock)
+    _reader: threading.Thread | None = None
+    _pid: int = field(default_factory=os.getpid)
+
+    def call(
+        self,
+        target: str,
+        method: str,
+        arguments: Content,
+        *,
+        opaque: Content | None = None,
+        reference: int = 0,
+    ) -> tuple[int, Future[Answer]]:
+        """Sends the call; the future gets its answer or HostCallFailed. Closes the contents."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("host functions can be called from the runtime's own process only, not a fork")
+        request, descriptors = jail_pb2.HostRequest(), list[int]()
+        number = next(self._numbers)
+        request.call.id, request.call.target, request.call.method = number, target, method
+        arguments.to_wire(request.call.arguments, descriptors)
+        if opaque is not None:
+            opaque.to_wire(request.call.opaque, descriptors)
+        request.call.reference = reference
+        future: Future[Answer] = Future()
+        self._waiting[number] = future
+        try:
+            self._send(request, descriptors)
+        except BaseException:
+            self._waiting.pop(number, None)
+            raise
+        finally:
+            arguments.close()
+            if opaque is not None:
+                opaque.close()
+        return number, future
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for this answer any more; an async host function is cancelled."""
+        if self._waiting.pop(number, None) is not None:
+            request = jail_pb2.HostRequest()
+            request.cancel.id = number
+            self._send(request, [])
+
+    def release(self, reference: int) -> None:
+        request = jail_pb2.HostRequest()
+        request.release.reference = reference
+        self._send(request, [])
+
+    def _send(self, request: jail_pb2.HostRequest, descriptors: list[int]) -> None:
+        data = request.SerializeToString()
+        if len(data) > MAX_PACKET:
+            raise ValueError("a host call's names are too long")
+        with self._sending:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read, name="cenote-host-replies", daemon=True)
+                self._reader.start()
+            send_packet(self.sock, data, descriptors)
+
+    def _read(self) -> None:
+        while (packet := receive_packet(self.sock)) is not None:
+            reply = jail_pb2.HostReply()
+            try:
+                reply.ParseFromString(packet.data)
+            except DecodeError:
+                packet.close()
+                continue
+            self._settle(reply, packet.descriptors)
+
+    def _settle(self, reply: jail_pb2.HostReply, descriptors: list[int]) -> None:
+        future = self._waiting.pop(reply.id, None)
+        content = None
+        if reply.HasField("value"):
+            content = Content.from_wire(reply.value, descriptors, VALUE_LIMIT)
+        if future is None or not future.set_running_or_notify_cancel():
+            if content is not None:
+                content.close()
+        elif content is not None:
+            future.set_result(content)
+        elif reply.HasField("reference"):
+            future.set_result(ReferenceAnswer(reply.reference.id, reply.reference.info))
+        else:
+            future.set_exception(HostCallFailed(reply.error.type, reply.error.message))

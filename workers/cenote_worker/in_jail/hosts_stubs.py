@@ -1,0 +1,203 @@
+"""What stands in the namespace for things that live in the client: functions, objects, sub-agents, references."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import cast
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.values.encoder import encode
+from cenote_worker.content import Content
+from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
+from cenote_worker.in_jail.signatures import parse_signature
+from cenote_worker.in_jail.transfer_unsafe import dump, load
+
+_RAISABLE = {
+    name: value
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, UnicodeError)
+}
+
+
+class HostError(RuntimeError):
+    """A host function failed with an exception of a class that this jail does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """What a sub-agent answered. `str()` of it is its text."""
+
+    content: str
+    status: str
+    steps_taken: int
+
+    def __str__(self) -> str:
+        return self.content
+
+
+class Reference:
+    """A handle to a value in another runtime; pass it to `update_variable` there, nothing is copied."""
+
+    __slots__ = ("__weakref__", "_number", "description", "shape", "size", "type")
+
+    def __init__(self, channel: HostChannel, answer: ReferenceAnswer) -> None:
+        self._number = answer.number
+        self.type = answer.info.type
+        self.shape = tuple(answer.info.shape) if answer.info.has_shape else None
+        self.size = answer.info.size
+        self.description = answer.info.description
+        weakref.finalize(self, channel.release, answer.number).atexit = False
+
+    def __repr__(self) -> str:
+        shape = f" {self.shape}" if self.shape is not None else ""
+        return f"<reference to {self.type}{shape}, {self.size} bytes: {self.description}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """Makes calls on one target of the client."""
+
+    channel: HostChannel
+    target: str
+
+    def call(self, method: str, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        return self._wait(*self.channel.call(self.target, method, _arguments(args, kwargs)))
+
+    async def acall(self, method: str, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        number, future = self.channel.call(self.target, method, _arguments(args, kwargs))
+        try:
+            return self._open(await asyncio.wrap_future(future))
+        except HostCallFailed as failure:
+            raise _as_exception(failure) from None
+        except asyncio.CancelledError:
+            self.channel.cancel(number)
+            raise
+
+    def send_value(self, method: str, name: str, value: object) -> object:
+        """Gives `value` to another jail: a reference by its number, anything else as a sealed pickle."""
+        if isinstance(value, Reference):
+            pending = self.channel.call(self.target, method, _arguments((name,), {}), reference=value._number)
+        else:
+            pending = self.channel.call(self.target, method, _arguments((name,), {}), opaque=dump(value))
+        return self._wait(*pending)
+
+    def _wait(self, number: int, future: Future[Answer]) -> object:
+        try:
+            return self._open(future.result())
+        except HostCallFailed as failure:
+            raise _as_exception(failure) from None
+        except KeyboardInterrupt:
+            self.channel.cancel(number)
+            raise
+
+    def _open(self, answer: Answer) -> object:
+        if isinstance(answer, ReferenceAnswer):
+            return Reference(self.channel, answer)
+        try:
+            return load(answer)
+        finally:
+            answer.close()
+
+
+def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Content:
+    encoded = encode([list(args), kwargs])
+    return Content.pack([encoded.header, encoded.pieces])
+
+
+def _as_exception(failure: HostCallFailed) -> Exception:
+    known = _RAISABLE.get(failure.type)
+    if known is None:
+        return HostError(str(failure))
+    return known(failure.message)
+
+
+def function_stub(
+    channel: HostChannel, target: str, spec: jail_pb2.HostTarget | jail_pb2.HostMethod, method: str = ""
+) -> Callable[..., object]:
+    """A function of the client as a plain function of this namespace."""
+    caller = _Caller(channel, target)
+
+    def call(*args: object, **kwargs: object) -> object:
+        return caller.call(method, args, kwargs)
+
+    async def acall(*args: object, **kwargs: object) -> object:
+        return await caller.acall(method, args, kwargs)
+
+    stub: Callable[..., object] = acall if spec.is_async else call
+    stub.__name__ = stub.__qualname__ = spec.name
+    stub.__doc__ = spec.doc or None
+    stub.__module__ = "__main__"
+    signature = parse_signature(spec.signature)
+    if signature is not None:
+        stub.__signature__ = signature  # type: ignore[attr-defined]
+    return stub
+
+
+class HostObject:
+    """Stands for a live object in the client. Its public methods are called there."""
+
+    def __init__(self, channel: HostChannel, spec: jail_pb2.HostTarget) -> None:
+        self.__doc__ = spec.doc or None
+        self._name = spec.name
+        for method in spec.methods:
+            setattr(self, method.name, function_stub(channel, spec.name, method, method.name))
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: an object in the client; its methods run there>"
+
+
+class SubAgentRuntime:
+    """The runtime of a sub-agent. Values go from jail to jail and through no model."""
+
+    def __init__(self, caller: _Caller) -> None:
+        self._caller = caller
+
+    def update_variable(self, name: str, value: object) -> None:
+        """Sets a variable of the sub-agent to a value, or to what a reference stands for."""
+        self._caller.send_value("runtime.update_variable", name, value)
+
+    def retrieve(self, name: str) -> object:
+        """A copy of a variable of the sub-agent; changes to it stay here."""
+        return self._caller.call("runtime.retrieve", (name,), {})
+
+    def share(self, name: str) -> object:
+        """A reference to a variable of the sub-agent, for handing on."""
+        return self._caller.call("runtime.share", (name,), {})
+
+    def describe(self) -> object:
+        """Name, type, shape and description of each variable of the sub-agent."""
+        return self._caller.call("runtime.describe", (), {})
+
+
+class SubAgent:
+    """An agent with a runtime of its own, to be given tasks: `reply = await agent.run("...")`."""
+
+    def __init__(self, channel: HostChannel, spec: jail_pb2.HostTarget) -> None:
+        self.__doc__ = spec.doc or type(self).__doc__
+        self._name = spec.name
+        self._caller = _Caller(channel, spec.name)
+        self.runtime = SubAgentRuntime(self._caller)
+
+    async def run(self, task: str) -> AgentReply:
+        """Runs the sub-agent on a task until it answers."""
+        content, status, steps_taken = cast(
+            "tuple[str, str, int]", await self._caller.acall("run", (task,), {})
+        )
+        return AgentReply(content, status, steps_taken)
+
+    def __repr__(self) -> str:
+        return f"<sub-agent {self._name}: await {self._name}.run(task); {self._name}.runtime>"
+
+
+def stub_for(channel: HostChannel, spec: jail_pb2.HostTarget) -> object:
+    """What the namespace gets for a thing of the client."""
+    if spec.kind == jail_pb2.HostTarget.AGENT:
+        return SubAgent(channel, spec)
+    if spec.kind == jail_pb2.HostTarget.OBJECT:
+        return HostObject(channel, spec)
+    return function_stub(channel, spec.name, spec)

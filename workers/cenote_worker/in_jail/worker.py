@@ -1,0 +1,223 @@
+"""The process that holds a namespace: takes one request at a time from its supervisor and answers it.
+
+Requests are read by the main thread between cells; while a cell runs nothing is read, so that user code owns the
+process. Interrupts and status questions go to the warden, a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import socket
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnsafeValueError
+from cenote_security.values.encoder import encode
+from cenote_worker.content import Content
+from cenote_worker.frames import receive_packet
+from cenote_worker.in_jail.frame_sink import FrameSink
+from cenote_worker.in_jail.hosts_channel import HostChannel
+from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
+from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.in_jail.transfer_unsafe import dump, load
+from cenote_worker.results import VariableInfo
+from cenote_worker.settings import WorkerSettings
+
+VALUE_LIMIT = 1 << 40
+"""Bytes. Values from the trusted side are bounded by memory alone; this only catches nonsense."""
+
+MESSAGE_LIMIT = 4_000
+"""Characters of a refusal's text."""
+
+
+def main(frames_fd: int, settings: WorkerSettings) -> None:
+    """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
+    sock = socket.socket(fileno=frames_fd)
+    # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        Worker(sock, settings).serve()
+
+
+class Refused(Exception):
+    """A request that cannot be done, with the reason as data."""
+
+    def __init__(
+        self,
+        kind: jail_pb2.Refusal.Kind.ValueType,
+        name: str = "",
+        message: str = "",
+        nearest: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(kind, name, message)
+        self.kind, self.name, self.message, self.nearest = kind, name, message, nearest
+
+
+class Worker:
+    """The namespace and what may be asked of it."""
+
+    def __init__(self, sock: socket.socket, settings: WorkerSettings) -> None:
+        self._sock = sock
+        self._sink = FrameSink(sock)
+        self._kernel = Kernel(self._sink)
+        self._hosts: HostChannel | None = None
+        self._pid = os.getpid()
+        os.chdir(settings.workdir)
+
+    def serve(self) -> None:
+        self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=self._pid)))
+        while (packet := receive_packet(self._sock)) is not None:
+            self._answer(jail_pb2.Request.FromString(packet.data), packet.descriptors)
+
+    def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
+        frame = jail_pb2.WorkerFrame()
+        frame.reply.id = request.id
+        content = None
+        try:
+            content = self._dispatch(request, descriptors, frame.reply)
+        except Refused as refused:
+            _fill_refusal(frame.reply.refusal, refused)
+        attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
+        self._sink.send_reply(frame, attached)
+        if content is not None:
+            content.close()
+
+    def _dispatch(
+        self, request: jail_pb2.Request, descriptors: list[int], reply: jail_pb2.Reply
+    ) -> Content | None:
+        match request.WhichOneof("body"):
+            case "execute":
+                self._execute(request.execute, descriptors, reply.executed)
+            case "inject":
+                self._inject(request.inject, descriptors)
+                reply.done.SetInParent()
+            case "fetch":
+                return self._fetch(request.fetch, reply.value)
+            case "delete":
+                self._lookup(request.delete.name)
+                del self._kernel.namespace[request.delete.name]
+                reply.done.SetInParent()
+            case "describe":
+                reply.variables.SetInParent()
+                for info in self._described(request.describe):
+                    _fill_info(reply.variables.variables.add(), info)
+        return None
+
+    # -- cells --
+
+    def _execute(
+        self, request: jail_pb2.Execute, descriptors: list[int], executed: jail_pb2.Executed
+    ) -> None:
+        content = Content.from_wire(request.code, descriptors, VALUE_LIMIT)
+        code = bytes(content.unpack()[0]).decode()
+        content.close()
+        outcome = self._kernel.run_cell(code, request.step)
+        _fill_outcome(executed, outcome)
+
+    # -- values --
+
+    def _inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
+        content = Content.from_wire(request.values, descriptors, VALUE_LIMIT)
+        if request.has_host_channel:
+            self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)))
+        names = [request.name] if request.name else []
+        self._check_free([*names, *(host.name for host in request.hosts)], request.replace)
+        values = self._opened(content, request.name)
+        self._check_free(values, request.replace)
+        self._kernel.namespace.update(values)
+        for spec in request.hosts:
+            assert self._hosts is not None
+            self._kernel.namespace[spec.name] = stub_for(self._hosts, spec)
+
+    def _opened(self, content: Content, name: str) -> dict[str, object]:
+        try:
+            value = load(content)
+        except Exception as error:  # a user's own class may raise anything while it is rebuilt
+            text = f"it cannot be rebuilt in the jail: {type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
+        finally:
+            content.close()
+        if name:
+            return {name: value}
+        assert isinstance(value, dict)
+        return value
+
+    def _check_free(self, names: dict[str, object] | list[str], replace: bool) -> None:
+        if replace:
+            return
+        for name in names:
+            if name in self._kernel.namespace:
+                raise Refused(jail_pb2.Refusal.NAME_EXISTS, name)
+
+    def _fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
+        value = self._lookup(request.name)
+        _fill_info(reply.info, self._kernel.describe_one(request.name))
+        if isinstance(value, Reference):
+            raise Refused(
+                jail_pb2.Refusal.UNSAFE_VALUE,
+                "Reference",
+                "it only stands for a value of another runtime; ask that runtime for it",
+            )
+        content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
+        content.to_wire(reply.content, [])
+        return content
+
+    def _pickled(self, name: str, value: object) -> Content:
+        try:
+            return dump(value)
+        except Exception as error:  # a user's own __reduce__ may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
+
+    def _encoded(self, value: object) -> Content:
+        try:
+            encoded = encode(value)
+            return Content.pack([encoded.header, encoded.pieces])
+        except UnsafeValueError as error:
+            raise Refused(jail_pb2.Refusal.UNSAFE_VALUE, error.class_name, error.detail) from None
+        except Exception as error:  # hostile values may raise anything while they are looked at
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
+
+    def _lookup(self, name: str) -> object:
+        try:
+            return self._kernel.namespace[name]
+        except KeyError:
+            names = [info.name for info in self._kernel.describe()]
+            nearest = tuple(difflib.get_close_matches(name, names, n=3))
+            raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
+
+    def _described(self, request: jail_pb2.Describe) -> list[VariableInfo]:
+        if not request.names:
+            return self._kernel.describe()
+        return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
+
+
+def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
+    executed.success = outcome.success
+    executed.duration = outcome.duration
+    if outcome.value is not None:
+        executed.value = outcome.value
+    if outcome.reply is not None:
+        executed.reply = outcome.reply
+    if outcome.error is not None:
+        error = outcome.error
+        executed.error.type, executed.error.message = error.type, error.message
+        executed.error.traceback, executed.error.reason = error.traceback, error.reason
+        if error.span is not None:
+            span = error.span
+            executed.error.span.extend((span.line, span.column, span.end_line, span.end_column))
+
+
+def _fill_info(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:
+    message.name, message.type = info.name, info.type
+    message.size, message.description = info.size, info.description
+    if info.shape is not None:
+        message.has_shape = True
+        message.shape.extend(info.shape)
+
+
+def _fill_refusal(message: jail_pb2.Refusal, refused: Refused) -> None:
+    message.kind, message.name = refused.kind, refused.name[:MESSAGE_LIMIT]
+    message.message = refused.message[:MESSAGE_LIMIT]
+    message.nearest.extend(refused.nearest)

@@ -1,0 +1,58 @@
+"""Why a jail ended, in words for a program and for a model."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from cenote_worker.results import ErrorInfo
+
+LOST = "everything that earlier cells made is gone; the next cell starts with the injected values only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What is known of a jail's end.
+
+    reason: `time`, `memory`, `closed`, `protocol`, `exit`, `killed`, `signal 11`, ...
+    """
+
+    reason: str
+    detail: str = ""
+
+    def describe(self) -> str:
+        text = _TEXTS.get(self.reason, f"the runtime's process ended ({self.reason})")
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def as_error(self) -> ErrorInfo:
+        kind = "TimeoutError" if self.reason == "time" else "RuntimeLost"
+        return ErrorInfo(type=kind, message=f"{self.describe()}; {LOST}", reason=self.reason)
+
+
+_TEXTS = {
+    "time": "the cell ran out of time, ignored the interrupt and was killed",
+    "interrupt": "the cell ignored the interrupt and was killed",
+    "memory": "the runtime used more memory than its limit and was killed",
+    "exit": "the cell ended the runtime's process",
+    "protocol": "the runtime broke the protocol with its supervisor and was killed",
+    "killed": "the runtime was killed from outside",
+    "closed": "the runtime was closed",
+}
+
+
+def from_warden(signal_number: int | None, status: int | None, out_of_memory: bool) -> Death:
+    """The warden's account of how the namespace process ended."""
+    if out_of_memory:
+        return Death(reason="memory")
+    if signal_number == signal.SIGKILL:
+        return Death(reason="killed", detail="SIGKILL")
+    if signal_number is not None:
+        return Death(reason=f"signal {signal_number}", detail=_signal_name(signal_number))
+    return Death(reason="exit", detail=f"exit status {status}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

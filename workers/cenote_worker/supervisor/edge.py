@@ -1,0 +1,216 @@
+"""The edge where a jail's packets become values: parsed once, checked once, frozen.
+
+Everything behind this module may trust the shape of what it gets, and nothing of its meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.content import Content
+from cenote_worker.frames import Packet
+from cenote_worker.results import ErrorInfo, MimeBundle, Span, StreamName, VariableInfo
+
+MAX_REPLY = 16 * 2**20
+"""Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
+
+MAX_NAME = 1_000
+MAX_TEXT = 4_000
+"""Characters of names and of descriptions: longer ones are cut, not refused; a user may have made them."""
+
+MAX_DIMENSIONS = 64
+"""numpy's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyEvent:
+    """The worker waits for requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEvent:
+    stream: StreamName
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayEvent:
+    bundle: MimeBundle
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedReply:
+    success: bool
+    value: str | None
+    error: ErrorInfo | None
+    reply: str | None
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class DoneReply:
+    """The request was carried out and has nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReply:
+    """A value in its safe encoding, or pickled; whoever takes it owns the content."""
+
+    content: Content
+    info: VariableInfo
+
+
+@dataclass(frozen=True, slots=True)
+class VariablesReply:
+    variables: tuple[VariableInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedReply:
+    """kind: one of jail_pb2.Refusal.Kind."""
+
+    kind: int
+    name: str
+    message: str
+    nearest: tuple[str, ...]
+
+
+ReplyBody = ExecutedReply | DoneReply | ValueReply | VariablesReply | RefusedReply
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEvent:
+    id: int
+    body: ReplyBody
+
+
+JailEvent = ReadyEvent | OutputEvent | DisplayEvent | ReplyEvent
+
+
+def parse(packet: Packet, *, display_limit: int, value_limit: int) -> JailEvent:
+    """What a packet of a jail says. Takes over the packet's descriptors, whatever happens.
+
+    display_limit, value_limit: bytes of one displayed object, of one value. Raises ProtocolViolation.
+    """
+    descriptors = packet.descriptors
+    try:
+        event = _parse(_frame(packet.data), descriptors, display_limit, value_limit)
+        if descriptors:
+            raise ProtocolViolation("a packet with descriptors that nothing in it names")
+        return event
+    finally:
+        packet.close()
+
+
+def _frame(data: bytes) -> jail_pb2.WorkerFrame:
+    try:
+        return jail_pb2.WorkerFrame.FromString(data)
+    except DecodeError:
+        raise ProtocolViolation("a packet that is no frame") from None
+
+
+def _parse(
+    frame: jail_pb2.WorkerFrame, descriptors: list[int], display_limit: int, value_limit: int
+) -> JailEvent:
+    match frame.WhichOneof("body"):
+        case "ready":
+            return ReadyEvent()
+        case "output":
+            return OutputEvent("stderr" if frame.output.is_stderr else "stdout", frame.output.text)
+        case "display":
+            return _display(frame.display, descriptors, display_limit)
+        case "reply":
+            return ReplyEvent(frame.reply.id, _reply(frame.reply, descriptors, value_limit))
+        case "oversized":
+            return _oversized(frame.oversized, descriptors)
+    raise ProtocolViolation("a frame without a body")
+
+
+def _oversized(payload: jail_pb2.Payload, descriptors: list[int]) -> ReplyEvent:
+    content = Content.from_wire(payload, descriptors, MAX_REPLY)
+    parts = content.unpack()
+    content.close()
+    inner = _frame(bytes(parts[0])) if len(parts) == 1 else jail_pb2.WorkerFrame()
+    if inner.WhichOneof("body") != "reply":
+        raise ProtocolViolation("an oversized frame that is not a reply")
+    return ReplyEvent(inner.reply.id, _reply(inner.reply, [], 0))
+
+
+def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> DisplayEvent:
+    content = Content.from_wire(message.content, descriptors, limit)
+    try:
+        parts = content.unpack()
+        if len(parts) != len(message.types):
+            raise ProtocolViolation("a display with more or fewer parts than types")
+        bundle: dict[str, str | bytes] = {}
+        for mime, part in zip(message.types, parts, strict=True):
+            raw = bytes(part)
+            bundle[mime[:MAX_NAME]] = raw.decode("utf-8", "replace") if _is_text(mime) else raw
+        return DisplayEvent(bundle, content.size)
+    finally:
+        content.close()
+
+
+def _is_text(mime: str) -> bool:
+    return mime.startswith("text/") or mime in ("application/json", "image/svg+xml")
+
+
+def _reply(reply: jail_pb2.Reply, descriptors: list[int], value_limit: int) -> ReplyBody:
+    match reply.WhichOneof("body"):
+        case "executed":
+            return _executed(reply.executed)
+        case "done":
+            return DoneReply()
+        case "value":
+            content = Content.from_wire(reply.value.content, descriptors, value_limit)
+            return ValueReply(content, _info(reply.value.info))
+        case "variables":
+            return VariablesReply(tuple(_info(info) for info in reply.variables.variables))
+        case "refusal":
+            refusal = reply.refusal
+            return RefusedReply(
+                refusal.kind,
+                refusal.name[:MAX_NAME],
+                refusal.message[:MAX_TEXT],
+                tuple(name[:MAX_NAME] for name in refusal.nearest[:5]),
+            )
+    raise ProtocolViolation("a reply without a body")
+
+
+def _executed(message: jail_pb2.Executed) -> ExecutedReply:
+    return ExecutedReply(
+        success=message.success,
+        value=message.value if message.HasField("value") else None,
+        error=_error(message.error) if message.HasField("error") else None,
+        reply=message.reply if message.HasField("reply") else None,
+        duration=max(message.duration, 0.0),
+    )
+
+
+def _error(message: jail_pb2.CellError) -> ErrorInfo:
+    span = None
+    if len(message.span) == 4:
+        line, column, end_line, end_column = message.span
+        span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
+    return ErrorInfo(
+        type=message.type[:MAX_NAME],
+        message=message.message,
+        traceback=message.traceback,
+        span=span,
+        reason=message.reason[:MAX_NAME] or "exception",
+    )
+
+
+def _info(message: jail_pb2.VariableInfo) -> VariableInfo:
+    return VariableInfo(
+        name=message.name[:MAX_NAME],
+        type=message.type[:MAX_NAME],
+        shape=tuple(message.shape[:MAX_DIMENSIONS]) if message.has_shape else None,
+        size=message.size,
+        description=message.description[:MAX_TEXT],
+    )

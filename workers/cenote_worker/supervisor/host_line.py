@@ -1,0 +1,196 @@
+"""The socket on which a jail calls functions of its client: checked calls in, answers out."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.content import Content
+from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.results import VariableInfo
+
+MAX_PENDING = 10_000
+"""Calls of one jail that may wait for their answers."""
+
+MAX_NAME = 200
+"""Characters of a target's or a method's name."""
+
+SEND_PATIENCE = 5.0
+"""Seconds that a full socket may stay full before its jail counts as broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A jail wants `target` (and there `method`, if not empty) called. Whoever takes it owns the contents."""
+
+    id: int
+    target: str
+    method: str
+    arguments: Content
+    opaque: Content | None
+    reference: int
+
+    def close(self) -> None:
+        self.arguments.close()
+        if self.opaque is not None:
+            self.opaque.close()
+
+
+@dataclass(frozen=True, slots=True)
+class HostFailure:
+    """What a host function raised: the name of the class and the text, nothing more."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostReference:
+    """The client keeps the value; the jail gets a number for it."""
+
+    number: int
+    info: VariableInfo
+
+
+HostAnswer = Content | HostFailure | HostReference
+
+
+class HostHandler(Protocol):
+    """Carries out host calls. Called on the reactor's thread: must not block."""
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        """Starts the call; `line.answer` is called once, from any thread."""
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody waits for this call any more."""
+
+    def release(self, reference: int) -> None:
+        """The jail has dropped a reference."""
+
+    def ended(self) -> None:
+        """The jail has ended: cancel everything."""
+
+
+class HostLine:
+    """The supervisor's end of a jail's host channel."""
+
+    def __init__(self, sock: socket.socket, handler: HostHandler, value_limit: int) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._handler = handler
+        self._value_limit = value_limit
+        self._pending: set[int] = set()
+        self._sending = threading.Lock()
+        self._open = True
+
+    @property
+    def descriptor(self) -> int:
+        return self._sock.fileno()
+
+    def read(self, most: int) -> bool:
+        """Takes up to `most` packets. False at the end. Raises ProtocolViolation."""
+        for _ in range(most):
+            try:
+                packet = receive_packet(self._sock)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if packet is None:
+                return False
+            self._hear(packet)
+        return True
+
+    def answer(self, call_id: int, answer: HostAnswer) -> None:
+        """Sends an answer, from any thread; closes its content. Late answers to a dead jail are dropped."""
+        reply, descriptors = jail_pb2.HostReply(id=call_id), list[int]()
+        _fill(reply, answer, descriptors)
+        with self._sending:
+            self._pending.discard(call_id)
+            if self._open:
+                self._send(reply.SerializeToString(), descriptors)
+        if isinstance(answer, Content):
+            answer.close()
+
+    def close(self) -> None:
+        self._handler.ended()
+        with self._sending:
+            self._open = False
+            self._sock.close()
+
+    def _send(self, data: bytes, descriptors: list[int]) -> None:
+        try:
+            send_packet(self._sock, data, descriptors)
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(self._sock, select.POLLOUT)
+            if poller.poll(SEND_PATIENCE * 1000):
+                self._send(data, descriptors)
+            else:
+                self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the jail is gone; its supervisor knows
+
+    def _hear(self, packet: Packet) -> None:
+        try:
+            request = _parse(packet.data)
+            match request.WhichOneof("body"):
+                case "call":
+                    self._call(request.call, packet.descriptors)
+                case "cancel":
+                    self._pending.discard(request.cancel.id)
+                    self._handler.cancel(request.cancel.id)
+                case "release":
+                    self._handler.release(request.release.reference)
+                case _:
+                    raise ProtocolViolation("a host request without a body")
+            if packet.descriptors:
+                raise ProtocolViolation("a host request with descriptors that nothing in it names")
+        finally:
+            packet.close()
+
+    def _call(self, message: jail_pb2.HostCall, descriptors: list[int]) -> None:
+        if message.id in self._pending:
+            raise ProtocolViolation("two host calls with one number")
+        if len(message.target) > MAX_NAME or len(message.method) > MAX_NAME:
+            raise ProtocolViolation("a host call to an endless name")
+        arguments = Content.from_wire(message.arguments, descriptors, self._value_limit)
+        opaque = None
+        if message.HasField("opaque"):
+            opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
+        call = HostCall(message.id, message.target, message.method, arguments, opaque, message.reference)
+        if len(self._pending) >= MAX_PENDING:
+            call.close()
+            self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))
+            return
+        self._pending.add(message.id)
+        self._handler.call(self, call)
+
+
+def _parse(data: bytes) -> jail_pb2.HostRequest:
+    try:
+        return jail_pb2.HostRequest.FromString(data)
+    except DecodeError:
+        raise ProtocolViolation("a packet on the host channel that is no request") from None
+
+
+def _fill(reply: jail_pb2.HostReply, answer: HostAnswer, descriptors: list[int]) -> None:
+    if isinstance(answer, HostFailure):
+        reply.error.type, reply.error.message = answer.type, answer.message
+    elif isinstance(answer, HostReference):
+        reply.reference.id = answer.number
+        info, target = answer.info, reply.reference.info
+        target.name, target.type, target.size = info.name, info.type, info.size
+        target.description = info.description
+        if info.shape is not None:
+            target.has_shape = True
+            target.shape.extend(info.shape)
+    else:
+        answer.to_wire(reply.value, descriptors)

@@ -1,0 +1,87 @@
+"""What a jail may say when: the state machine of one conversation. No I/O, no clock."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.supervisor.edge import (
+    DoneReply,
+    ExecutedReply,
+    JailEvent,
+    ReadyEvent,
+    RefusedReply,
+    ReplyBody,
+    ReplyEvent,
+    ValueReply,
+    VariablesReply,
+)
+
+
+class Ask(Enum):
+    """The kinds of request."""
+
+    EXECUTE = auto()
+    INJECT = auto()
+    FETCH = auto()
+    DELETE = auto()
+    DESCRIBE = auto()
+
+
+class Phase(Enum):
+    STARTING = auto()
+    IDLE = auto()
+    BUSY = auto()
+    ENDED = auto()
+
+
+_ANSWERS: dict[Ask, tuple[type, ...]] = {
+    Ask.EXECUTE: (ExecutedReply,),
+    Ask.INJECT: (DoneReply, RefusedReply),
+    Ask.FETCH: (ValueReply, RefusedReply),
+    Ask.DELETE: (DoneReply, RefusedReply),
+    Ask.DESCRIBE: (VariablesReply,),
+}
+
+
+class Conversation:
+    """One request at a time, one answer of the right kind to each, output whenever it comes."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.STARTING
+        self._ask: Ask | None = None
+        self._number = 0
+
+    def ask(self, kind: Ask) -> int:
+        """Opens a request; returns its number. The jail must be idle."""
+        assert self.phase is Phase.IDLE
+        self.phase, self._ask = Phase.BUSY, kind
+        self._number += 1
+        return self._number
+
+    def hear(self, event: JailEvent) -> ReplyBody | None:
+        """Follows what the jail said; returns the answer when it is one.
+
+        Raises ProtocolViolation for anything that it may not say now.
+        """
+        if isinstance(event, ReadyEvent):
+            if self.phase is not Phase.STARTING:
+                raise ProtocolViolation("ready, a second time")
+            self.phase = Phase.IDLE
+            return None
+        if self.phase in (Phase.STARTING, Phase.ENDED):
+            raise ProtocolViolation("a frame before the jail was ready")
+        return self._answer(event) if isinstance(event, ReplyEvent) else None
+
+    def end(self) -> None:
+        self.phase = Phase.ENDED
+
+    def _answer(self, event: ReplyEvent) -> ReplyBody:
+        if self.phase is not Phase.BUSY or self._ask is None:
+            raise ProtocolViolation("an answer that nobody waits for")
+        if event.id != self._number:
+            raise ProtocolViolation("an answer to another request")
+        if not isinstance(event.body, _ANSWERS[self._ask]):
+            raise ProtocolViolation(f"a {type(event.body).__name__} in answer to {self._ask.name.lower()}")
+        self.phase, self._ask = Phase.IDLE, None
+        return event.body

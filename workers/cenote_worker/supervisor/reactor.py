@@ -1,0 +1,100 @@
+"""One thread per process that waits for all jails at once.
+
+A thread and not an event loop: it serves synchronous and asynchronous callers alike, goes on reading while its
+caller computes, and belongs to nobody's loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_log = logging.getLogger("cenote.reactor")
+
+Callback = Callable[[], None]
+
+
+@dataclass(slots=True, order=True)
+class Timer:
+    """A callback at a time. Cancelling is setting `callback` to None."""
+
+    when: float
+    number: int
+    callback: Callback | None = field(compare=False)
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Reactor:
+    """Calls back, on its own thread, when a descriptor can be read or a time has come.
+
+    Callbacks must not block: each delays every other jail of the process.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._woken)
+        self._soon: deque[Callback] = deque()
+        self._timers: list[Timer] = []
+        self._numbers = itertools.count()
+        self._thread = threading.Thread(target=self._run, name="cenote-reactor", daemon=True)
+        self._thread.start()
+
+    def call_soon(self, callback: Callback) -> None:
+        """From any thread: run `callback` on the reactor's."""
+        self._soon.append(callback)
+        if threading.current_thread() is not self._thread:
+            os.eventfd_write(self._wakeup, 1)
+
+    def call_at(self, when: float, callback: Callback) -> Timer:
+        """From any thread: run `callback` at `when` on the monotonic clock."""
+        timer = Timer(when, next(self._numbers), callback)
+        self.call_soon(lambda: heapq.heappush(self._timers, timer))
+        return timer
+
+    def watch(self, descriptor: int, callback: Callback) -> None:
+        """Calls `callback` whenever the descriptor is readable or closed by its peer. Reactor thread only."""
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored."""
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select(self._patience()):
+                self._guarded(key.data)
+            while self._soon:
+                self._guarded(self._soon.popleft())
+            while self._timers and self._timers[0].when <= time.monotonic():
+                callback = heapq.heappop(self._timers).callback
+                if callback is not None:
+                    self._guarded(callback)
+
+    def _patience(self) -> float | None:
+        if self._soon:
+            return 0.0
+        while self._timers and self._timers[0].callback is None:
+            heapq.heappop(self._timers)
+        return max(self._timers[0].when - time.monotonic(), 0.0) if self._timers else None
+
+    def _woken(self) -> None:
+        os.eventfd_read(self._wakeup)
+
+    @staticmethod
+    def _guarded(callback: Callback) -> None:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001  (one jail's failure must not stop the reading of all others)
+            _log.exception("a callback failed")

@@ -1,0 +1,48 @@
+"""A request to a jail on its way: what to send, and who hears of its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.edge import ReplyBody
+from cenote_worker.supervisor.protocol import Ask
+
+Outcome = ExecutionResult | ReplyBody | Exception
+"""A cell gives a result in any case; other requests a reply, or the error to raise."""
+
+
+class Listener(Protocol):
+    """Hears of one request. Called on the reactor's thread: must not block."""
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        """Text as it comes. False when the listener cannot keep up: reading stops until `resume`."""
+
+    def done(self, outcome: Outcome) -> None:
+        """The last call."""
+
+
+@dataclass(slots=True)
+class JailRequest:
+    """One request.
+
+    message: with every payload filled in. descriptors: what travels with it, in the message's order.
+    owned: called once when the request was sent or dropped, to close what travelled.
+    timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
+    """
+
+    ask: Ask
+    message: jail_pb2.Request
+    listener: Listener
+    descriptors: list[int] = field(default_factory=list)
+    owned: list[Callable[[], None]] = field(default_factory=list)
+    timeout: float | None = None
+    step: int = 0
+
+    def dispose(self) -> None:
+        for close in self.owned:
+            close()
+        self.owned.clear()

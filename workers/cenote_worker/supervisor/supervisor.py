@@ -1,0 +1,431 @@
+"""Owns one jail: sends it requests, reads what it says, ends it when it must.
+
+Decisions are made elsewhere (`protocol`, `clock`, `edge`, `autopsy`); this joins them to descriptors. All of it
+runs on the reactor's thread, except that a request to an idle jail is sent by its caller at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from cenote_security.errors import JailLostError, ProtocolViolation
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, MimeBundle, StateAfter
+from cenote_worker.supervisor import edge
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.clock import CellClock
+from cenote_worker.supervisor.control import ControlLine
+from cenote_worker.supervisor.host_line import HostLine
+from cenote_worker.supervisor.output import HeadAndTail
+from cenote_worker.supervisor.pipes import PipeReader
+from cenote_worker.supervisor.protocol import Ask, Conversation, Phase
+from cenote_worker.supervisor.reactor import Reactor, Timer
+from cenote_worker.supervisor.requests import JailRequest, Outcome
+
+PACKETS_PER_TURN = 64
+"""A jail that floods its socket gets this many packets read before the others have their turn."""
+
+MAX_DISPLAYS = 1_000
+"""Displayed objects kept of one cell."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """The request that the jail works on."""
+
+    request: JailRequest
+    clock: CellClock
+    stdout: HeadAndTail
+    stderr: HeadAndTail
+    outputs: list[MimeBundle] = field(default_factory=list)
+    display_room: int = 0
+    timer: Timer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JailEnds:
+    """The supervisor's ends of a jail's channels, and the jail's first process."""
+
+    pidfd: int
+    frames: socket.socket
+    control: socket.socket
+    stdout: int
+    stderr: int
+
+
+class Supervisor:
+    """One jail and the requests to it, answered in the order in which they came."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        ends: JailEnds,
+        policy: SandboxPolicy,
+        isolation: str,
+    ) -> None:
+        self._reactor = reactor
+        self._ends = ends
+        self._policy = policy
+        self.isolation = isolation
+        self._lock = threading.RLock()
+        self._conversation = Conversation()
+        self._waiting: deque[JailRequest] = deque()
+        self._running: _Running | None = None
+        self._background = (HeadAndTail(64 * 1024), HeadAndTail(64 * 1024))
+        self._paused = False
+        self._sentence: Death | None = None
+        self.death: Death | None = None
+        self._hosts: HostLine | None = None
+        self._control = ControlLine(ends.control, self._bury)
+        self._pipes = (
+            PipeReader(ends.stdout, lambda text: self._print("stdout", text)),
+            PipeReader(ends.stderr, lambda text: self._print("stderr", text)),
+        )
+        ends.frames.setblocking(False)
+        reactor.call_soon(self._watch)
+
+    def open_host_line(self, line: HostLine) -> None:
+        """Host calls of this jail arrive on `line` from now on, and it ends with the jail."""
+        with self._lock:
+            self._hosts = line
+        self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_host_line))
+
+    @property
+    def has_host_line(self) -> bool:
+        return self._hosts is not None
+
+    # -- what callers do, from any thread --
+
+    def submit(self, request: JailRequest) -> None:
+        """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
+        with self._lock:
+            if self.death is None:
+                self._waiting.append(request)
+                self._send_next()
+                return
+        request.dispose()
+        request.listener.done(JailLostError(self.death.describe()))
+
+    def withdraw(self, request: JailRequest) -> None:
+        """Its caller has gone: drops it when it waits, interrupts it when it runs."""
+        with self._lock:
+            if request in self._waiting:
+                self._waiting.remove(request)
+                request.dispose()
+            elif self._running is not None and self._running.request is request:
+                self.interrupt()
+
+    def interrupt(self) -> bool:
+        """Interrupts the running cell; kills the jail if it goes on. False when nothing runs."""
+        with self._lock:
+            if self._running is None:
+                return False
+            self._running.clock.interrupt(time.monotonic())
+            self._control.interrupt()
+            self._arm()
+            return True
+
+    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+        """Asks the warden; `answer` is called on the reactor's thread, with None if the jail has ended."""
+        with self._lock:
+            if self.death is not None:
+                answer(None)
+                return
+            step = self._running.request.step if self._running is not None else None
+
+        def enrich(memory: int, processes: int) -> None:
+            answer(
+                JailStatus(memory=memory, processes=processes, step=step or None, isolation=self.isolation)
+            )
+
+        self._control.status(enrich, lambda: answer(None))
+
+    def resume(self) -> None:
+        """The listener can take output again."""
+        self._reactor.call_soon(self._resume)
+
+    def end(self, death: Death) -> None:
+        """Kills the jail. Its callers hear the reason as soon as it is gone."""
+        with self._lock:
+            if self.death is None and self._sentence is None:
+                self._sentence = death
+                self._kill()
+
+    # -- sending --
+
+    def _send_next(self) -> None:
+        if self._running is not None or not self._waiting or self._conversation.phase is not Phase.IDLE:
+            return
+        if self._control.interrupting:  # it could hit the next cell: `_heard_control` comes back here
+            return
+        request = self._waiting.popleft()
+        now = time.monotonic()
+        half = self._policy.output_bytes
+        self._running = _Running(
+            request,
+            CellClock(now, request.timeout),
+            HeadAndTail(half),
+            HeadAndTail(half),
+            display_room=self._policy.output_bytes,
+        )
+        request.message.id = self._conversation.ask(request.ask)
+        try:
+            send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
+        except BlockingIOError:
+            self.end(Death(reason="protocol", detail="an idle runtime does not read its requests"))
+        except OSError:
+            pass  # the jail is dying; its end is reported by the control channel
+        request.dispose()
+        self._arm()
+
+    def _arm(self) -> None:
+        running = self._running
+        if running is None:
+            return
+        if running.timer is not None:
+            running.timer.cancel()
+        deadline = running.clock.deadline
+        running.timer = None if deadline is None else self._reactor.call_at(deadline, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        with self._lock:
+            if self._running is None:
+                return
+            clock = self._running.clock
+            match clock.due(time.monotonic()):
+                case "interrupt":
+                    self._control.interrupt()
+                case "kill":
+                    self.end(Death(reason="time" if clock.expired else "interrupt"))
+            self._arm()
+
+    # -- hearing, on the reactor's thread --
+
+    def _watch(self) -> None:
+        if self.death is None:
+            self._reactor.watch(self._ends.control.fileno(), self._on_control)
+            self._watch_output()
+
+    def _watch_output(self) -> None:
+        self._reactor.watch(self._ends.frames.fileno(), self._on_frames)
+        for pipe in self._pipes:
+            if pipe.open:
+                self._reactor.watch(pipe.descriptor, partial(self._on_pipe, pipe))
+
+    def _unwatch_output(self) -> None:
+        for descriptor in (self._ends.frames.fileno(), *(pipe.descriptor for pipe in self._pipes)):
+            self._reactor.unwatch(descriptor)
+
+    def _on_host_line(self) -> None:
+        with self._lock:
+            if self._hosts is None:
+                return
+            try:
+                going_on = self._hosts.read(PACKETS_PER_TURN)
+            except ProtocolViolation as violation:
+                going_on = False
+                self.end(Death(reason="protocol", detail=str(violation)))
+            if not going_on:
+                self._reactor.unwatch(self._hosts.descriptor)
+
+    def _on_frames(self) -> None:
+        with self._lock:
+            self._read_frames(PACKETS_PER_TURN)
+
+    def _read_frames(self, most: int) -> bool:
+        """Reads up to `most` packets. True when the socket is known to be empty."""
+        for _ in range(most):
+            if self._paused or self.death is not None:
+                return False
+            try:
+                packet = receive_packet(self._ends.frames)
+                if packet is None:
+                    self._reactor.unwatch(self._ends.frames.fileno())
+                    return True
+                self._hear(self._parsed(packet))
+            except BlockingIOError:
+                return True
+            except ProtocolViolation as violation:
+                self.end(Death(reason="protocol", detail=str(violation)))
+                return False
+            except OSError:
+                self._reactor.unwatch(self._ends.frames.fileno())
+                return True
+        return False
+
+    def _parsed(self, packet: Packet) -> edge.JailEvent:
+        return edge.parse(
+            packet,
+            display_limit=self._policy.output_bytes,
+            value_limit=2 * self._policy.memory_bytes,
+        )
+
+    def _hear(self, event: edge.JailEvent) -> None:
+        reply = self._conversation.hear(event)
+        if isinstance(event, edge.OutputEvent):
+            self._print(event.stream, event.text)
+        elif isinstance(event, edge.DisplayEvent):
+            self._display(event)
+        elif isinstance(event, edge.ReadyEvent):
+            self._send_next()
+        elif reply is not None:
+            self._finish(reply)
+
+    def _on_pipe(self, pipe: PipeReader) -> None:
+        """Reads a pipe, but only behind every frame that was sent before its bytes were written."""
+        with self._lock:
+            if not self._read_frames(PACKETS_PER_TURN):
+                return
+            pipe.read()
+            if not pipe.open:
+                self._reactor.unwatch(pipe.descriptor)
+
+    def _on_control(self) -> None:
+        with self._lock:
+            try:
+                self._control.read()
+            except ProtocolViolation as violation:
+                self._reactor.unwatch(self._ends.control.fileno())
+                self.end(Death(reason="protocol", detail=str(violation)))
+                self._bury(Death(reason="protocol", detail=str(violation)))
+            if self.death is None:
+                self._send_next()
+
+    def _print(self, stream: str, text: str) -> None:
+        running = self._running
+        if running is None:
+            self._background[stream == "stderr"].add(text)
+            return
+        (running.stderr if stream == "stderr" else running.stdout).add(text)
+        if not running.request.listener.output("stderr" if stream == "stderr" else "stdout", text):
+            self._paused = True
+            self._unwatch_output()
+
+    def _display(self, event: edge.DisplayEvent) -> None:
+        running = self._running
+        if running is None or event.size > running.display_room or len(running.outputs) >= MAX_DISPLAYS:
+            return
+        running.display_room -= event.size
+        running.outputs.append(event.bundle)
+
+    def _resume(self) -> None:
+        with self._lock:
+            if self._paused and self.death is None:
+                self._paused = False
+                self._watch_output()
+
+    # -- ending --
+
+    def _finish(self, reply: edge.ReplyBody) -> None:
+        for pipe in self._pipes:
+            pipe.read()
+        running, self._running = self._running, None
+        assert running is not None
+        if running.timer is not None:
+            running.timer.cancel()
+        outcome: Outcome = reply
+        if isinstance(reply, edge.ExecutedReply):
+            error = _timed_out(reply.error, running) if running.clock.expired else reply.error
+            outcome = self._result(running, reply, error, "kept")
+        self._send_next()
+        running.request.listener.done(outcome)
+
+    def _result(
+        self,
+        running: _Running,
+        reply: edge.ExecutedReply | None,
+        error: ErrorInfo | None,
+        state: StateAfter,
+    ) -> ExecutionResult:
+        before = [text.text() for text in self._background]
+        self._background = (HeadAndTail(64 * 1024), HeadAndTail(64 * 1024))
+        success = reply is not None and reply.success and error is None
+        return ExecutionResult(
+            success=success,
+            stdout=before[0] + running.stdout.text(),
+            stderr=before[1] + running.stderr.text(),
+            value=reply.value if reply is not None else None,
+            outputs=tuple(running.outputs),
+            error=error,
+            step=running.request.step,
+            duration=reply.duration if reply is not None else time.monotonic() - running.clock.started,
+            state=state,
+            truncated=running.stdout.truncated or running.stderr.truncated,
+            reply=reply.reply if reply is not None and success else None,
+        )
+
+    def _kill(self) -> None:
+        try:
+            signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except OSError:
+            # Not ours to signal (another uid): closing the control channel makes the warden leave.
+            self._ends.control.shutdown(socket.SHUT_RDWR)
+
+    def _bury(self, found: Death) -> None:
+        """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
+        with self._lock:
+            if self.death is not None:
+                return
+            self._paused = False
+            self._read_frames(1_000_000 if self._sentence is None else 0)
+            for pipe in self._pipes:
+                pipe.read()
+            self.death = self._sentence or found
+            self._conversation.end()
+            running, self._running = self._running, None
+            waiting, self._waiting = list(self._waiting), deque()
+        self._control.close()
+        self._close_ends()
+        if running is not None:
+            self._report_lost(running, self.death)
+        for request in waiting:
+            request.dispose()
+            request.listener.done(JailLostError(self.death.describe()))
+
+    def _report_lost(self, running: _Running, death: Death) -> None:
+        if running.timer is not None:
+            running.timer.cancel()
+        if running.request.ask is Ask.EXECUTE:
+            running.request.listener.done(self._result(running, None, death.as_error(), "lost"))
+        else:
+            running.request.listener.done(JailLostError(death.describe()))
+
+    def _close_ends(self) -> None:
+        self._unwatch_output()
+        self._reactor.unwatch(self._ends.control.fileno())
+        if self._hosts is not None:
+            self._reactor.unwatch(self._hosts.descriptor)
+            self._hosts.close()
+        self._ends.frames.close()
+        self._ends.control.close()
+        for pipe in self._pipes:
+            pipe.close()
+        os.close(self._ends.pidfd)
+
+
+def _timed_out(error: ErrorInfo | None, running: _Running) -> ErrorInfo | None:
+    """An interrupt that the timeout caused is reported as what it was."""
+    if error is None or error.reason != "interrupt":
+        return error
+    timeout = running.clock.timeout
+    message = (
+        f"the cell ran longer than {timeout:g} s and was interrupted; what it had assigned by then is kept"
+    )
+    return ErrorInfo(
+        type="TimeoutError",
+        message=message,
+        traceback=f"{error.traceback}\n\nTimeoutError: {message}" if error.traceback else "",
+        span=error.span,
+        reason="time",
+    )
