@@ -1,0 +1,106 @@
+"""A model of any provider that LiteLLM knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from cenote.models.completion import Completion, wire_messages
+from cenote.models.credentials import Credentials
+from cenote.models.messages import Message
+from cenote.models.remote import RemoteModel
+from cenote.models.retry import RetryPolicy
+from cenote.models.retrying import Waits
+from cenote_security.errors import UsageError
+
+if TYPE_CHECKING:
+    from cenote.models.litellm_library import LiteLLMStream
+
+_OWN_PARAMETERS = frozenset(
+    {"model", "messages", "stream", "stream_options", "n", "num_retries", "max_retries"}
+)
+_SECRET_NAME = re.compile(r"key|token|secret|password|credential|header|auth", re.IGNORECASE)
+
+
+class LiteLLMModel(RemoteModel):
+    """Streams from whatever provider `model_id` names, such as `anthropic/claude-sonnet-4-5`.
+
+    LiteLLM is imported at the first request, and does nothing on the network but that request.
+
+    api_key: None leaves it to LiteLLM, which looks into the provider's environment variable.
+    custom_llm_provider: provider of a `model_id` that names none; `openai` for any compatible server.
+    connect_timeout, idle_timeout: seconds to connect, and for each further piece of an answer.
+    retry: when to ask again while nothing of an answer has arrived; LiteLLM's own retries are off.
+    parameters: passed to LiteLLM, such as `api_base="http://..."`, `temperature=0.2`. Those whose names speak
+        of keys, tokens, secrets or headers are treated as secret.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        api_key: str | None = None,
+        custom_llm_provider: str | None = None,
+        *,
+        connect_timeout: float = 10.0,
+        idle_timeout: float = 120.0,
+        retry: RetryPolicy | None = None,
+        waits: Waits | None = None,
+        **parameters: object,
+    ) -> None:
+        if own := _OWN_PARAMETERS & parameters.keys():
+            raise UsageError(
+                f"these parameters are set by Cenote itself: {', '.join(sorted(own))}; "
+                f"retries are set by retry=RetryPolicy(attempts=...)"
+            )
+        secret = {name: value for name, value in parameters.items() if _is_secret(name, value)}
+        super().__init__(model_id, Credentials(api_key, secret), retry, waits)
+        self._provider = custom_llm_provider
+        self._parameters = {name: value for name, value in parameters.items() if name not in secret}
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+
+    def __repr__(self) -> str:
+        return f"LiteLLMModel(model_id={self.model_id!r}, custom_llm_provider={self._provider!r})"
+
+    async def _exchange(
+        self, messages: Sequence[Message], completion: Completion
+    ) -> AsyncGenerator[str, None]:
+        import asyncio
+
+        from cenote.models.litellm_library import keep_to_the_facts, load, model_error
+
+        library = await asyncio.to_thread(load)  # the first time takes seconds
+        try:
+            stream: LiteLLMStream = await library.acompletion(**self._arguments(messages))
+            async with aclosing(stream):
+                async for chunk in stream:
+                    if delta := completion.absorb(chunk.model_dump()):
+                        yield delta
+        except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
+            # `from None`: the original may carry the request, and with it the key.
+            raise model_error(error) from None
+        keep_to_the_facts(stream, completion)
+
+    def _arguments(self, messages: Sequence[Message]) -> dict[str, object]:
+        import httpx
+
+        arguments: dict[str, object] = {
+            "timeout": httpx.Timeout(self._idle_timeout, connect=self._connect_timeout),
+            **self._parameters,
+            **self._credentials.extra,
+            "model": self.model_id,
+            "messages": wire_messages(messages),
+            "custom_llm_provider": self._provider,
+            "api_key": self._credentials.api_key,
+            "stream": True,
+            "num_retries": 0,
+            "max_retries": 0,
+        }
+        return arguments | ({"stream_options": {"include_usage": True}} if self._asks_for_usage else {})
+
+
+def _is_secret(name: str, value: object) -> bool:
+    """`max_tokens` speaks of tokens, too, but a number is no secret."""
+    return bool(_SECRET_NAME.search(name)) and not isinstance(value, int | float)

@@ -1,0 +1,153 @@
+"""A model behind a server of OpenAI's chat completions: OpenAI, vLLM, llama.cpp, Ollama, a gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cenote.models.completion import Completion, wire_messages
+from cenote.models.credentials import Credentials
+from cenote.models.errors import ModelResponseError, ModelUnavailableError
+from cenote.models.messages import Message
+from cenote.models.refusal import read_refusal
+from cenote.models.remote import RemoteModel
+from cenote.models.response_body import read_answer, read_error
+from cenote.models.retry import RetryPolicy, retry_after
+from cenote.models.retrying import Waits
+from cenote_security.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+_PATH = "/chat/completions"
+_OWN_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "n"})
+
+
+class OpenAIServerModel(RemoteModel):
+    """Streams chat completions over HTTP.
+
+    api_key: None sends no key, except to OpenAI itself, which gets `OPENAI_API_KEY` when that is set.
+    base_url: up to and without `/chat/completions`; None is OpenAI.
+    connect_timeout, idle_timeout: seconds to connect, and for each further piece of an answer.
+    retry: when to ask again while nothing of an answer has arrived.
+    headers: sent along; treated as secret, as the key is.
+    trust_env: whether proxies and certificates named in the environment are used.
+    parameters: sent along in the request, such as `temperature=0.2`, `max_tokens=2000`.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        connect_timeout: float = 10.0,
+        idle_timeout: float = 120.0,
+        retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        trust_env: bool = True,
+        waits: Waits | None = None,
+        **parameters: object,
+    ) -> None:
+        if own := _OWN_PARAMETERS & parameters.keys():
+            raise UsageError(f"these request parameters are set by Cenote itself: {', '.join(sorted(own))}")
+        if api_key is None and base_url is None:
+            api_key = os.environ.get("OPENAI_API_KEY")
+        super().__init__(model_id, Credentials(api_key, headers), retry, waits)
+        self._base_url = _clean_url(base_url or OPENAI_URL)
+        self._parameters = parameters
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._trust_env = trust_env
+        self._tls: ssl.SSLContext | None = (
+            None  # made at the first request: loading the certificates takes time
+        )
+
+    @property
+    def base_url(self) -> str:
+        """Where requests go, without a user name and password that the URL may hold."""
+        parts = urlsplit(self._base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    def __repr__(self) -> str:
+        return f"OpenAIServerModel(model_id={self.model_id!r}, base_url={self.base_url!r})"
+
+    async def _exchange(
+        self, messages: Sequence[Message], completion: Completion
+    ) -> AsyncGenerator[str, None]:
+        import httpx  # slow to import
+
+        try:
+            # A client of its own for each request: a client is bound to one event loop, a model is not.
+            async with self._client() as client, self._post(client, messages) as response:
+                await self._check(response)
+                async with aclosing(read_answer(response, completion)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+        except httpx.RequestError as error:
+            # `from None`: the original carries the request, and with it the key.
+            raise self._unavailable(error) from None
+
+    def _client(self) -> httpx.AsyncClient:
+        import httpx
+
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context(trust_env=self._trust_env)
+        timeout = httpx.Timeout(self._idle_timeout, connect=self._connect_timeout)
+        return httpx.AsyncClient(timeout=timeout, verify=self._tls, trust_env=self._trust_env)
+
+    def _post(
+        self, client: httpx.AsyncClient, messages: Sequence[Message]
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        body: dict[str, object] = {
+            "model": self.model_id,
+            "messages": wire_messages(messages),
+            "stream": True,
+        }
+        if self._asks_for_usage:
+            body["stream_options"] = {"include_usage": True}
+        content = json.dumps(body | self._parameters).encode()
+        return client.stream("POST", f"{self._base_url}{_PATH}", content=content, headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        # Compressed events would wait inside the compressor of some servers.
+        headers = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "cenote"}
+        if self._credentials.api_key:
+            headers["authorization"] = f"Bearer {self._credentials.api_key}"
+        return headers | {name.lower(): str(value) for name, value in self._credentials.extra.items()}
+
+    async def _check(self, response: httpx.Response) -> None:
+        """Raises the error that a response other than an answer amounts to."""
+        if response.status_code != 200:
+            wait = retry_after(response.headers, time.time())
+            raise read_refusal(response.status_code, await read_error(response), wait).error()
+        if "text/html" in response.headers.get("content-type", ""):
+            raise ModelResponseError(
+                f"{self.base_url} answered with a web page; is the base URL right? Many end in /v1"
+            )
+
+    def _unavailable(self, error: httpx.RequestError) -> ModelUnavailableError:
+        import httpx
+
+        what = str(error) or type(error).__name__
+        if isinstance(error, httpx.ConnectTimeout):
+            what = f"no connection within {self._connect_timeout:g} s (connect_timeout)"
+        elif isinstance(error, httpx.TimeoutException):
+            what = f"nothing received for {self._idle_timeout:g} s (idle_timeout)"
+        return ModelUnavailableError(f"{self.base_url}: {what}")
+
+
+def _clean_url(base_url: str) -> str:
+    url = base_url.strip().rstrip("/").removesuffix(_PATH)
+    if not url.startswith(("http://", "https://")):
+        raise UsageError("base_url starts with http:// or https://, e.g. http://localhost:8000/v1")
+    return url

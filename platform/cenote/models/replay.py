@@ -1,0 +1,119 @@
+"""Records what a model answers, and answers from the recording."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from os import PathLike
+from pathlib import Path
+
+from cenote.models.base import Model
+from cenote.models.errors import ReplayMismatchError, ScriptExhaustedError
+from cenote.models.messages import Message
+from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
+from cenote.models.turn import ModelChunk, ModelTurn, cut
+from cenote_security.errors import UsageError
+
+MAX_DIFF = 4_000
+"""Characters of the difference between prompts that an error shows."""
+
+
+class ReplayModel(Model):
+    """Answers from a recording, and to the recorded prompts only.
+
+    A turn answers once, to a prompt equal to its own; several agents may ask in any order. Another prompt
+    raises ReplayMismatchError with the difference to the next unused turn, one too many ScriptExhaustedError.
+    A path that holds no recording is a UsageError.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, chunk_size: int = 7) -> None:
+        if chunk_size < 1:
+            raise UsageError("chunk_size must be at least 1")
+        self._path = Path(path)
+        turns = read_recording(self._path)
+        self._count = len(turns)
+        self._unused = dict(enumerate(turns, 1))  # by number
+        self._chunk_size = chunk_size
+        self.model_id = turns[0].model_id if turns else "replay"
+
+    @classmethod
+    def record(cls, path: str | PathLike[str], model: Model) -> RecordingModel:
+        """`model`, with every finished turn written to `path`, from which a ReplayModel answers later.
+
+        The first turn replaces a recording that is there already.
+        """
+        return RecordingModel(Path(path), model)
+
+    def __repr__(self) -> str:
+        return (
+            f"ReplayModel({str(self._path)!r}, {self._count - len(self._unused)} of {self._count} turns used)"
+        )
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        turn = self._take(tuple(messages))
+        for piece in cut(turn.text, self._chunk_size):
+            yield piece
+        yield turn
+
+    def _take(self, messages: tuple[Message, ...]) -> ModelTurn:
+        if not self._unused:
+            raise ScriptExhaustedError(f"all {self._count} turns of the recording {self._path} are used")
+        asked = prompt_hash(messages)
+        for number, recorded in self._unused.items():
+            if recorded.prompt_hash == asked:
+                return self._unused.pop(number).turn
+        number, expected = next(iter(self._unused.items()))
+        raise ReplayMismatchError(
+            f"the prompt is not the one recorded for turn {number} of {self._count} in {self._path}; "
+            f"record again if the change is meant\n{_difference(expected.messages, messages)}"
+        )
+
+
+class RecordingModel(Model):
+    """Another model, whose finished turns are written down. Its credentials are cut out of what is written.
+
+    Turns that fail or are closed before their end are not recorded.
+    """
+
+    def __init__(self, path: Path, model: Model) -> None:
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder of the recording does not exist: {path.parent}")
+        self.model_id = model.model_id
+        self._path = path
+        self._model = model
+        self._turns: list[RecordedTurn] = []
+
+    def __repr__(self) -> str:
+        return f"RecordingModel({str(self._path)!r}, {self._model!r})"
+
+    def redact(self, text: str) -> str:
+        return self._model.redact(text)
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        sent = tuple(messages)
+        async with aclosing(self._model.stream(sent)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, ModelTurn):
+                    self._keep(sent, chunk)
+                yield chunk
+
+    def _keep(self, messages: tuple[Message, ...], turn: ModelTurn) -> None:
+        recorded = RecordedTurn(
+            model_id=self.model_id,
+            messages=tuple(Message(m.role, self.redact(m.content)) for m in messages),
+            turn=ModelTurn(self.redact(turn.text), turn.finish_reason, turn.usage),
+        )
+        self._turns.append(recorded)
+        write_recording(self._path, self._turns)
+
+
+def _difference(recorded: Sequence[Message], asked: Sequence[Message]) -> str:
+    """A unified diff of two prompts, bounded."""
+    lines = difflib.unified_diff(_lines(recorded), _lines(asked), "recorded", "asked", lineterm="", n=2)
+    text = "\n".join(lines)
+    return text if len(text) <= MAX_DIFF else f"{text[:MAX_DIFF]}\n… (the difference goes on)"
+
+
+def _lines(messages: Sequence[Message]) -> list[str]:
+    return [line for m in messages for line in (f"[{m.role}]", *m.content.split("\n"))]
