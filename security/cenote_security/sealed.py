@@ -62,7 +62,7 @@ class Layout:
 
 
 class SealedMemory:
-    """A sealed memfd that owns its descriptor. `close()`, or leaving the `with` block, leaves its maps alive."""
+    """A sealed memfd and its descriptor. `close()`, or the end of a `with` block, leaves its maps alive."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd

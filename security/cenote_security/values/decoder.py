@@ -1,0 +1,225 @@
+"""Rebuilds a value from a header and a region that a jail wrote. Any bytes give a value or a CenoteError.
+
+The table is flat and the work over it is iterative, so no nesting in a value becomes nesting of calls. Mutable
+objects exist, empty, from the start; immutable ones are built as soon as their children exist; everything is
+completed in the order of the table where it can be. What is in a cycle is completed when its last child exists.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from cenote_security.errors import CenoteError, MalformedValueError
+from cenote_security.sealed import Buffer
+from cenote_security.values import expect
+from cenote_security.values.kinds import KINDS
+from cenote_security.values.limits import DEFAULT_LIMITS, Limits
+from cenote_security.values.node import VERSION, Immutable, Json, Kind, Mutable, Parts
+from cenote_security.values.region import RegionReader
+from cenote_security.values.source import Source
+from cenote_security.values.weights import Weights
+
+_NO_CLASSES: Mapping[str, type] = MappingProxyType({})
+_LONGEST_INTEGER = 20  # characters of the longest 64-bit number
+
+_ABSENT, _SHELL, _COMPLETE = range(3)
+
+
+def decode(
+    header: bytes,
+    region: Buffer = b"",
+    *,
+    classes: Mapping[str, type] = _NO_CLASSES,
+    limits: Limits = DEFAULT_LIMITS,
+) -> object:
+    """The value that was encoded.
+
+    region: a private, writable map, which arrays then share without a copy and keep alive; or bytes.
+    classes: "module:qualname" -> the classes whose instances may be rebuilt.
+
+    Raises MalformedValueError for what no encoder writes, UnsafeValueError for an instance of another class.
+    """
+    try:
+        return _decode(header, region, classes, limits)
+    except CenoteError:
+        raise
+    except Exception as error:  # noqa: BLE001  (a library, or a class of the reader's, refused hostile content)
+        raise MalformedValueError(f"not an encoded value: {_bounded(error)}") from None
+
+
+def _decode(header: bytes, region: Buffer, classes: Mapping[str, type], limits: Limits) -> object:
+    parsed = _parse(header, limits)
+    version, root, nodes = expect.items(parsed, 3)
+    if version != VERSION:
+        expect.malformed(f"version {version!r:.20}")
+    if memoryview(region).nbytes > limits.region_bytes:
+        expect.malformed(f"more than {limits.region_bytes} bytes of buffers")
+    reader = RegionReader(region)
+    table = _Table(expect.items(nodes), Source(reader, classes, limits))
+    value = table.rebuild(root)
+    reader.finish()
+    return value
+
+
+def _parse(header: bytes, limits: Limits) -> Json:
+    if len(header) > limits.header_bytes:
+        expect.malformed(f"more than {limits.header_bytes} bytes of text")
+    if header.count(b"[") + header.count(b"{") > limits.brackets:
+        expect.malformed(f"more than {limits.brackets} lists")
+    parsed: Json = json.loads(header.decode("utf-8", "surrogatepass"), parse_int=_parse_int)
+    return parsed
+
+
+def _parse_int(text: str) -> int:
+    """Parsing takes quadratic time in the length of a number; longer ones are nodes, in hexadecimal."""
+    if len(text) > _LONGEST_INTEGER:
+        expect.malformed("an inline number is too long")
+    return int(text)
+
+
+def _bounded(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001
+        text = ""
+    return f"{type(error).__name__}: {text:.300}" if text else type(error).__name__
+
+
+class _Table:
+    """The nodes, what has become of each, and who waits for whom."""
+
+    def __init__(self, nodes: list[Json], source: Source) -> None:
+        if len(nodes) > source.limits.nodes:
+            expect.malformed(f"more than {source.limits.nodes} nodes")
+        self._source = source
+        self._nodes = [expect.items(node) for node in nodes]
+        self._kinds: list[Kind] = []
+        self._references: list[list[list[int]]] = []
+        self._values: list[object] = [None] * len(nodes)
+        self._states = [_ABSENT] * len(nodes)
+        self._weights = Weights(len(nodes), source.limits)
+        self._missing: dict[int, int] = {}
+        self._waiting: dict[int, list[int]] = {}
+        self._last: deque[int] = deque()
+
+    def rebuild(self, root: Json) -> object:
+        for index in range(len(self._nodes)):
+            self._prepare(index)
+        root_run: list[Json] = [root]
+        root_references = self._scan(root_run)
+        for index in range(len(self._nodes)):
+            self._settle(index)
+        while self._last:
+            self._complete_all(self._last.popleft(), final=True)
+        if self._states.count(_COMPLETE) != len(self._states):
+            expect.malformed("it refers to itself through a value that cannot be part of a cycle")
+        return self._resolve(root_run, root_references)[0]
+
+    def _prepare(self, index: int) -> None:
+        node = self._nodes[index]
+        tag = node[0] if node else None
+        kind = KINDS.get(tag) if type(tag) is str else None
+        if kind is None or len(node) != 2 + kind.runs:
+            expect.malformed(f"node {index} is of no known kind")
+        self._kinds.append(kind)
+        self._references.append([self._scan(run) for run in node[2:]])
+        if isinstance(kind, Mutable):
+            count = self._length(node[2]) if kind.runs else 0
+            parts = Parts(source=self._source, meta=node[1], count=count, runs=[])
+            self._values[index] = kind.shell(parts)
+            self._states[index] = _SHELL
+
+    def _scan(self, run: Json) -> list[int]:
+        """The nodes that a run refers to. Checks every child on the way."""
+        if type(run) is dict:
+            return []
+        children = expect.items(run)
+        kinds = set(map(type, children))
+        if dict in kinds:
+            expect.malformed("an object where a child belongs")
+        if list not in kinds:
+            return []
+        last = len(self._nodes) - 1
+        return [expect.integer(expect.items(c, 1)[0], 0, last) for c in children if type(c) is list]
+
+    def _settle(self, index: int) -> None:
+        """Complete a node, or let it wait for those that it needs."""
+        needed = _COMPLETE if self._kinds[index].whole else _SHELL
+        states = self._states
+        missing = {r for run in self._references[index] for r in run if states[r] < needed}
+        if not missing:
+            self._complete_all(index)
+            return
+        self._missing[index] = len(missing)
+        for reference in missing:
+            self._waiting.setdefault(reference, []).append(index)
+
+    def _complete_all(self, index: int, *, final: bool = False) -> None:
+        """Complete a node, and those that waited for it alone."""
+        ready = [index]
+        while ready:
+            current = ready.pop()
+            if not final and self._is_premature(current):
+                self._last.append(current)
+                continue
+            self._complete(current)
+            for waiter in self._waiting.pop(current, ()):
+                self._missing[waiter] -= 1
+                if not self._missing[waiter]:
+                    ready.append(waiter)
+
+    def _is_premature(self, index: int) -> bool:
+        """A dict or set with a key whose own state, and so its hash, is not there yet: only in cycles."""
+        kind = self._kinds[index]
+        if isinstance(kind, Immutable) or not kind.hashed:
+            return False
+        references = self._references[index]
+        return any(self._states[r] != _COMPLETE for position in kind.hashed for r in references[position])
+
+    def _complete(self, index: int) -> None:
+        _, meta, *raw = self._nodes[index]
+        references, kind = self._references[index], self._kinds[index]
+        runs = [self._resolve(run, refs) for run, refs in zip(raw, references, strict=True)]
+        for position in kind.walked:
+            self._weights.spend_walk(runs[position], references[position])
+        for position in kind.hashed:
+            self._weights.spend_hashing(runs[position], references[position])
+        parts = Parts(source=self._source, meta=meta, count=len(runs[0]) if runs else 0, runs=runs)
+        if isinstance(kind, Immutable):
+            self._values[index] = kind.build(parts)
+        else:
+            kind.fill(self._values[index], parts)
+        self._states[index] = _COMPLETE
+        self._weights.record(index, meta, runs, references)
+
+    def _resolve(self, run: Json, references: list[int]) -> list[object]:
+        if type(run) is dict:
+            return self._unpack(run)
+        children: list[object] = list(expect.items(run))
+        if not references:
+            return children
+        values = self._values
+        return [values[c[0]] if type(c) is list else c for c in children]
+
+    def _unpack(self, run: dict[str, Json]) -> list[object]:
+        code, where = _packed(run)
+        numbers: array[int] | array[float] = array(code)
+        numbers.frombytes(self._source.region.take(where))
+        return [*numbers]
+
+    def _length(self, run: Json) -> int:
+        if type(run) is not dict:
+            return len(expect.items(run))
+        _, where = _packed(run)
+        return expect.integer(expect.items(where, 2)[1], 0, self._source.region.size) // 8
+
+
+def _packed(run: dict[str, Json]) -> tuple[str, Json]:
+    if len(run) != 1:
+        expect.malformed("a packed run has one type")
+    ((code, where),) = run.items()
+    return expect.choice(code, ("q", "d")), where

@@ -1,0 +1,162 @@
+"""Instances of classes that the reader named: enum members, named tuples, dataclasses, plain objects, models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+from cenote_security.errors import UnsafeValueError
+from cenote_security.values import exceptions, expect, models
+from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, Parts
+from cenote_security.values.shapes import Shape, shape_of
+
+if TYPE_CHECKING:
+    from cenote_security.values.encoder import Encoder
+
+_FLAG_BITS = 64  # a larger value makes Flag walk over its bits for long
+_METHODS = (FunctionType, property, classmethod, staticmethod)
+_BOOKKEEPING = frozenset({"__dict__", "__weakref__", "__orig_class__"})
+"""What Python itself keeps on instances; it is remade or not needed."""
+
+
+def write(encoder: Encoder, value: object) -> Node:
+    """The node of an instance of any class that no other writer knows.
+
+    Raises UnsafeValueError when its class is not one that can be taken apart without running its code.
+    """
+    if isinstance(value, BaseException):
+        return exceptions.write(encoder, value)
+    shape = shape_of(type(value))
+    match shape.kind:
+        case "enum" | "flag":
+            return _write_member(value, shape)
+        case "tuple":
+            return _write_tuple(encoder, value, shape)
+        case "model":
+            return models.write(encoder, value, shape)
+        case "data" | "plain":
+            return _write_instance(encoder, value, shape)
+
+
+def _write_member(value: Foreign, shape: Shape) -> Node:
+    name = value.name
+    if shape.kind == "enum" or shape.cls.__members__.get(name) is value:  # type: ignore[attr-defined]
+        return ["member", [shape.reference, name]]
+    return ["flag", [shape.reference, int(value.value)]]
+
+
+def _build_member(parts: Parts) -> object:
+    reference, name = expect.items(parts.meta, 2)
+    shape = parts.source.shape(reference, "enum", "flag")
+    members: Mapping[str, object] = shape.cls.__members__  # type: ignore[attr-defined]
+    found = members.get(expect.text(name))
+    return expect.malformed(f"{shape.name} has no such member") if found is None else found
+
+
+def _build_flag(parts: Parts) -> object:
+    reference, value = expect.items(parts.meta, 2)
+    shape = parts.source.shape(reference, "flag")
+    return shape.cls(expect.integer(value, -(2**_FLAG_BITS), 2**_FLAG_BITS))
+
+
+def _write_tuple(encoder: Encoder, value: Foreign, shape: Shape) -> Node:
+    if getattr(value, "__dict__", None):
+        raise UnsafeValueError(shape.name, "a named tuple with attributes of its own")
+    return ["named", shape.reference, encoder.run(list(tuple.__iter__(value)))]
+
+
+def _build_tuple(parts: Parts) -> object:
+    shape = parts.source.shape(parts.meta, "tuple")
+    if parts.count != len(shape.fields):
+        expect.malformed(f"{shape.name} has {len(shape.fields)} fields")
+    return tuple.__new__(shape.cls, parts.runs[0])
+
+
+def _write_instance(encoder: Encoder, value: object, shape: Shape) -> Node:
+    state = read_state(value, shape)
+    if shape.kind == "data":
+        state = _only_fields(state, shape)
+    return ["instance", [shape.reference, list(state)], encoder.run(list(state.values()))]
+
+
+def read_state(value: object, shape: Shape) -> dict[str, object]:
+    """Attributes by name, from the instance's own dict and slots; properties and `__getattr__` do not run."""
+    state: dict[str, object] = {}
+    for name, descriptor in shape.slots.items():
+        if name not in _BOOKKEEPING:
+            try:
+                state[name] = descriptor.__get__(value, shape.cls)
+            except AttributeError:
+                continue  # a slot that was never set
+    own = getattr(value, "__dict__", None)
+    state.update(own if type(own) is dict else {})
+    return {name: item for name, item in state.items() if name not in _BOOKKEEPING}
+
+
+def _only_fields(state: Mapping[str, object], shape: Shape) -> dict[str, object]:
+    missing = set(shape.fields) - set(state)
+    extra = [name for name in state if name not in shape.fields and not _is_cached(shape.cls, name)]
+    if missing or extra:
+        names = ", ".join([*(f"{name} is not set" for name in sorted(missing)),
+                           *(f"{name} is no field" for name in sorted(extra))])  # fmt: skip
+        raise UnsafeValueError(shape.name, f"{names:.200}")
+    return {name: state[name] for name in shape.fields}
+
+
+def _is_cached(cls: type, name: str) -> bool:
+    return isinstance(getattr(cls, name, None), cached_property)
+
+
+def _instance_shell(parts: Parts) -> object:
+    reference, _names = expect.items(parts.meta, 2)
+    shape = parts.source.shape(reference, "data", "plain")
+    try:
+        return object.__new__(shape.cls)
+    except TypeError:
+        raise UnsafeValueError(shape.name, "its instances are not made by Python code alone") from None
+
+
+def _fill_instance(shell: object, parts: Parts) -> None:
+    reference, raw_names = expect.items(parts.meta, 2)
+    shape = parts.source.shape(reference, "data", "plain")
+    names = expect.names(raw_names)
+    _check_names(names, shape)
+    set_state(shell, shape, zip(names, parts.runs[0], strict=True))
+
+
+def set_state(shell: object, shape: Shape, state: Iterable[tuple[str, object]]) -> None:
+    """Set attributes in the instance's slots and dict, past `__setattr__`, properties and frozenness."""
+    own: dict[str, object] = {}
+    for name, value in state:
+        if name in shape.slots:
+            shape.slots[name].__set__(shell, value)
+        else:
+            own[name] = value
+    if own:
+        shell.__dict__.update(own)
+
+
+def _check_names(names: list[str], shape: Shape) -> None:
+    if shape.kind == "data" and set(names) != set(shape.fields):
+        expect.malformed(f"the fields of {shape.name} are {', '.join(shape.fields):.300}")
+    for name in names:
+        if name in _BOOKKEEPING or (name.startswith("__") and name.endswith("__")):
+            expect.malformed(f"{shape.name} is given a special attribute")
+        if shape.kind == "plain" and isinstance(_class_attribute(shape.cls, name), _METHODS):
+            expect.malformed(f"an attribute hides the method {name} of {shape.name}")
+
+
+def _class_attribute(cls: type, name: str) -> object:
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
+KINDS: dict[str, Kind] = {
+    "member": Immutable(build=_build_member),
+    "flag": Immutable(build=_build_flag),
+    "named": Immutable(build=_build_tuple, runs=1),
+    "instance": Mutable(shell=_instance_shell, fill=_fill_instance),
+    **exceptions.KINDS,
+    **models.KINDS,
+}
