@@ -1,0 +1,111 @@
+"""The demonstration, from the first line to the table at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cenote import tokens
+from cenote.demo import script
+from cenote.demo.dataset import TITLE, read_csv_bytes
+from cenote.demo.ledger import Transfer, cost_table, transfer_table
+from cenote.demo.team import Models, Team, open_team
+from cenote.models import LiteLLMModel, ScriptedModel
+from cenote.terminal.screen import BOLD, DIM, Screen
+from cenote_security.errors import UnknownNameError, UsageError
+from cenote_worker.results import VariableInfo
+
+PNG = b"\x89PNG\r\n\x1a\n"
+HANDOVERS = (
+    ("raw", "client", "orchestrator"),
+    ("raw", "orchestrator", "cleaner"),
+    ("penguins", "cleaner", "analyst"),
+)
+
+
+def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
+    """Has three agents analyze the data set, on `model` or by the script, and prints what happens.
+
+    Puts the figure into `folder`. True when the agents answered and left findings and a figure.
+    Raises UsageError when the folder cannot be written, and what models and jails raise.
+    """
+    who = (
+        f"the model {model}" if model else "scripted models: their words are canned, their code runs for real"
+    )
+    screen.line("Cenote demo: three agents, each in a jail of its own", BOLD)
+    screen.line(f"data   {TITLE}", DIM)
+    screen.line(f"model  {who}", DIM)
+    screen.line(f"task   {script.TASK}", DIM)
+    screen.progress("starting jails")
+    with open_team(choose_models(model), screen) as team:
+        screen.line(f"jail   isolation {team.runtimes['cleaner'].isolation}", DIM)
+        response = asyncio.run(team.orchestrator.run(script.TASK))
+        screen.clear_progress()
+        done = save_figure(team, folder, screen) and response.status.value == "success"
+        print_ledger(team, screen)
+    return done
+
+
+def choose_models(name: str | None) -> Models:
+    """The named model three times, or the three scripts."""
+    if name:
+        return Models(
+            orchestrator=LiteLLMModel(model_id=name),
+            cleaner=LiteLLMModel(model_id=name),
+            analyst=LiteLLMModel(model_id=name),
+        )
+    return Models(
+        orchestrator=ScriptedModel(script.ORCHESTRATOR),
+        cleaner=ScriptedModel(script.CLEANER),
+        analyst=ScriptedModel(script.ANALYST),
+    )
+
+
+def save_figure(team: Team, folder: Path, screen: Screen) -> bool:
+    """Takes the figure out of the analyst's namespace. False, and a line that says so, if there is none."""
+    try:
+        data = team.runtimes["analyst"].retrieve("figure")
+    except UnknownNameError:
+        data = None
+    if not (isinstance(data, bytes) and data.startswith(PNG)):
+        screen.line("The analyst left no figure.")
+        return False
+    path = folder / "penguins.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    screen.line(f"figure {path} ({len(data):,} bytes, retrieved from the analyst's namespace)", BOLD)
+    return True
+
+
+def print_ledger(team: Team, screen: Screen) -> None:
+    """What it cost, and what went by reference instead of through prompts."""
+    rows = [agent.row() for agent in team.agents]
+    screen.line()
+    for line in cost_table(rows):
+        screen.line(line)
+    if any(row.usage.estimated for row in rows):
+        screen.line("~ counted here with a tokenizer; no server reported it", DIM)
+    screen.line("The orchestrator's seconds include the time that it waits for the other two.", DIM)
+    screen.line()
+    for line in transfer_table(handovers(team)):
+        screen.line(line)
+    as_text = tokens.count_tokens(read_csv_bytes().decode())
+    screen.line(f"As text, the raw table alone is {as_text:,} tokens each time that it is sent.", DIM)
+
+
+def handovers(team: Team) -> list[Transfer]:
+    """The tables that went from namespace to namespace, with their sizes where they arrived."""
+    arrived = {name: frames(runtime.describe()) for name, runtime in team.runtimes.items()}
+    return [
+        Transfer(what=what, source=source, target=target, size=arrived[target][what])
+        for what, source, target in HANDOVERS
+        if what in arrived[target]
+    ]
+
+
+def frames(variables: list[VariableInfo]) -> dict[str, int]:
+    """Sizes in bytes of the DataFrames among `variables`."""
+    return {info.name: info.size for info in variables if info.type.endswith("DataFrame")}

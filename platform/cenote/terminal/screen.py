@@ -1,0 +1,70 @@
+"""Where a command prints: styled, with progress, on a terminal; plain lines in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from cenote.terminal.plain_text import printable
+
+DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
+
+
+class Screen:
+    """Two streams of one command: `out` for what was asked for, `err` for what happens meanwhile.
+
+    Progress is shown only when `err` is a terminal, colours only when the stream they go to is one.
+    """
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = out if out is not None else sys.stdout
+        self._err = err if err is not None else sys.stderr
+        self._progress_shown = False
+        self._column = 0
+
+    @property
+    def styled(self) -> bool:
+        return self._out.isatty() and not os.environ.get("NO_COLOR")
+
+    def style(self, text: str, *codes: str) -> str:
+        """`text` in a style where styles show, else as it is."""
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.styled and text else text
+
+    def write(self, text: str, *codes: str) -> None:
+        """Writes untrusted text at once: exactly into a pipe, control characters made visible on a terminal."""
+        self.clear_progress()
+        if text:
+            self._column = 0 if text.endswith("\n") else 1
+            self._out.write(self.style(printable(text), *codes) if self._out.isatty() else text)
+            self._out.flush()
+
+    def line(self, text: str = "", *codes: str) -> None:
+        """One line of its own, even after text that did not end its line."""
+        if self._column:
+            self.write("\n")
+        self.write(text, *codes)
+        self.write("\n")
+
+    def write_error(self, text: str) -> None:
+        """The same for `err`."""
+        self.clear_progress()
+        self._err.write(printable(text) if self._err.isatty() else text)
+        self._err.flush()
+
+    def note(self, text: str) -> None:
+        """One line beside the output, on `err`."""
+        self.write_error(f"{text}\n")
+
+    def progress(self, text: str) -> None:
+        """Shows what is going on now, on a terminal; the next output replaces it."""
+        if self._err.isatty():
+            self._err.write(f"\r\x1b[K\x1b[2m{printable(text)}\x1b[0m")
+            self._err.flush()
+            self._progress_shown = True
+
+    def clear_progress(self) -> None:
+        if self._progress_shown:
+            self._err.write("\r\x1b[K")
+            self._err.flush()
+            self._progress_shown = False

@@ -1,0 +1,49 @@
+"""Tests of `cenote.terminal.screen`."""
+
+from __future__ import annotations
+
+import io
+
+from cenote.terminal.screen import BOLD, Screen
+
+
+class FakeTerminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    """No styles, no progress, and the very characters that were written."""
+    out, err = io.StringIO(), io.StringIO()
+    screen = Screen(out, err)
+    screen.progress("working")
+    screen.line("heading", BOLD)
+    screen.write("\x1b[31mred")
+    assert ("heading\n\x1b[31mred", "") == (out.getvalue(), err.getvalue())
+
+
+def test_a_terminal_gets_styles_and_no_foreign_escapes() -> None:
+    """Our styles show; an escape sequence in the text is made visible."""
+    out = FakeTerminal()
+    Screen(out, io.StringIO()).write("\x1b[2Jtext", BOLD)
+    assert "\x1b[1m\\x1b[2Jtext\x1b[0m" == out.getvalue()
+
+
+def test_progress_is_wiped_by_output() -> None:
+    """On a terminal, progress stands until something is printed; then its line is empty again."""
+    out, err = FakeTerminal(), FakeTerminal()
+    screen = Screen(out, err)
+    screen.progress("working")
+    screen.line("done")
+    assert "\r\x1b[K\x1b[2mworking\x1b[0m\r\x1b[K" == err.getvalue()
+
+
+def test_a_line_starts_at_the_left() -> None:
+    """After text that did not end its line, a line starts a new one."""
+    out = io.StringIO()
+    screen = Screen(out, io.StringIO())
+    screen.write("half")
+    screen.line("whole")
+    assert "half\nwhole\n" == out.getvalue()
