@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from cenote.models.credentials import Redact
 from cenote.models.errors import ModelResponseError
 from cenote.models.messages import Message
 from cenote.models.refusal import bounded, refusal_in_stream
@@ -16,11 +17,15 @@ MAX_ANSWER = 8 * 2**20
 MAX_TOKENS = 2**40
 """A server that reports more tokens than this for one call is not believed."""
 
+MAX_SHOWN = 200
+"""Characters of a malformed chunk that an error shows."""
+
 
 class Completion:
     """Takes chunks of the OpenAI chat completions format, streamed (`delta`) or whole (`message`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Redact) -> None:
+        self._redact = redact  # for what errors show of the server's words
         self._parts: list[str] = []
         self._length = 0
         self.finish_reason: str | None = None
@@ -36,7 +41,7 @@ class Completion:
             chunk = json.loads(data)
         except (ValueError, RecursionError):
             raise ModelResponseError(
-                f"the server sent a chunk that is not JSON: {bounded(data)[:200]!r}"
+                f"the server sent a chunk that is not JSON: {self._show(data)}"
             ) from None
         return self.absorb(chunk)
 
@@ -47,25 +52,33 @@ class Completion:
         carries an error.
         """
         if not isinstance(chunk, Mapping):
-            raise _wrong("a chunk", chunk)
+            raise self._wrong("a chunk", chunk)
         if chunk.get("error"):
-            raise refusal_in_stream(chunk["error"]).error()
+            raise refusal_in_stream(chunk["error"]).error(self._redact)
         self.usage = read_usage(chunk.get("usage")) or self.usage
         choices = chunk.get("choices") or []
         if not isinstance(choices, Sequence):
-            raise _wrong("choices", choices)
+            raise self._wrong("choices", choices)
         return self._choice(choices[0]) if choices else ""
 
     def _choice(self, choice: object) -> str:
         if not isinstance(choice, Mapping):
-            raise _wrong("a choice", choice)
+            raise self._wrong("a choice", choice)
         reason = choice.get("finish_reason")
         self.finish_reason = str(reason)[:100] if reason else self.finish_reason
         delta = choice.get("delta") or choice.get("message") or {}
         if not isinstance(delta, Mapping):
-            raise _wrong("a delta", delta)
+            raise self._wrong("a delta", delta)
         # Reasoning comes in members of its own (`reasoning_content`, `reasoning`); the answer is without it.
-        return self._keep(_content(delta.get("content")))
+        return self._keep(self._content(delta.get("content")))
+
+    def _content(self, content: object) -> str:
+        """Text of a content member: a string, null, or a list of typed parts of which only text counts."""
+        if content is None or isinstance(content, str):
+            return content or ""
+        if not isinstance(content, Sequence):
+            raise self._wrong("content", content)
+        return "".join(_part(part) for part in content)
 
     def _keep(self, text: str) -> str:
         if text:
@@ -74,6 +87,12 @@ class Completion:
                 raise ModelResponseError(f"the answer is longer than {MAX_ANSWER} characters")
             self._parts.append(text)
         return text
+
+    def _wrong(self, what: str, value: object) -> ModelResponseError:
+        return ModelResponseError(f"the server sent {what} of the wrong shape: {self._show(repr(value))}")
+
+    def _show(self, text: str) -> str:
+        return bounded(self._redact(text))[:MAX_SHOWN]
 
 
 def wire_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -109,19 +128,6 @@ def _count(value: object) -> int | None:
     return value if 0 <= value <= MAX_TOKENS else None
 
 
-def _content(content: object) -> str:
-    """Text of a content member: a string, null, or a list of typed parts of which only text counts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, Sequence):
-        raise _wrong("content", content)
-    return "".join(_part(part) for part in content)
-
-
 def _part(part: object) -> str:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else ""
     return text if isinstance(text, str) else ""
-
-
-def _wrong(what: str, value: object) -> ModelResponseError:
-    return ModelResponseError(f"the server sent {what} of the wrong shape: {bounded(repr(value)[:200])}")

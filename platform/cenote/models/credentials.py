@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -12,6 +12,9 @@ MIN_REDACTED = 6
 """Shorter values are placeholders of servers without keys ("x", "EMPTY"); cutting them out garbles text."""
 
 MASK = "***"
+
+Redact = Callable[[str], str]
+"""Cuts credentials out of a text that is going to be shown: servers echo what they were sent."""
 
 
 class Credentials:

@@ -5,8 +5,6 @@ No text here ever holds a credential: it is cut out where the text enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cenote_security.errors import CenoteError, UnavailableError, UsageError
 
 
@@ -25,12 +23,6 @@ class ModelError(CenoteError):
         self.message = message
         self.status = status
         self.code = code
-
-    def redact(self, cut: Callable[[str], str]) -> None:
-        """Passes what the server said through `cut`, which takes credentials out: servers echo them."""
-        self.message = cut(self.message)
-        self.code = cut(self.code) if self.code else None
-        self.args = (self.message, *self.args[1:])
 
     def __str__(self) -> str:
         facts = " ".join(dict.fromkeys(str(fact) for fact in (self.status, self.code) if fact))

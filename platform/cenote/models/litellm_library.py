@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Protocol
 
 from cenote.models.completion import Completion
+from cenote.models.credentials import Redact
 from cenote.models.errors import ContextLengthError, ModelError, ModelResponseError, ModelUnavailableError
 from cenote.models.refusal import Refusal, bounded, error_code, refusal_in_stream
 from cenote.models.retry import retry_after
@@ -70,7 +71,7 @@ def keep_to_the_facts(stream: LiteLLMStream, completion: Completion) -> None:
             raise ModelResponseError("the server sent no answer")
 
 
-def model_error(error: Exception) -> ModelError:
+def model_error(error: Exception, redact: Redact) -> ModelError:
     """What an exception out of LiteLLM, or out of a provider's adapter in it, means to the caller."""
     import httpx
     import litellm
@@ -79,19 +80,19 @@ def model_error(error: Exception) -> ModelError:
         return error
     causes = list(_causes(error))
     message = _message(causes)
+    shown = bounded(redact(message))
     if isinstance(error, litellm.exceptions.ContextWindowExceededError):
-        return ContextLengthError(message, status=error.status_code)
+        return ContextLengthError(shown, status=error.status_code)
     if not isinstance(error, _vague_errors()):
-        return _refusal(error, message).error()
+        return _refusal(error, message).error(redact)
     # These three stand for a lost connection, an error event, a malformed chunk and a real status 500 alike.
     if any(isinstance(cause, OSError | httpx.RequestError) for cause in causes):
-        return ModelUnavailableError(message)
+        return ModelUnavailableError(shown)
     if any(isinstance(cause, _MALFORMED) for cause in causes):
-        return ModelResponseError(f"the server's answer cannot be read: {message}")
+        return ModelResponseError(f"the server's answer cannot be read: {shown}")
     code = _event_code(causes)
-    return (
-        refusal_in_stream({"message": message, "code": code}) if code else _refusal(error, message)
-    ).error()
+    refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(error, message)
+    return refusal.error(redact)
 
 
 def _vague_errors() -> tuple[type[Exception], ...]:
@@ -115,7 +116,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _message(causes: Sequence[BaseException]) -> str:
     """The server's own words, without the names that LiteLLM puts before them."""
     text = str(getattr(causes[0], "message", "") or causes[0])
-    return bounded(_PREFIX.sub("", text) or type(causes[0]).__name__)
+    return _PREFIX.sub("", text) or type(causes[0]).__name__
 
 
 def _refusal(error: Exception, message: str) -> Refusal:

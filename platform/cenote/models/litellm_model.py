@@ -80,7 +80,7 @@ class LiteLLMModel(RemoteModel):
                         yield delta
         except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
             # `from None`: the original may carry the request, and with it the key.
-            raise model_error(error) from None
+            raise model_error(error, self.redact) from None
         keep_to_the_facts(stream, completion)
 
     def _arguments(self, messages: Sequence[Message]) -> dict[str, object]:

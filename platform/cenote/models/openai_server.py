@@ -129,7 +129,7 @@ class OpenAIServerModel(RemoteModel):
         """Raises the error that a response other than an answer amounts to."""
         if response.status_code != 200:
             wait = retry_after(response.headers, time.time())
-            raise read_refusal(response.status_code, await read_error(response), wait).error()
+            raise read_refusal(response.status_code, await read_error(response), wait).error(self.redact)
         if "text/html" in response.headers.get("content-type", ""):
             raise ModelResponseError(
                 f"{self.base_url} answered with a web page; is the base URL right? Many end in /v1"
@@ -143,7 +143,7 @@ class OpenAIServerModel(RemoteModel):
             what = f"no connection within {self._connect_timeout:g} s (connect_timeout)"
         elif isinstance(error, httpx.TimeoutException):
             what = f"nothing received for {self._idle_timeout:g} s (idle_timeout)"
-        return ModelUnavailableError(f"{self.base_url}: {what}")
+        return ModelUnavailableError(f"{self.base_url}: {self.redact(what)}")
 
 
 def _clean_url(base_url: str) -> str:

@@ -7,10 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cenote.models.credentials import Redact
 from cenote.models.errors import ContextLengthError, ModelError, ModelRequestError, ModelUnavailableError
 
 MAX_MESSAGE = 1_000
 """Characters of a server's message that an error shows; some send whole pages, or the prompt back."""
+
+MAX_CODE = 100
+"""Characters of its code that an error shows."""
 
 _TEMPORARY = frozenset({408, 409, 425, 429})
 _TEMPORARY_CODES = re.compile(
@@ -37,7 +41,8 @@ _NOT_ABOUT_LENGTH = frozenset({401, 403, 404, 429})
 class Refusal:
     """What a server said instead of an answer.
 
-    message: bounded. status: HTTP status, None for an error inside a stream. code: the server's word for it.
+    message, code: the server's own words, of any length, with credentials that it may echo.
+    status: HTTP status, None for an error inside a stream.
     """
 
     message: str
@@ -45,13 +50,16 @@ class Refusal:
     code: str | None = None
     retry_after: float | None = None
 
-    def error(self) -> ModelError:
-        """The error that tells the caller what to do."""
+    def error(self, redact: Redact) -> ModelError:
+        """The error that tells the caller what to do, in words fit to be shown."""
+        # Cut out before it is cut short: half a key is no longer found, and still half a key.
+        message = bounded(redact(self.message)) or "the server gave no reason"
+        code = redact(self.code)[:MAX_CODE] if self.code else None
         if self._too_long():
-            return ContextLengthError(self.message, status=self.status, code=self.code)
+            return ContextLengthError(message, status=self.status, code=code)
         if not self._temporary():
-            return ModelRequestError(self.message, status=self.status, code=self.code)
-        error = ModelUnavailableError(self.message, status=self.status, code=self.code)
+            return ModelRequestError(message, status=self.status, code=code)
+        error = ModelUnavailableError(message, status=self.status, code=code)
         error.retry_after = self.retry_after
         return error
 
@@ -78,7 +86,6 @@ def read_refusal(status: int, text: str, retry_after: float | None = None) -> Re
         code, message = _code_and_message(payload)
     else:
         code, message = None, text
-    message = bounded(message) or "the server gave no reason"
     return Refusal(message=message, status=status, code=code, retry_after=retry_after)
 
 
@@ -86,14 +93,12 @@ def refusal_in_stream(error: object) -> Refusal:
     """The refusal in the `error` member of a chunk; a numeric code there is meant as an HTTP status."""
     code, message = _code_and_message({"error": error})
     status = int(code) if code and re.fullmatch(r"[45]\d\d", code) else None
-    return Refusal(
-        message=bounded(message or "the server broke off without a reason"), status=status, code=code
-    )
+    return Refusal(message=message, status=status, code=code)
 
 
 def error_code(error: Mapping[str, object]) -> str | None:
     """Of `code` and `type` the one in words, which says more: `insufficient_quota` rather than 429."""
-    words = [str(error[key])[:100] for key in ("code", "type") if error.get(key)]
+    words = [str(error[key]) for key in ("code", "type") if error.get(key)]
     return next((word for word in words if not word.isdigit()), words[0] if words else None)
 
 

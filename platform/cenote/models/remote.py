@@ -9,7 +9,7 @@ from contextlib import aclosing
 from cenote.models.base import Model
 from cenote.models.completion import Completion
 from cenote.models.credentials import Credentials
-from cenote.models.errors import ModelError, ModelRequestError
+from cenote.models.errors import ModelRequestError
 from cenote.models.estimate import estimate_usage
 from cenote.models.messages import Message
 from cenote.models.retry import RetryPolicy
@@ -33,7 +33,7 @@ class RemoteModel(Model):
     def _exchange(self, messages: Sequence[Message], completion: Completion) -> AsyncGenerator[str, None]:
         """Sends `messages` once, feeds the answer to `completion` and yields the pieces of its text.
 
-        Raises ModelUnavailableError for what another try may mend. Credentials are cut out of errors later.
+        Raises ModelUnavailableError for what another try may mend. Errors show no credential: `redact`.
         """
 
     def redact(self, text: str) -> str:
@@ -60,14 +60,10 @@ class RemoteModel(Model):
                 self._asks_for_usage = False
 
     async def _answer(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
-        completion = Completion()
-        try:
-            async with aclosing(self._exchange(messages, completion)) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except ModelError as error:
-            error.redact(self.redact)
-            raise
+        completion = Completion(self.redact)
+        async with aclosing(self._exchange(messages, completion)) as deltas:
+            async for delta in deltas:
+                yield delta
         usage = completion.usage or estimate_usage(messages, completion.text, self.model_id)
         yield ModelTurn(completion.text, completion.finish_reason, usage)
 
