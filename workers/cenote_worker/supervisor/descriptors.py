@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
+from pathlib import Path
 
 PER_JAIL = 16
 """Five for a jail, the others for values under way."""
@@ -16,7 +16,11 @@ def ensure_room() -> None:
     renumbered, so such a program sees high numbers only once it has opened that many.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= hard or len(os.listdir("/proc/self/fd")) + PER_JAIL < soft // 2:
+    if soft >= hard or _open_now() + PER_JAIL < soft // 2:
         return
     wanted = min(hard, soft * 4) if hard != resource.RLIM_INFINITY else soft * 4
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _open_now() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())

@@ -1,0 +1,106 @@
+"""The edge: any bytes become a checked event or a ProtocolViolation, and no descriptor leaks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.content import Content
+from cenote_worker.frames import Packet
+from cenote_worker.results import Span
+from cenote_worker.supervisor import edge
+
+
+def parse(data: bytes, descriptors: list[int] | None = None) -> edge.JailEvent:
+    return edge.parse(Packet(data, descriptors or []), display_limit=10_000, value_limit=10_000)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300)
+def test_any_bytes(data: bytes) -> None:
+    """Noise never gets further than the edge."""
+    try:
+        parse(data)
+    except ProtocolViolation:
+        pass
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(0, 200), st.integers(0, 255))
+@settings(max_examples=300)
+def test_mutated_frames(text: bytes, position: int, byte: int) -> None:
+    """A valid frame with one byte changed is an event or a violation, nothing else."""
+    frame = jail_pb2.WorkerFrame()
+    frame.reply.id = 7
+    frame.reply.executed.value = text.decode("latin-1")
+    frame.reply.executed.error.span.extend([1, 2, 3, 4])
+    data = bytearray(frame.SerializeToString())
+    data[position % len(data)] = byte
+    try:
+        parse(bytes(data))
+    except ProtocolViolation:
+        pass
+
+
+def test_an_executed_cell() -> None:
+    """Every field arrives."""
+    frame = jail_pb2.WorkerFrame()
+    executed = frame.reply.executed
+    frame.reply.id = 3
+    executed.success, executed.value, executed.reply, executed.duration = False, "1", "done", 0.5
+    executed.error.type, executed.error.message, executed.error.reason = "ValueError", "no", "exception"
+    executed.error.span.extend([1, 2, 3, 4])
+    event = parse(frame.SerializeToString())
+    assert isinstance(event, edge.ReplyEvent)
+    assert isinstance(event.body, edge.ExecutedReply)
+    assert (3, False, "1", "done", 0.5) == (
+        event.id,
+        event.body.success,
+        event.body.value,
+        event.body.reply,
+        event.body.duration,
+    )
+    assert event.body.error is not None
+    assert Span(line=1, column=2, end_line=3, end_column=4) == event.body.error.span
+
+
+def test_an_oversized_reply_is_unwrapped_once() -> None:
+    """A long reply comes in sealed memory; a wrapped wrapper, or anything but a reply, is refused."""
+    inner = jail_pb2.WorkerFrame()
+    inner.reply.variables.variables.add(name="x" * 5_000)
+    for content, ok in ((inner, True), (jail_pb2.WorkerFrame(ready=jail_pb2.Ready()), False)):
+        outer = jail_pb2.WorkerFrame()
+        descriptors: list[int] = []
+        Content.pack([content.SerializeToString()]).to_wire(outer.oversized, descriptors)
+        data = outer.SerializeToString()
+        if ok:
+            event = parse(data, descriptors)
+            assert isinstance(event, edge.ReplyEvent)
+            assert isinstance(event.body, edge.VariablesReply)
+            assert edge.MAX_NAME == len(event.body.variables[0].name)
+        else:
+            with pytest.raises(ProtocolViolation, match="oversized"):
+                parse(data, descriptors)
+
+
+def test_descriptors_that_nothing_names() -> None:
+    """A jail cannot fill the descriptor table of its supervisor."""
+    reading, writing = os.pipe()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(ProtocolViolation, match="nothing in it names"):
+        parse(jail_pb2.WorkerFrame(ready=jail_pb2.Ready()).SerializeToString(), [reading, writing])
+    assert before - 2 == len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_display_over_its_limit() -> None:
+    """The limit on one displayed object holds to the byte."""
+    frame = jail_pb2.WorkerFrame()
+    frame.display.types.append("text/plain")
+    Content.pack([b"x" * 10_000]).to_wire(frame.display.content, [])
+    with pytest.raises(ProtocolViolation, match="over the limit"):
+        parse(frame.SerializeToString())
