@@ -1,0 +1,31 @@
+"""Real jails for the tests of runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+
+
+@pytest.fixture
+def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
+    """Makes runtimes that are closed after the test."""
+    made: list[PythonRuntime] = []
+
+    def make(**arguments: Any) -> PythonRuntime:
+        runtime = PythonRuntime(**arguments)
+        made.append(runtime)
+        return runtime
+
+    yield make
+    for runtime in made:
+        runtime.close()
+
+
+@pytest.fixture
+def runtime(make_runtime: Callable[..., PythonRuntime]) -> PythonRuntime:
+    """One runtime with the default policy."""
+    return make_runtime()

@@ -1,0 +1,236 @@
+"""Cells in a real jail: what runs, what is shown, what is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from cenote.runtime import ExecutionResult, PythonRuntime, Span
+from cenote_security.errors import RuntimeClosedError, UsageError
+from cenote_security.policy import SandboxPolicy
+
+
+def ok(result: ExecutionResult) -> ExecutionResult:
+    assert result.success, result.error
+    return result
+
+
+def test_state_persists_between_cells(runtime: PythonRuntime) -> None:
+    """A name bound in one cell is there in the next; steps are counted from 1."""
+    assert ok(runtime.execute("x = 40")).step == 1
+    second = ok(runtime.execute("x + 2"))
+    assert ("42", 2, "kept") == (second.value, second.step, second.state)
+
+
+def test_runtimes_do_not_share_a_namespace(make_runtime) -> None:
+    """Two runtimes of one process are two worlds."""
+    first, second = make_runtime(), make_runtime()
+    ok(first.execute("x = 1"))
+    assert second.execute("x").error.type == "NameError"
+
+
+def test_output_in_order(runtime: PythonRuntime) -> None:
+    """stdout and stderr of Python, of child processes and of C code arrive in the order of the program."""
+    heard: list[tuple[str, str]] = []
+    code = """
+import os, subprocess, sys
+print("one")
+print("two", file=sys.stderr)
+subprocess.run(["sh", "-c", "echo three; echo four >&2"])
+print("five")
+os.write(1, b"six\\n")
+print("seven", flush=True)
+"""
+    result = ok(runtime.execute(code, on_output=lambda stream, text: heard.append((stream, text))))
+    assert "one\nthree\nfive\nsix\nseven\n" == result.stdout
+    assert "two\nfour\n" == result.stderr
+    words = "".join(text for _, text in heard).split()
+    assert ["one", "two"] == words[:2]
+    assert ["five", "six", "seven"] == words[4:]
+    assert {"three", "four"} == set(words[2:4])
+
+
+def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
+    """The first line is heard before the cell has ended."""
+    heard = threading.Event()
+
+    def listen(stream: str, text: str) -> None:
+        if "ready" in text:
+            heard.set()
+            runtime.interrupt()
+
+    result = runtime.execute("print('ready')\nimport time\ntime.sleep(60)", on_output=listen)
+    assert heard.is_set()
+    assert result.error.reason == "interrupt"
+    assert result.duration < 30
+
+
+def test_endless_output_is_bounded(make_runtime) -> None:
+    """Head and tail are kept, the middle is counted."""
+    runtime = make_runtime(sandbox=SandboxPolicy(output="100KB"))
+    code = "print('first')\nfor i in range(3000): print('x' * 1000)\nprint('last')"
+    result = ok(runtime.execute(code))
+    assert result.truncated
+    assert len(result.stdout) < 101_000
+    assert result.stdout.startswith("first\n")
+    assert result.stdout.endswith("last\n")
+    assert "characters left out" in result.stdout
+
+
+def test_slow_listeners_slow_the_cell_not_the_memory(runtime: PythonRuntime) -> None:
+    """A listener that is slower than the cell makes the cell wait; nothing is lost."""
+    total = 0
+
+    def listen(stream: str, text: str) -> None:
+        nonlocal total
+        total += len(text)
+
+    ok(runtime.execute("for _ in range(100): print('x' * 99_999)", on_output=listen))
+    assert 100 * 100_000 == total
+
+
+def test_failing_code_is_a_field(runtime: PythonRuntime) -> None:
+    """An exception is data: type, message with a hint, the user's traceback, the exact span."""
+    runtime.execute("total = 1")
+    result = runtime.execute("a = 1\nb = totl + 1")
+    assert not result.success
+    assert ("NameError", "exception") == (result.error.type, result.error.reason)
+    assert "total" in result.error.message
+    assert Span(line=2, column=4, end_line=2, end_column=8) == result.error.span
+    assert "cenote" not in str(result.error)
+    assert ok(runtime.execute("a")).value == "1"
+
+
+def test_top_level_await_and_asyncio_run(runtime: PythonRuntime) -> None:
+    """Both ways in which models write async code work."""
+    assert "3" == ok(runtime.execute("import asyncio\nawait asyncio.sleep(0, 3)")).value
+    assert "4" == ok(runtime.execute("async def f(): return 4\nasyncio.run(f())")).value
+
+
+def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
+    """A cell that can be interrupted loses nothing but its own rest."""
+    result = runtime.execute("x = 1\nimport time\nwhile True: time.sleep(0.01)", timeout=0.3)
+    assert ("time", "kept", "TimeoutError") == (result.error.reason, result.state, result.error.type)
+    assert ok(runtime.execute("x")).value == "1"
+
+
+def test_a_cell_that_ignores_the_interrupt_is_killed(runtime: PythonRuntime) -> None:
+    """Then the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
+    code = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+    result = runtime.execute(code, timeout=0.2)
+    assert ("time", "lost") == (result.error.reason, result.state)
+    assert "gone" in str(result.error)
+    assert ok(runtime.execute("1 + 1")).value == "2"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import ctypes; ctypes.string_at(0)", "signal 11"),
+        ("import os; os._exit(3)", "exit"),
+        ("import os; os.abort()", "signal 6"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed"),
+    ],
+)
+def test_a_dying_process(runtime: PythonRuntime, code: str, reason: str) -> None:
+    """The result names the reason; the next cell runs in a fresh jail."""
+    result = runtime.execute(code)
+    assert (reason, "lost") == (result.error.reason, result.state)
+    assert ok(runtime.execute("'alive'")).value == "'alive'"
+
+
+def test_memory_limit(make_runtime) -> None:
+    """An allocation over the limit is a MemoryError that the namespace survives."""
+    runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
+    result = runtime.execute("x = bytearray(2**30)")
+    assert ("MemoryError", "memory", "kept") == (result.error.type, result.error.reason, result.state)
+    assert ok(runtime.execute("1")).value == "1"
+
+
+def test_death_between_cells_is_reported_once(runtime: PythonRuntime) -> None:
+    """A cell that relies on what is gone does not run; the one after it does."""
+    ok(runtime.execute("import threading, os\nt = threading.Timer(0.05, os._exit, (9,))\nt.start()"))
+    deadline = time.monotonic() + 10
+    while runtime.core.running and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    result = runtime.execute("print('must not run')")
+    assert ("lost", "") == (result.state, result.stdout)
+    assert "did not run" in str(result.error)
+    assert ok(runtime.execute("1")).value == "1"
+
+
+def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
+    """The warden answers even when nothing in the namespace process can."""
+    ok(runtime.execute("x = 1"))
+    started = threading.Event()
+    code = "print('go')\nimport re\nre.match(r'(a+)+b', 'a' * 60)"
+    results: list[ExecutionResult] = []
+    thread = threading.Thread(
+        target=lambda: results.append(runtime.execute(code, on_output=lambda *_: started.set()))
+    )
+    thread.start()
+    assert started.wait(20)
+    status = runtime.status()
+    assert (2, runtime.isolation) == (status.step, status.isolation)
+    assert status.memory > 1_000_000
+    assert status.processes >= 2
+    runtime.close()
+    thread.join(20)
+    assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]
+
+
+def test_rich_outputs(runtime: PythonRuntime) -> None:
+    """A figure is a PNG, a frame has HTML and text."""
+    result = ok(
+        runtime.execute(
+            "import pandas as pd\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
+            "pd.DataFrame({'a': [1]})"
+        )
+    )
+    figure, frame = result.outputs
+    assert figure["image/png"].startswith(b"\x89PNG")
+    assert "<table" in frame["text/html"]
+    assert "a" in frame["text/plain"]
+
+
+def test_callers_queue(runtime: PythonRuntime) -> None:
+    """Cells from many threads run one after the other, each with its own output."""
+    results: list[ExecutionResult] = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(runtime.execute(f"print({n})\n{n}")))
+        for n in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert all(result.stdout.strip() == result.value for result in results)
+    assert list(range(1, 21)) == sorted(result.step for result in results)
+
+
+def test_reset_forgets_cells(runtime: PythonRuntime) -> None:
+    """reset() is a fresh namespace; steps go on counting."""
+    ok(runtime.execute("x = 1"))
+    runtime.reset()
+    assert runtime.execute("x").error.type == "NameError"
+
+
+def test_closed_runtimes_say_so(runtime: PythonRuntime) -> None:
+    """Every call after close() is refused with a next step."""
+    runtime.close()
+    with pytest.raises(RuntimeClosedError, match="make a new one"):
+        runtime.execute("1")
+
+
+@pytest.mark.parametrize(("code", "timeout"), [(3, None), ("1", 0), ("1", -1)])
+def test_bad_arguments(runtime: PythonRuntime, code: object, timeout: float | None) -> None:
+    """Wrong arguments are refused before anything runs."""
+    with pytest.raises(UsageError):
+        runtime.execute(code, timeout=timeout)
+
+
+def test_large_code(runtime: PythonRuntime) -> None:
+    """A cell larger than a packet runs like any other."""
+    assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value

@@ -1,0 +1,79 @@
+"""The two faces of a runtime: the same methods, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
+from cenote_security.errors import UnknownNameError
+
+
+def methods(face: type) -> dict[str, str]:
+    """Public names and the arguments they take."""
+    found = {}
+    for name, member in inspect.getmembers(face):
+        if name.startswith("_") or name == "over":
+            continue
+        found[name] = str(list(inspect.signature(member).parameters)) if callable(member) else "property"
+    return found
+
+
+def test_both_faces_have_the_same_methods() -> None:
+    """What one can do the other can do, with the same arguments."""
+    assert methods(PythonRuntime) == methods(AsyncPythonRuntime)
+
+
+def test_both_faces_take_the_same_arguments() -> None:
+    """A script moves from one to the other by adding await."""
+    assert inspect.signature(PythonRuntime) == inspect.signature(AsyncPythonRuntime)
+
+
+async def test_the_async_face() -> None:
+    """Every call, awaited."""
+    async with AsyncPythonRuntime(variables=[Variable("a", 1)]) as runtime:
+        heard: list[str] = []
+        result = await runtime.execute("print(a)\na + 1", on_output=lambda stream, text: heard.append(text))
+        assert ("2", "1\n", "1\n") == (result.value, result.stdout, "".join(heard))
+        await runtime.inject(Variable("b", [1, 2]))
+        await runtime.update_variable("a", 5)
+        assert [1, 2] == await runtime.retrieve("b")
+        assert 5 == await runtime.retrieve("a")
+        reference = await runtime.share("b")
+        await runtime.update_variable("a", reference)
+        assert [1, 2] == await runtime.retrieve("a")
+        assert {"a", "b"} == {info.name for info in await runtime.describe()}
+        await runtime.delete("b")
+        with pytest.raises(UnknownNameError):
+            await runtime.retrieve("b")
+        assert (await runtime.status()).processes >= 1
+        assert not await runtime.interrupt()
+        await runtime.reset()
+        assert "[1, 2]" == (await runtime.execute("a")).value
+
+
+async def test_cancelling_an_execute_interrupts_the_cell() -> None:
+    """The cell does not go on for nobody; the runtime can be used at once."""
+    async with AsyncPythonRuntime() as runtime:
+        started = asyncio.Event()
+        task = asyncio.create_task(
+            runtime.execute("print('go')\nimport time\ntime.sleep(60)", on_output=lambda *_: started.set())
+        )
+        await asyncio.wait_for(started.wait(), 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert "2" == (await asyncio.wait_for(runtime.execute("1 + 1"), 20)).value
+
+
+async def test_many_runtimes_at_once() -> None:
+    """Twenty runtimes started together all answer."""
+    runtimes = [AsyncPythonRuntime() for _ in range(20)]
+    try:
+        results = await asyncio.gather(*(runtime.execute("6 * 7") for runtime in runtimes))
+        assert ["42"] * 20 == [result.value for result in results]
+    finally:
+        for runtime in runtimes:
+            await runtime.close()

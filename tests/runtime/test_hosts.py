@@ -1,0 +1,213 @@
+"""Functions and objects that stay in the client, called from a real jail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
+
+
+def host(function: Any, **more: Any) -> Function:
+    return Function(function, host=True, **more)
+
+
+def test_it_runs_in_the_client(make_runtime) -> None:
+    """A host function sees the client's process; values go both ways."""
+
+    def pid_and(values: list[int], *, plus: int = 0) -> tuple[int, list[int]]:
+        return os.getpid(), [value + plus for value in values]
+
+    runtime = make_runtime(functions=[host(pid_and)])
+    assert f"({os.getpid()}, [2, 3])" == runtime.execute("pid_and([1, 2], plus=1)").value
+
+
+def test_async_host_functions(make_runtime) -> None:
+    """An async function is awaited in the cell, and many run at once with gather."""
+    running, most = 0, 0
+
+    async def fetch(n: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return n * 2
+
+    runtime = make_runtime(functions=[host(fetch)])
+    result = runtime.execute("import asyncio\nawait asyncio.gather(*[fetch(n) for n in range(10)])")
+    assert str([n * 2 for n in range(10)]) == result.value
+    assert most > 1
+    assert "8" == runtime.execute("async def main(): return await fetch(4)\nasyncio.run(main())").value
+
+
+def test_threads_of_a_cell_call_at_once(make_runtime) -> None:
+    """Calls from threads of one cell run concurrently in the client."""
+    together = threading.Barrier(4, timeout=20)
+
+    def meet(n: int) -> int:
+        together.wait()
+        return n
+
+    runtime = make_runtime(functions=[host(meet)])
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    print(sorted(pool.map(meet, range(4))))
+"""
+    assert "[0, 1, 2, 3]\n" == runtime.execute(code).stdout
+
+
+def test_errors_are_data(make_runtime) -> None:
+    """A builtin exception arrives as itself, any other as a HostError; no traceback of the client."""
+
+    class Custom(Exception):
+        pass
+
+    def fail(kind: str) -> None:
+        if kind == "custom":
+            raise Custom("details")
+        raise KeyError("missing")
+
+    runtime = make_runtime(functions=[host(fail)])
+    code = "try:\n    fail('key')\nexcept KeyError as e:\n    print(repr(e))"
+    assert "KeyError('missing')\n" == runtime.execute(code).stdout
+    result = runtime.execute("fail('custom')")
+    assert "Custom: details" in str(result.error)
+    assert "test_hosts" not in str(result.error)
+
+
+def test_results_that_cannot_travel(make_runtime) -> None:
+    """The error names the call and what to do."""
+    runtime = make_runtime(functions=[host(lambda: threading.Lock(), name="lock")])
+    result = runtime.execute("lock()")
+    assert "result of lock()" in str(result.error)
+    assert "host=True" in str(result.error)
+
+
+def test_arguments_are_loaded_safely(make_runtime) -> None:
+    """An object of a class that the client never named does not reach a host function."""
+    called: list[object] = []
+    runtime = make_runtime(functions=[host(called.append, name="take")])
+    result = runtime.execute("class Mine: pass\ntake(Mine())")
+    assert not result.success
+    assert "Mine" in str(result.error)
+    assert [] == called
+
+
+def test_host_objects(make_runtime) -> None:
+    """A live object stays in the client; its public methods are called there."""
+
+    class Account:
+        """An account."""
+
+        def __init__(self) -> None:
+            self.balance = 10
+            self._secret = "s"
+
+        @property
+        def loud(self) -> str:
+            raise AssertionError("a property must not be run by listing it")
+
+        def withdraw(self, amount: int) -> int:
+            """Takes money out."""
+            self.balance -= amount
+            return self.balance
+
+        def _hidden(self) -> str:
+            return self._secret
+
+    account = Account()
+    runtime = make_runtime(variables=[Variable("account", account, host=True)])
+    assert "7" == runtime.execute("account.withdraw(3)").value
+    assert 7 == account.balance
+    assert "AttributeError" == runtime.execute("account._hidden()").error.type
+    assert "AttributeError" == runtime.execute("account.balance").error.type
+    assert "Takes money out." in runtime.execute("help(account.withdraw)").stdout
+
+
+def test_host_calls_end_with_their_cell(make_runtime) -> None:
+    """Interrupting the cell cancels the async host function that it waits for."""
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    runtime = make_runtime(functions=[host(slow)])
+    result = runtime.execute("await slow()", timeout=0.5)
+    assert started.is_set()
+    assert cancelled.wait(10)
+    assert ("time", "kept") == (result.error.reason, result.state)
+    assert "2" == runtime.execute("1 + 1").value
+
+
+def test_host_calls_end_with_their_jail(make_runtime) -> None:
+    """The death of the jail cancels what it was waiting for."""
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    runtime = make_runtime(functions=[host(slow)])
+    code = "import threading, os\nthreading.Timer(0.2, os._exit, (1,)).start()\nawait slow()"
+    assert "lost" == runtime.execute(code).state
+    assert started.is_set()
+    assert cancelled.wait(10)
+
+
+async def test_async_functions_run_on_the_awaiting_loop() -> None:
+    """A connection that belongs to the caller's loop can be used."""
+    loop = asyncio.get_running_loop()
+
+    async def same_loop() -> bool:
+        return asyncio.get_running_loop() is loop
+
+    async with AsyncPythonRuntime(functions=[host(same_loop)]) as runtime:
+        assert "True" == (await runtime.execute("await same_loop()")).value
+
+
+def test_a_fork_in_the_jail_cannot_call(make_runtime) -> None:
+    """A forked child of the cell would mix up the answers; it is told so."""
+    runtime = make_runtime(functions=[host(lambda: 1, name="one")])
+    code = """
+import os
+one()
+pid = os.fork()
+if pid == 0:
+    try:
+        one()
+    except RuntimeError as error:
+        os.write(1, str(error).encode())
+    os._exit(0)
+os.waitpid(pid, 0)
+one()
+"""
+    result = runtime.execute(code)
+    assert "not a fork" in result.stdout
+    assert "1" == result.value
+
+
+@pytest.mark.parametrize("count", [1_000])
+def test_many_calls_at_once(make_runtime, count: int) -> None:
+    """A thousand concurrent calls are all answered."""
+
+    async def echo(n: int) -> int:
+        return n
+
+    runtime: PythonRuntime = make_runtime(functions=[host(echo)])
+    code = f"import asyncio\nsum(await asyncio.gather(*[echo(n) for n in range({count})]))"
+    assert str(sum(range(count))) == runtime.execute(code).value

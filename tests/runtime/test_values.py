@@ -1,0 +1,284 @@
+"""Values into and out of a real jail."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+from cenote.runtime import Function, ObjectReference, PythonRuntime, Type, Variable
+from cenote_security.errors import (
+    NameExistsError,
+    NotTransferableError,
+    UnknownNameError,
+    UnsafeValueError,
+    UsageError,
+)
+
+
+class Color(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+    def moved(self, by: int) -> Point:
+        return Point(self.x + by, self.y)
+
+
+class Order(BaseModel):
+    id: str
+    total: float
+
+
+class Light:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.level = 0
+
+    def dim(self, level: int) -> None:
+        self.level = level
+
+
+class Toolkit:
+    """Many methods over one database."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    def add(self, row: str) -> int:
+        self.rows.append(row)
+        return len(self.rows)
+
+    def count(self) -> int:
+        return len(self.rows)
+
+
+SECRET = "module level"
+
+
+def reads_a_global() -> str:
+    return SECRET
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        "text",
+        [1, {"a": (2, 3)}, {4}],
+        Color.BLUE,
+        Point(1, 2),
+        Order(id="a", total=2.5),
+        {"points": [Point(1, 2)], "color": Color.RED},
+    ],
+    ids=repr,
+)
+def test_round_trip(make_runtime, value: Any) -> None:
+    """What goes in by value comes out equal, of the caller's own classes."""
+    runtime = make_runtime(variables=[Variable("value", value)])
+    assert value == runtime.retrieve("value")
+
+
+def test_plain_objects_come_back(make_runtime) -> None:
+    """An injected object is changed by cells and comes back as an instance of its class."""
+    runtime = make_runtime(variables=[Variable("light", Light("Living Room"))], types=[Type(Light)])
+    assert runtime.execute("light.dim(20)").success
+    light = runtime.retrieve("light")
+    assert isinstance(light, Light)
+    assert ("Living Room", 20) == (light.name, light.level)
+
+
+def test_classes_come_with_their_values(make_runtime) -> None:
+    """Model-written code can make further instances of what it was given."""
+    runtime = make_runtime(variables=[Variable("points", [Point(1, 2)])])
+    assert runtime.execute("points.append(Point(3, 4).moved(1))").success
+    assert [Point(1, 2), Point(4, 4)] == runtime.retrieve("points")
+
+
+def test_frames_and_arrays(make_runtime) -> None:
+    """Frames and arrays keep dtypes, indexes and names; what comes back is writable."""
+    frame = pd.DataFrame({"a": [1, 2], "s": ["x", None], "t": pd.to_datetime(["2020-01-01", None])})
+    array = np.arange(6, dtype="int16").reshape(2, 3)
+    runtime = make_runtime(variables=[Variable("frame", frame), Variable("array", array)])
+    assert runtime.execute("array[0, 0] = 9; frame['b'] = frame.a * 2").success
+    back = runtime.retrieve("array")
+    back[1, 1] = 7
+    assert 9 == back[0, 0]
+    assert array.dtype == back.dtype
+    frame["b"] = frame.a * 2
+    pd.testing.assert_frame_equal(frame, runtime.retrieve("frame"))
+
+
+def test_functions_by_value(make_runtime) -> None:
+    """Closures, lambdas and functions that read their module's globals run in the jail."""
+    factor = 3
+    runtime = make_runtime(
+        functions=[
+            Function(lambda x: x * factor, name="triple"),
+            Function(reads_a_global),
+        ]
+    )
+    result = runtime.execute("triple(2), reads_a_global(), __import__('os').getpid()")
+    assert result.success
+    assert result.value is not None
+    assert result.value.startswith("(6, 'module level'")
+    assert str(os.getpid()) not in result.value
+
+
+def test_what_is_injected_together_shares_its_state(make_runtime) -> None:
+    """Bound methods of one toolkit see one database."""
+    kit = Toolkit()
+    runtime = make_runtime(
+        functions=[Function(kit.add), Function(kit.count)], variables=[Variable("kit", kit)]
+    )
+    assert "(1, 2, 2, 2)" == runtime.execute("add('a'), add('b'), count(), len(kit.rows)").value
+    assert [] == kit.rows
+
+
+def test_estimators(make_runtime) -> None:
+    """A scikit-learn estimator is injected, fitted by a cell, and shared onwards."""
+    from sklearn.linear_model import LinearRegression
+
+    runtime = make_runtime(variables=[Variable("model", LinearRegression())])
+    result = runtime.execute("import numpy as np\nmodel.fit(np.array([[1.], [2.]]), np.array([2., 4.]))")
+    assert result.success, result.error
+    assert [2.0] == pytest.approx(runtime.retrieve("model", trusted=True).coef_)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ((i for i in range(3)), "generator"),
+        (open(os.devnull), "cannot pickle"),  # noqa: SIM115
+    ],
+    ids=["generator", "file"],
+)
+def test_what_cannot_go_is_refused_with_a_reason(value: object, reason: str) -> None:
+    """Generators and open files stay; the error names the variable and says what to do."""
+    with pytest.raises(NotTransferableError, match=reason) as caught:
+        PythonRuntime(variables=[Variable("fine", 1), Variable("stuck", value)])
+    assert "'stuck'" in str(caught.value)
+
+
+def test_names(make_runtime) -> None:
+    """inject refuses a taken name, update a missing one; delete and describe do what they say."""
+    runtime = make_runtime(variables=[Variable("a", 1)])
+    with pytest.raises(NameExistsError):
+        runtime.inject(Variable("a", 2))
+    runtime.execute("made_here = 1")
+    with pytest.raises(NameExistsError):
+        runtime.inject(Variable("made_here", 2))
+    runtime.inject(Variable("b", 2))
+    runtime.update_variable("a", 10)
+    runtime.update_variable("made_here", 11)
+    with pytest.raises(UnknownNameError, match="made_here"):
+        runtime.update_variable("made_her", 1)
+    assert "(10, 2, 11)" == runtime.execute("a, b, made_here").value
+    runtime.delete("b")
+    with pytest.raises(UnknownNameError):
+        runtime.retrieve("b")
+    with pytest.raises(UnknownNameError, match="nearest names are made_here"):
+        runtime.retrieve("made_here")
+    assert {"a", "made_here"} == {info.name for info in runtime.describe()}
+    runtime.inject(Variable("b", 3))
+    with pytest.raises(UsageError):
+        Variable("not a name", 1)
+
+
+def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
+    """A fresh jail has what was injected, updates included, and not what cells made."""
+    kit = Toolkit()
+    runtime = make_runtime(variables=[Variable("a", 1), Variable("kit", kit)])
+    runtime.inject(Variable("b", 2))
+    runtime.update_variable("a", 5)
+    runtime.execute("c = 3; kit.add('x')")
+    assert "lost" == runtime.execute("import os; os._exit(1)").state
+    assert "(5, 2, 0, False)" == runtime.execute("a, b, kit.count(), 'c' in globals()").value
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = lambda: 1",
+        "x = (i for i in [])",
+        "import threading; x = threading.Lock()",
+        "class Mine: pass\nx = Mine()",
+        "class Evil:\n    def __reduce__(self): return (print, ('pwned',))\nx = Evil()",
+    ],
+)
+def test_retrieve_refuses_what_it_does_not_know(runtime: PythonRuntime, code: str) -> None:
+    """Only plain data and named classes are rebuilt; the error says how to opt in."""
+    runtime.execute(code)
+    with pytest.raises(UnsafeValueError, match="classes="):
+        runtime.retrieve("x")
+
+
+def test_retrieve_never_unpickles(runtime: PythonRuntime, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class that would run code while it is unpickled runs none."""
+    runtime.execute("class Point:\n    def __reduce__(self): return (print, ('pwned',))\nx = [Point()]")
+    with pytest.raises(UnsafeValueError):
+        runtime.retrieve("x", classes=[Point])
+    assert "pwned" not in capsys.readouterr().out
+
+
+def test_sharing_by_reference(make_runtime) -> None:
+    """A value goes on to another runtime, is writable there, and nobody else sees the change."""
+    producer, consumer, third = make_runtime(), make_runtime(), make_runtime()
+    producer.execute("import numpy as np\ndata = np.zeros(1_000_000)")
+    with producer.share("data") as reference:
+        assert ("numpy.ndarray", (1_000_000,)) == (reference.type, reference.shape)
+        consumer.inject(Variable("data", reference))
+        third.inject(Variable("data", reference))
+    consumer.execute("data[0] = 7")
+    assert ["7.0", "0.0", "0.0"] == [
+        runtime.execute("float(data[0])").value for runtime in (consumer, third, producer)
+    ]
+
+
+def test_a_reference_outlives_its_maker(make_runtime) -> None:
+    """The value is there when the runtime that made it is gone."""
+    producer, consumer = make_runtime(), make_runtime()
+    producer.execute("data = list(range(100_000))")
+    reference = producer.share("data")
+    producer.close()
+    consumer.inject(Variable("data", reference))
+    assert "4999950000" == consumer.execute("sum(data)").value
+
+
+def test_a_released_reference(make_runtime) -> None:
+    """Using it is an error with a next step."""
+    producer = make_runtime()
+    producer.execute("data = bytes(200_000)")
+    reference = producer.share("data")
+    reference.release()
+    with pytest.raises(UsageError, match="share the value again"):
+        make_runtime().inject(Variable("data", reference))
+
+
+def test_references_do_not_leak_descriptors(make_runtime) -> None:
+    """A hundred references made and dropped leave as many descriptors as before."""
+    runtime = make_runtime()
+    runtime.execute("data = bytes(200_000)")
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    runtime.share("data").release()
+    before = descriptors()
+    for _ in range(100):
+        reference = runtime.share("data")
+        assert isinstance(reference, ObjectReference)
+        runtime.update_variable("data", reference)
+    del reference
+    assert before + 1 >= descriptors()
