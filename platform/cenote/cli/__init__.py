@@ -1,0 +1,1 @@
+"""The `cenote` command: one file per command."""

@@ -1,0 +1,67 @@
+"""The entry point: reads the command line, runs one command, turns every ending into an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from cenote.cli import demo, doctor, execute, run
+from cenote.cli.exit_status import ExitStatus, status_of
+from cenote_security.errors import CenoteError
+
+COMMANDS = (demo, run, execute, doctor)
+Handler = Callable[[argparse.Namespace], int]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line. Each command's module adds its own part and names its handler."""
+    parser = argparse.ArgumentParser(
+        prog="cenote", description="Run model-written Python in jails that keep their state."
+    )
+    parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_to(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `cenote` with `argv` (the program's name left out; None is `sys.argv`) and gives its exit status."""
+    arguments = build_parser().parse_args(argv)
+    handler: Handler = arguments.handler
+    try:
+        status = handler(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return _ended("interrupted", ExitStatus.INTERRUPTED)
+    except BrokenPipeError:
+        return _reader_gone()
+    except CenoteError as error:
+        return _ended(f"error: {error}", status_of(error))
+    except Exception as error:
+        if os.environ.get("CENOTE_DEBUG"):  # a user gets one line, a trace only when asked for
+            raise
+        bug = f"internal error: {type(error).__name__}: {error}; this is a bug, CENOTE_DEBUG=1 shows where"
+        return _ended(bug, ExitStatus.INTERNAL)
+
+
+def _ended(message: str, status: ExitStatus) -> int:
+    try:
+        print(f"cenote: {message}", file=sys.stderr)
+    except BrokenPipeError:
+        return _reader_gone()
+    return status
+
+
+def _reader_gone() -> int:
+    # The interpreter flushes stdout once more at exit; into /dev/null that cannot fail and print a trace.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitStatus.BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

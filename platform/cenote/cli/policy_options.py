@@ -1,0 +1,58 @@
+"""The options that say what a jail may do, the same for every command that makes one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cenote_security.policy import SandboxPolicy
+
+if TYPE_CHECKING:
+    from cenote.security import SecurityChecker
+
+
+def add_policy_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("jail")
+    group.add_argument("--isolation", default="auto", choices=["auto", "strict", "landlock", "none"])
+    group.add_argument(
+        "--memory", default="2GiB", metavar="SIZE", help='such as "512MiB" (default %(default)s)'
+    )
+    group.add_argument("--timeout", type=positive_seconds, metavar="SECONDS", help="limit for each cell")
+    group.add_argument(
+        "--rules",
+        default="default",
+        choices=["default", "strict", "off"],
+        help="what is refused before it runs; the jail holds in any case",
+    )
+
+
+def positive_seconds(text: str) -> float:
+    """For argparse. Raises ArgumentTypeError unless `text` is a finite number above zero."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"not a number of seconds above zero: {text!r}")
+    return seconds
+
+
+def policy_from(arguments: argparse.Namespace, preload: Sequence[str] | None = None) -> SandboxPolicy:
+    """The policy that the options ask for. Raises UsageError for a size or a limit that makes no sense."""
+    defaults = SandboxPolicy()
+    return SandboxPolicy(
+        isolation=arguments.isolation,
+        memory=arguments.memory,
+        cell_timeout=arguments.timeout,
+        preload=defaults.preload if preload is None else preload,
+    )
+
+
+def checker_from(arguments: argparse.Namespace) -> SecurityChecker | None:
+    """The rules that the options ask for; None for `off`."""
+    from cenote.security import SecurityChecker, default_rules, strict_rules
+
+    if arguments.rules == "off":
+        return None
+    return SecurityChecker(strict_rules() if arguments.rules == "strict" else default_rules())

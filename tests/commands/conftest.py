@@ -1,0 +1,38 @@
+"""Runs the `cenote` command as a user does: in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Finished = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def cenote_command() -> list[str]:
+    """The words that start the command, for tests that need its process."""
+    return [sys.executable, "-m", "cenote.cli.main"]
+
+
+@pytest.fixture
+def cenote(tmp_path: Path, cenote_command: list[str]) -> Callable[..., Finished]:
+    """`cenote("exec", "-c", "1")` runs it in an empty folder and gives what `subprocess.run` gives."""
+
+    def run(*arguments: str, text: str = "", **environment: str) -> Finished:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
+        return subprocess.run(
+            [*cenote_command, *arguments],
+            input=text,
+            cwd=tmp_path,
+            env=inherited | environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+    return run

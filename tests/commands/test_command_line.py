@@ -1,0 +1,76 @@
+"""The command line as a whole: what every command has in common."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
+
+import pytest
+
+from cenote.cli.exit_status import ExitStatus, status_of
+from cenote.cli.main import build_parser
+from cenote_security.errors import CenoteError, IsolationUnavailableError, UnsafeValueError, UsageError
+
+Cenote = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_version(cenote: Cenote) -> None:
+    """`--version` prints the installed version."""
+    assert f"cenote {version('cenote')}\n" == cenote("--version").stdout
+
+
+def test_help_lists_the_commands() -> None:
+    """Each command is in the help."""
+    text = build_parser().format_help()
+    assert [] == [name for name in ("demo", "run", "exec", "doctor") if f"\n    {name} " not in text]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["no-such-command"],
+        ["exec"],
+        ["exec", "-c", "1", "file.py"],
+        ["exec", "no-such-file.py"],
+        ["exec", "-c", "1", "--memory", "lots"],
+        ["exec", "-c", "1", "--timeout", "0"],
+        ["run", "a task"],
+        ["run", "a task", "--model", "m", "--data", "no-equals-sign"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote: Cenote) -> None:
+    """Nothing ran, nothing is on stdout, the message is on stderr and is no stack trace."""
+    done = cenote(*arguments)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "error" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UsageError("x"), ExitStatus.USAGE),
+        (UnsafeValueError("x.Y"), ExitStatus.REFUSED),
+        (IsolationUnavailableError("strict", ("user namespaces",), "Do this."), ExitStatus.UNAVAILABLE),
+        (CenoteError("x"), ExitStatus.FAILED),
+    ],
+)
+def test_an_error_has_the_status_of_its_family(error: CenoteError, status: ExitStatus) -> None:
+    """What the caller may do decides the exit status."""
+    assert status == status_of(error)
+
+
+def test_a_reader_that_goes_away_is_no_error(cenote_command: list[str]) -> None:
+    """`cenote ... | head -1` ends quietly, with the status that a shell gives for SIGPIPE."""
+    script = 'set -o pipefail; "$@" exec -c "while True: print(1)" --timeout 30 | head -1'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *cenote_command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ("1\n", "", ExitStatus.BROKEN_PIPE) == (done.stdout, done.stderr, done.returncode)

@@ -1,0 +1,94 @@
+"""Tests of `cenote exec`, over real jails."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cenote.cli.execute import preload_for
+
+Cenote = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_output_value_and_status(cenote: Cenote) -> None:
+    """stdout and stderr pass apart, the value of the last expression is shown, success is status 0."""
+    code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"
+    done = cenote("exec", "-c", code)
+    assert (0, "out\n42\n", "err\n") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_file_and_standard_input(cenote: Cenote, tmp_path: Path) -> None:
+    """A file runs as `__main__`; `-` reads standard input."""
+    code = "if __name__ == '__main__':\n    print('main')\n"
+    (tmp_path / "program.py").write_text(code)
+    assert ["main\n"] * 2 == [cenote("exec", "program.py").stdout, cenote("exec", "-", text=code).stdout]
+
+
+def test_failing_code_is_status_1(cenote: Cenote) -> None:
+    """The user's frames are on stderr, none of ours."""
+    done = cenote("exec", "-c", "def f():\n    return 1 / 0\n\nf()")
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "ZeroDivisionError" in done.stderr
+    assert "return 1 / 0" in done.stderr
+    assert "cenote" not in done.stderr
+
+
+def test_refused_code_is_status_3(cenote: Cenote) -> None:
+    """A rule's refusal says why; nothing ran."""
+    done = cenote("exec", "--rules", "strict", "-c", "print('ran')\nimport subprocess")
+    assert (3, "") == (done.returncode, done.stdout)
+    assert "subprocess" in done.stderr
+
+
+def test_a_timeout_is_a_failure(cenote: Cenote) -> None:
+    """A cell that runs too long ends, with status 1 and the reason."""
+    done = cenote("exec", "--timeout", "0.5", "-c", "while True: pass")
+    assert 1 == done.returncode
+    assert "0.5" in done.stderr or "time" in done.stderr.lower()
+
+
+def test_the_death_of_the_jail_is_a_failure(cenote: Cenote) -> None:
+    """A crash is reported, not passed on."""
+    done = cenote("exec", "-c", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    assert 1 == done.returncode
+    assert "signal 11" in done.stderr
+
+
+def test_figures_are_saved(cenote: Cenote, tmp_path: Path) -> None:
+    """With `--save`, a displayed figure becomes a file; without, it is mentioned."""
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    done = cenote("exec", "-c", code, "--save", "figures")
+    assert (0, "[saved figures/figure-1.png]\n") == (done.returncode, done.stderr)
+    assert (tmp_path / "figures" / "figure-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "image/png" in cenote("exec", "-c", code).stderr
+
+
+def test_ctrl_c_ends_it_cleanly(cenote_command: list[str]) -> None:
+    """SIGINT ends the cell and the command: status 130, one line, no trace."""
+    command = [*cenote_command, "exec", "-c", "print('ready')\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (130, "cenote: interrupted\n") == (process.returncode, errors)
+
+
+@pytest.mark.parametrize(
+    ("code", "modules"),
+    [
+        ("print(1)", ()),
+        ("import pandas as pd", ("pandas",)),
+        ("def f():\n    from numpy.linalg import norm", ("numpy",)),
+        ("import numpy, pandas.api", ("numpy", "pandas")),
+        ("this is not Python", ()),
+        ("import torch", ()),
+    ],
+)
+def test_only_what_code_imports_is_preloaded(code: str, modules: tuple[str, ...]) -> None:
+    """A short program does not wait for pandas."""
+    assert modules == preload_for(code)
