@@ -106,6 +106,22 @@ class IsolationUnavailableError(UnavailableError):
         return f"isolation {self.level!r} is not available here: {'; '.join(self.missing)}. {self.remedy}"
 
 
+class JailStartError(UnavailableError):
+    """A jail could not be started. Nothing ran.
+
+    step: which part of the work failed, such as `mount /proc`. code: the errno, 0 when there was none.
+    """
+
+    def __init__(self, step: str, code: int, detail: str) -> None:
+        super().__init__(step, code, detail)
+        self.step = step
+        self.code = code
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"a jail could not be started: {self.step}: {self.detail}; run `cenote doctor` to see why"
+
+
 # -- the jail ---------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,53 @@
+"""The environment variables of a jail: nothing of the client's, library thread pools sized by the policy. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+# Each library reads its own; none of them asks the others.
+_POOL_SIZES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "PYTHON_CPU_COUNT",
+)
+
+SINGLE_THREADED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_POOL_SIZES, "1"),
+    # Arrow's allocator starts a thread at import; a process that forks must have one thread.
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""What a process sets before it imports modules in order to fork afterwards."""
+
+
+def whole_cpus(cpus: float) -> int:
+    """How many CPUs a library may assume: at least one, a fraction counts as a whole one."""
+    return max(1, math.ceil(cpus))
+
+
+def scrubbed(*, workdir: str, temporary: str, cpus: float, extra: Mapping[str, str]) -> dict[str, str]:
+    """All environment variables of a jail. `extra`, the policy's, wins."""
+    pools = dict.fromkeys(_POOL_SIZES, str(whole_cpus(cpus)))
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": workdir,
+        "USER": "cave",
+        "LOGNAME": "cave",
+        "LANG": "C.UTF-8",
+        "TMPDIR": temporary,
+        "XDG_CACHE_HOME": f"{temporary}/.cache",
+        "MPLCONFIGDIR": f"{temporary}/.matplotlib",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **SINGLE_THREADED,
+        **pools,
+        **extra,
+    }

@@ -1,0 +1,47 @@
+"""The last walls, put up by a jail's own processes just before they do anything else: Landlock and seccomp.
+
+The warden enters a first Landlock domain and installs the filter; the worker, its child, inherits both and enters
+a second domain below. So neither can undo its walls, and the worker cannot reach the warden.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from cenote_security.walls import landlock, seccomp
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.landlock import Grant
+from cenote_security.walls.syscalls import machine
+from cenote_security.walls.system_files import DEVICES
+from cenote_security.walls.template import WORKDIR
+from cenote_security.walls.wall import building
+
+_DEVICE_GRANTS: Final = tuple(Grant(path=f"/dev/{name}", access=landlock.DEVICE) for name in DEVICES)
+
+STRICT_GRANTS: Final[Sequence[Grant]] = (
+    Grant(path="/", access=landlock.READ),
+    *(Grant(path=path, access=landlock.WRITE) for path in (WORKDIR, "/tmp", "/dev/shm")),
+    *_DEVICE_GRANTS,
+)
+"""On a private root everything visible may be read. What may be written is said here a second time."""
+
+
+def confine_paths(grants: Sequence[Grant]) -> None:
+    """Enter a Landlock domain. Raises WallError."""
+    with building("confine with Landlock"):
+        ruleset = landlock.ruleset(grants)
+        landlock.restrict(ruleset)
+        os.close(ruleset)
+
+
+def filter_calls(program: bytes) -> None:
+    """Install a seccomp filter; no_new_privs must be set. Raises WallError."""
+    with building("install the seccomp filter"):
+        libc.install_filter(program)
+
+
+def program(level: seccomp.FilterLevel) -> bytes:
+    """The filter of a level for this machine. A zygote makes it once for all its jails."""
+    return seccomp.program(level, machine())

@@ -1,0 +1,85 @@
+"""Who a jail's processes are: an unprivileged user outside, `cave` inside, with no capability anywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from cenote_security.walls import libc_unsafe as libc
+
+INSIDE_ID: Final = 1000
+"""uid and gid that processes of a jail see as their own."""
+
+PREFERRED_IDS: Final = (1_979_711_488, 65_533)
+"""Host ids that a jail started by root runs as: far above every range that distributions hand out; or, in a
+container whose user namespace maps only 16 bits, the last below `nobody`."""
+
+_LAST_CAPABILITY: Final = 63
+# NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock, and KEEP_CAPS locked off.
+_SECUREBITS: Final = 0b1110_1111
+
+
+def unprivileged_id(proc: int, candidates: Iterable[int] = PREFERRED_IDS) -> int:
+    """The first candidate that exists in this user namespace. Raises OSError when none does.
+
+    proc: a descriptor of the host's `/proc`.
+    """
+    with open(os.open("self/uid_map", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as lines:
+        ranges = [tuple(map(int, line.split())) for line in lines]
+    for candidate in candidates:
+        if any(first <= candidate < first + count for first, _, count in ranges):
+            return candidate
+    raise OSError(f"none of the user ids {list(candidates)} exists in this user namespace")
+
+
+def become(identity: int) -> None:
+    """Give up root for good: groups, gid, uid. The kernel empties the capability sets with the last one."""
+    os.setgroups([])
+    os.setresgid(identity, identity, identity)
+    os.setresuid(identity, identity, identity)
+
+
+def map_into_new_namespace(
+    proc: int, uid: int, gid: int, *, inside: int = INSIDE_ID, inside_gid: int = INSIDE_ID
+) -> None:
+    """Map the one user and group of this process into the user namespace that it has just made.
+
+    proc: a descriptor of the host's `/proc`. uid, gid: the ids in the parent namespace.
+    """
+    write_proc(proc, "setgroups", "deny")
+    write_proc(proc, "uid_map", f"{inside} {uid} 1")
+    write_proc(proc, "gid_map", f"{inside_gid} {gid} 1")
+
+
+def write_proc(proc: int, name: str, text: str) -> None:
+    """Write one of the calling process's files below a descriptor of `/proc`."""
+    try:
+        descriptor = os.open(f"self/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+    except OSError as error:
+        error.filename = f"open /proc/self/{name}"
+        raise
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as error:
+        error.filename = f"write {text!r} to /proc/self/{name}"
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def renounce_capabilities() -> None:
+    """No capability now, and none to be had from any program: bounding set and securebits first, they need one."""
+    libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_CLEAR_ALL)
+    for capability in range(_LAST_CAPABILITY + 1):
+        with suppress(OSError):  # EINVAL: above the kernel's last capability
+            libc.prctl(libc.PR_CAPBSET_DROP, capability)
+    libc.prctl(libc.PR_SET_SECUREBITS, _SECUREBITS)
+    libc.drop_capabilities()
+    forbid_new_privileges()
+
+
+def forbid_new_privileges() -> None:
+    """No program that this process starts can gain rights by set-uid bits or file capabilities."""
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)

@@ -1,0 +1,63 @@
+"""Which host paths hold the Python that a jail runs: its prefixes and the packages that it may import.
+
+Not the client's whole `sys.path`: a project's own folder, which may hold anything, stays outside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+OWN_PACKAGES: Final = ("cenote_worker", "cenote_security", "cenote_proto")
+"""The packages of this project that are loaded inside a jail. An editable install has them outside any prefix."""
+
+_PARTS_OF_A_PREFIX: Final = ("bin", "lib", "lib64", "share", "pyvenv.cfg")
+_LIBRARY_FOLDERS: Final = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """executable: absolute path. search: `sys.path` in a jail. visible: host paths that must be readable there."""
+
+    executable: str
+    search: tuple[str, ...]
+    visible: tuple[str, ...]
+
+
+def running(folders: Sequence[str] = ()) -> Interpreter:
+    """The interpreter of this process, as a jail should see it. folders: shown and searched besides."""
+    prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    found = describe(sys.executable, sys.path, prefixes)
+    return replace(found, search=(*found.search, *folders), visible=(*found.visible, *folders))
+
+
+def describe(executable: str, search: Sequence[str], prefixes: Iterable[str]) -> Interpreter:
+    """Sort a search path into what a jail needs and what is the project's own."""
+    roots = _with_real_paths(prefixes)
+    parts = [f"{root.rstrip('/')}/{part}" for root in roots for part in _PARTS_OF_A_PREFIX]
+    kept: list[str] = []
+    visible = [part for part in parts if os.path.lexists(part)]
+    for entry in filter(os.path.isabs, search):
+        if _is_library(entry, parts):
+            kept.append(entry)
+            visible.append(entry)
+        elif own := [f"{entry}/{name}" for name in OWN_PACKAGES if os.path.isdir(f"{entry}/{name}")]:
+            kept.append(entry)
+            visible.extend(own)
+    return Interpreter(
+        executable=executable, search=tuple(dict.fromkeys(kept)), visible=tuple(dict.fromkeys(visible))
+    )
+
+
+def _with_real_paths(paths: Iterable[str]) -> list[str]:
+    both = [variant for path in paths for variant in (path, os.path.realpath(path))]
+    return list(dict.fromkeys(both))
+
+
+def _is_library(entry: str, parts: Sequence[str]) -> bool:
+    if os.path.basename(entry) in _LIBRARY_FOLDERS:
+        return True
+    return any(entry == part or entry.startswith(part + "/") for part in parts)

@@ -1,0 +1,62 @@
+"""An isolation level: what a zygote and the processes of a jail do at each stage to put up its walls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cenote_security.policy import Mount
+
+LevelName = Literal["strict", "landlock", "none"]
+"""An isolation that is in force, as opposed to one asked for, which may be `auto`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too."""
+
+    number: int
+    memory: int
+    disk: int
+    processes: int
+    cpus: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """The folders of a jail, as its processes see them: current directory and `HOME`, and `TMPDIR`."""
+
+    workdir: str
+    temporary: str
+
+
+class Level(ABC):
+    """The stages, in the order in which they happen; each in a process further in. All raise WallError."""
+
+    name: LevelName
+
+    @abstractmethod
+    def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
+        """Once, in the zygote, before it imports anything of the user's."""
+
+    @abstractmethod
+    def enter(self, allowance: Allowance) -> None:
+        """In a process forked from the zygote, before it forks the warden."""
+
+    @abstractmethod
+    def settle(self, allowance: Allowance) -> Home:
+        """In the warden: make the jail's folders, set its limits, stand in the working directory."""
+
+    @abstractmethod
+    def fence_warden(self) -> None:
+        """In the warden, before it forks the worker: walls that both have."""
+
+    @abstractmethod
+    def fence_worker(self) -> None:
+        """In the worker, before it becomes the namespace: walls that keep it off the warden."""
+
+    @abstractmethod
+    def clean_up(self, number: int) -> None:
+        """In the zygote, when all processes of a jail are gone: remove what it left outside."""

@@ -1,0 +1,251 @@
+"""The system calls that Python has no name for. Each raises OSError with the call as its `filename`.
+
+Thin on purpose: no decisions here, one function per call, arguments in the kernel's order.
+`os` has some of these since 3.12 or 3.13; one set that works on 3.11 too is easier to trust than two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from cenote_security.walls.syscalls import number
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_ulong = ctypes.c_ulong
+
+AT_FDCWD = -100
+AT_RECURSIVE = 0x8000
+AT_EMPTY_PATH = 0x1000
+
+
+def _check(result: int, call: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), call)
+    return result
+
+
+def _syscall(name: str, call: str, *arguments: object) -> int:
+    return _check(_libc.syscall(ctypes.c_long(number(name)), *arguments), call)
+
+
+# -- namespaces and mounts --------------------------------------------------------------------------------
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWCGROUP = 0x0200_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x4_0000
+
+MNT_DETACH = 0x2
+
+MOUNT_ATTR_RDONLY = 0x1
+MOUNT_ATTR_NOSUID = 0x2
+MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_NOEXEC = 0x8
+
+OPEN_TREE_CLONE = 0x1
+OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+MOVE_MOUNT_F_EMPTY_PATH = 0x4
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str = "") -> None:
+    arguments = (
+        os.fsencode(source),
+        os.fsencode(target),
+        kind and kind.encode(),
+        _ulong(flags),
+        data.encode(),
+    )
+    _check(_libc.mount(*arguments), f"mount {kind or source} on {target}")
+
+
+def umount(target: str, flags: int = 0) -> None:
+    _check(_libc.umount2(os.fsencode(target), ctypes.c_int(flags)), f"umount {target}")
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    _syscall("pivot_root", f"pivot_root {new_root}", os.fsencode(new_root), os.fsencode(put_old))
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def mount_setattr(target: str, set_flags: int, *, propagation: int = 0) -> None:
+    """Set attributes of a mount and of all mounts below it, or of none of them."""
+    attr = _MountAttr(attr_set=set_flags, propagation=propagation)
+    _syscall(
+        "mount_setattr",
+        f"mount_setattr {target}",
+        ctypes.c_int(AT_FDCWD),
+        os.fsencode(target),
+        ctypes.c_uint(AT_RECURSIVE),
+        ctypes.byref(attr),
+        ctypes.c_size_t(ctypes.sizeof(attr)),
+    )
+
+
+def open_tree(path: str) -> int:
+    """A descriptor for a detached, recursive copy of the mounts at `path`."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    return _syscall(
+        "open_tree", f"open_tree {path}", ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags)
+    )
+
+
+def move_mount(tree: int, target: str) -> None:
+    """Attach a tree that `open_tree` gave at `target`."""
+    _syscall(
+        "move_mount",
+        f"move_mount to {target}",
+        ctypes.c_int(tree),
+        b"",
+        ctypes.c_int(AT_FDCWD),
+        os.fsencode(target),
+        ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH),
+    )
+
+
+# -- processes --------------------------------------------------------------------------------------------
+
+PR_SET_PDEATHSIG = 1
+PR_GET_DUMPABLE = 3
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+
+def prctl(option: int, argument: int | bytes = 0) -> int:
+    value = argument if isinstance(argument, bytes) else _ulong(argument)
+    result: int = _libc.prctl(ctypes.c_int(option), value, _ulong(0), _ulong(0), _ulong(0))
+    return _check(result, f"prctl({option}, {argument!r})")
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+_CAPABILITY_VERSION_3 = 0x2008_0522
+
+
+def drop_capabilities() -> None:
+    """Empty the permitted, effective and inheritable sets of the calling thread."""
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    _syscall("capset", "capset to nothing", ctypes.byref(header), (ctypes.c_uint32 * 6)())
+
+
+def close_range(first: int, last: int = 0xFFFF_FFFF) -> None:
+    """Close every descriptor from `first` to `last`, both included."""
+    _syscall(
+        "close_range",
+        f"close_range({first}, {last})",
+        ctypes.c_uint(first),
+        ctypes.c_uint(last),
+        ctypes.c_uint(0),
+    )
+
+
+# -- seccomp ----------------------------------------------------------------------------------------------
+
+_SECCOMP_SET_MODE_FILTER = 1
+
+
+class _SockFprog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def install_filter(program: bytes) -> None:
+    """Install a seccomp filter (packed `struct sock_filter`s) for this process. There is no way back."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    prog = _SockFprog(len(program) // 8, ctypes.addressof(buffer))
+    _syscall(
+        "seccomp",
+        "seccomp(SET_MODE_FILTER)",
+        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_uint(0),
+        ctypes.byref(prog),
+    )
+
+
+# -- Landlock ---------------------------------------------------------------------------------------------
+
+LANDLOCK_CREATE_RULESET_VERSION = 1
+LANDLOCK_CREATE_RULESET_ERRATA = 2
+_LANDLOCK_RULE_PATH_BENEATH = 1
+
+
+class _LandlockRulesetAttr(ctypes.Structure):
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
+
+
+class _LandlockPathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def landlock_query(flag: int) -> int:
+    """The kernel's Landlock ABI, or its mask of fixed errata, according to `flag`."""
+    null = ctypes.c_void_p(None)
+    return _syscall(
+        "landlock_create_ruleset", "landlock_create_ruleset", null, ctypes.c_size_t(0), ctypes.c_uint(flag)
+    )
+
+
+def landlock_create_ruleset(filesystem: int, network: int, scoped: int) -> int:
+    """A ruleset descriptor. Sets that the kernel does not know must be 0: it is told of no more than needed."""
+    attr = _LandlockRulesetAttr(filesystem, network, scoped)
+    size = 24 if scoped else 16 if network else 8
+    return _syscall(
+        "landlock_create_ruleset",
+        "landlock_create_ruleset",
+        ctypes.byref(attr),
+        ctypes.c_size_t(size),
+        ctypes.c_uint(0),
+    )
+
+
+def landlock_allow_beneath(ruleset: int, descriptor: int, access: int) -> None:
+    rule = _LandlockPathBeneath(access, descriptor)
+    _syscall(
+        "landlock_add_rule",
+        "landlock_add_rule",
+        ctypes.c_int(ruleset),
+        ctypes.c_int(_LANDLOCK_RULE_PATH_BENEATH),
+        ctypes.byref(rule),
+        ctypes.c_uint(0),
+    )
+
+
+def landlock_restrict_self(ruleset: int) -> None:
+    _syscall("landlock_restrict_self", "landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint(0))

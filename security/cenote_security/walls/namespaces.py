@@ -1,0 +1,84 @@
+"""Entering namespaces: once for the zygote, which builds the template in them, and once for each jail."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.identity import become, map_into_new_namespace, unprivileged_id
+from cenote_security.walls.wall import WallError, building
+
+JAIL_NAMESPACES: Final = (
+    libc.CLONE_NEWUSER
+    | libc.CLONE_NEWNS
+    | libc.CLONE_NEWPID
+    | libc.CLONE_NEWNET
+    | libc.CLONE_NEWIPC
+    | libc.CLONE_NEWUTS
+    | libc.CLONE_NEWCGROUP
+)
+
+
+def open_host_proc() -> int:
+    """A descriptor of the host's `/proc`: the only thing of the host that a zygote keeps; jails close it."""
+    return os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def enter_for_zygote(host_proc: int) -> None:
+    """A mount namespace in which this process may mount; without root, a user namespace along with it."""
+    with building("make the zygote's mount namespace"):
+        if os.geteuid() == 0:
+            libc.unshare(libc.CLONE_NEWNS)
+            return
+        uid, gid = os.geteuid(), os.getegid()
+        libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNS)
+        map_into_new_namespace(host_proc, uid, gid, inside=uid, inside_gid=gid)
+
+
+def leave_power_behind(host_proc: int) -> None:
+    """End of the zygote's privileged part: an unprivileged user when it was root, and no capability."""
+    with building("give up privileges"):
+        if os.geteuid() == 0:
+            become(unprivileged_id(host_proc))
+        libc.drop_capabilities()
+
+
+def enter_for_jail(host_proc: int) -> None:
+    """All namespaces of a jail. The pid namespace begins with the next fork of this process."""
+    with building("unshare the jail's namespaces"):
+        uid, gid = os.geteuid(), os.getegid()
+        # A process that gave up root is not dumpable, and its files in /proc, the maps, are then root's.
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
+        libc.unshare(JAIL_NAMESPACES)
+    with building("map the jail's user"):
+        map_into_new_namespace(host_proc, uid, gid)
+
+
+def try_for_jail(host_proc: int) -> WallError | None:
+    """Whether this machine lets a jail have its namespaces: tried in a throwaway child, as a jail would do it."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _report_trial(host_proc, write_end)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        report = pipe.read()
+    os.waitpid(child, 0)
+    if report == b"ok":
+        return None
+    code, _, detail = report.decode(errors="replace").partition(" ")
+    return WallError("try the jail's namespaces", int(code or 0), detail or "the trial died")
+
+
+def _report_trial(host_proc: int, pipe: int) -> None:
+    """Never returns: the child ends here whatever happens."""
+    try:
+        enter_for_zygote(host_proc)
+        leave_power_behind(host_proc)
+        enter_for_jail(host_proc)
+        os.write(pipe, b"ok")
+    except WallError as error:
+        os.write(pipe, f"{error.code} {error}".encode())
+    finally:
+        os._exit(0)

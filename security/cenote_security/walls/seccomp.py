@@ -1,0 +1,153 @@
+"""The system calls that a jail may make, as a seccomp program. Pure: a level and a machine in, bytes out.
+
+A deny list with a ceiling: known-dangerous calls are refused, calls newer than the tables do not exist.
+An allow list would be shorter to defend and break a library each month; the private root, the namespaces
+and Landlock are what the guarantee rests on, and this list takes the kernel's rarely walked paths away.
+
+Refusals are errors, not kills: libraries probe, and are content with ENOSYS. Only a call through a foreign
+architecture's table kills, since there the numbers mean other calls and no honest program does it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final, Literal, get_args
+
+from cenote_security.walls import bpf
+from cenote_security.walls.syscalls import HIGHEST, Machine, lookup
+
+FilterLevel = Literal["strict", "landlock"]
+
+ALLOW: Final = 0x7FFF_0000
+KILL_PROCESS: Final = 0x8000_0000
+_ERRNO: Final = 0x0005_0000
+
+AUDIT_ARCH: Final[dict[Machine, int]] = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
+_X32_BIT: Final = 0x4000_0000
+
+_NUMBER_OFFSET: Final = 0
+_ARCH_OFFSET: Final = 4
+
+
+def _low_word(argument: int) -> int:
+    return 16 + 8 * argument
+
+
+def refuse(code: int) -> int:
+    """The verdict that fails a call with an errno."""
+    return _ERRNO | code
+
+
+# Refused with EPERM: a program that meets this was told no.
+_FORBIDDEN: Final = """
+    ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd
+    migrate_pages move_pages
+    bpf perf_event_open userfaultfd vmsplice
+    keyctl add_key request_key
+    unshare setns mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount
+    fspick mount_setattr statmount listmount listns
+    open_by_handle_at name_to_handle_at fanotify_init fanotify_mark
+    kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct quotactl
+    quotactl_fd syslog vhangup sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex
+    lookup_dcookie lsm_set_self_attr lsm_get_self_attr lsm_list_modules
+    iopl ioperm modify_ldt
+    shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl
+    mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+    seccomp
+""".split()
+
+# Refused with ENOSYS: libraries have another way when the kernel lacks these. clone3 passes its flags in memory,
+# which a filter cannot read; the C library falls back to clone.
+_ABSENT: Final = """
+    clone3 io_uring_setup io_uring_enter io_uring_register memfd_secret
+    nfsservctl uselib ustat sysfs _sysctl create_module get_kernel_syms query_module
+""".split()
+
+_NEW_NAMESPACES: Final = 0x7E02_0000
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
+_SOCK_TYPE_MASK: Final = 0xF
+_AT_EMPTY_PATH: Final = 0x1000
+
+# Terminal input injection, console injection, line discipline (modules get loaded for it).
+_FORBIDDEN_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
+
+# What programs ask of prctl about themselves. Not here, so refused: securebits, ptracer, seccomp, mm, keepcaps,
+# subreaper, syscall dispatch, core scheduling. Dumpable may be switched on, which a worker does after its warden
+# switched it off; switched off, a process could hide its memory from the accounting.
+_PRCTLS: Final = (
+    1, 2, 3, 7, 15, 16, 21, 23, 27, 29, 30, 37, 38, 39, 40, 41, 42, 50, 51, 52, 54, 63, 64, 0x53564D41,
+)  # fmt: skip
+
+_allow: Final = bpf.give(ALLOW)
+_eperm: Final = bpf.give(refuse(errno.EPERM))
+_no_family: Final = bpf.give(refuse(errno.EAFNOSUPPORT))
+
+_CLONE: Final = (
+    *bpf.load(_low_word(0)),
+    *bpf.when(bpf.JUMP_IF_ANY_BIT, _NEW_NAMESPACES, _eperm),
+    *_allow,
+)
+_PR_SET_DUMPABLE: Final = 4
+_PRCTL: Final = (
+    *bpf.load(_low_word(0)),
+    *bpf.among(_PRCTLS, _allow),
+    *bpf.when(
+        bpf.JUMP_IF_EQUAL, _PR_SET_DUMPABLE, (*bpf.load(_low_word(1)), *bpf.among((1,), _allow), *_eperm)
+    ),
+    *_eperm,
+)
+_IOCTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FORBIDDEN_IOCTLS, _eperm), *_allow)
+# 0 is what every process has; 0xFFFFFFFF asks.
+_PERSONALITY: Final = (*bpf.load(_low_word(0)), *bpf.among((0, 0xFFFF_FFFF), _allow), *_eperm)
+# A program without a name: executing an anonymous memory file.
+_EXECVEAT: Final = (*bpf.load(_low_word(4)), *bpf.when(bpf.JUMP_IF_ANY_BIT, _AT_EMPTY_PATH, _eperm), *_allow)
+# The network namespace is empty; this keeps netlink, packet, vsock, alg and their kind out of reach.
+_SOCKET: Final = (*bpf.load(_low_word(0)), *bpf.among((_AF_UNIX, _AF_INET, _AF_INET6), _allow), *_no_family)
+# Without a network namespace there must be no way to name a peer: no socket but a connected pair. Of a pair, a
+# datagram end could still send to another address; stream and seqpacket ends cannot.
+_SOCKETPAIR: Final = (
+    *bpf.load(_low_word(1)),
+    *bpf.keep_bits(_SOCK_TYPE_MASK),
+    *bpf.among((_SOCK_STREAM, _SOCK_SEQPACKET), _allow),
+    *_eperm,
+)
+
+
+def _rules(level: FilterLevel) -> dict[str, bpf.Code]:
+    rules = {name: _eperm for name in _FORBIDDEN}
+    rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
+    rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
+    rules |= {"execveat": _EXECVEAT, "socket": _SOCKET}
+    if level == "landlock":
+        rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _SOCKETPAIR}
+    return rules
+
+
+def _ranges(level: FilterLevel, on: Machine) -> list[tuple[int, bpf.Code]]:
+    """Every call number, as ranges of equal treatment in rising order."""
+    by_number: dict[int, bpf.Code] = {}
+    for name, code in _rules(level).items():
+        if (found := lookup(name, on)) is not None:
+            by_number[found] = code
+    ranges: list[tuple[int, bpf.Code]] = [(0, _allow)]
+    for at in range(HIGHEST + 1):
+        code = by_number.get(at, _allow)
+        if code != ranges[-1][1]:
+            ranges.append((at, code))
+    unknown = bpf.give(refuse(errno.ENOSYS))
+    return [*ranges, (HIGHEST + 1, unknown)]
+
+
+def program(level: FilterLevel, on: Machine) -> bytes:
+    """The filter of a level, as the kernel reads it."""
+    assert level in get_args(FilterLevel)
+    kill = bpf.give(KILL_PROCESS)
+    right_arch = (
+        *bpf.load(_NUMBER_OFFSET),
+        *bpf.when(bpf.JUMP_IF_AT_LEAST, _X32_BIT, kill),
+        *bpf.search(_ranges(level, on)),
+    )
+    return bpf.assemble(
+        (*bpf.load(_ARCH_OFFSET), *bpf.when(bpf.JUMP_IF_EQUAL, AUDIT_ARCH[on], right_arch), *kill)
+    )

@@ -1,0 +1,60 @@
+"""The `strict` level: namespaces, private root, Landlock, seccomp."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from cenote_security.policy import Mount
+from cenote_security.walls import fences, identity, limits, namespaces, root, template
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls.wall import building
+
+_OOM_SCORE: Final = "500"
+"""When the host runs out of memory, a jail goes before what the host is there for."""
+
+
+class StrictLevel(Level):
+    name = "strict"
+
+    def __init__(self, host_proc: int) -> None:
+        """host_proc: a descriptor of the host's `/proc`, which cannot be named once the private root is entered."""
+        self._host_proc = host_proc
+        self._filter = fences.program("strict")
+
+    def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
+        cpus = os.cpu_count() or 1
+        namespaces.enter_for_zygote(self._host_proc)
+        template.build_and_enter(visible, mounts, cpus)
+        namespaces.leave_power_behind(self._host_proc)
+
+    def enter(self, allowance: Allowance) -> None:
+        namespaces.enter_for_jail(self._host_proc)
+        with building("set the out-of-memory score"):
+            identity.write_proc(self._host_proc, "oom_score_adj", _OOM_SCORE)
+
+    def settle(self, allowance: Allowance) -> Home:
+        root.furnish(disk=allowance.disk, cpus=allowance.cpus)
+        with building("set limits"):
+            limits.apply(
+                limits.Limits(memory=allowance.memory, processes=allowance.processes, disk=allowance.disk)
+            )
+        return Home(workdir=template.WORKDIR, temporary="/tmp")
+
+    def fence_warden(self) -> None:
+        with building("renounce capabilities"):
+            identity.renounce_capabilities()
+            # Not dumpable: with hidepid the worker does not even see its warden.
+            libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        fences.confine_paths(fences.STRICT_GRANTS)
+        fences.filter_calls(self._filter)
+
+    def fence_worker(self) -> None:
+        fences.confine_paths(fences.STRICT_GRANTS)
+        with building("let a process see itself in /proc"):
+            libc.prctl(libc.PR_SET_DUMPABLE, 1)
+
+    def clean_up(self, number: int) -> None:
+        """Nothing: everything a jail made went with its namespaces."""

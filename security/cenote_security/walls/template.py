@@ -1,0 +1,190 @@
+"""The root that all jails of one zygote share: a read-only tree of system and interpreter, and nothing else.
+
+Built once, in the zygote's own mount namespace; then the host's tree is detached, so that no later step, and no
+process forked from here, can name a host path. Each jail inherits a copy and mounts its own folders on it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cenote_security.policy import Mount
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls import system_files as system
+from cenote_security.walls.identity import INSIDE_ID
+from cenote_security.walls.wall import WallError, building
+
+WORKDIR: Final = "/workspace"
+CPU_FOLDER: Final = "/sys/devices/system/cpu"
+CPU_CHOICES: Final = "/sys/cenote/cpus"
+EMPTY_FOLDER: Final = "/sys/cenote/empty"
+
+_STAGE: Final = "/tmp"
+"""Where the tree is put together. The mount hides the host's folder in this mount namespace only."""
+
+_FOLDERS: Final = (WORKDIR, "/tmp", "/dev/shm", "/proc", CPU_FOLDER, EMPTY_FOLDER)
+_BYTES: Final = 16 * 2**20
+_READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """A host file or folder taken hold of before the stage is mounted, when its path still means the host's."""
+
+    target: str
+    tree: int
+    is_folder: bool
+    attributes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    shown: list[_Shown] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) -> None:
+    """Make the template the root of this process and forget the host's tree.
+
+    Needs a mount namespace of its own in which this process may mount. visible: host paths shown read-only at the
+    same place. mounts: what the policy adds. cpus: how many processors the host has.
+    Raises WallError.
+    """
+    with building("keep mounts from propagating"):
+        libc.mount("none", "/", None, libc.MS_REC | libc.MS_PRIVATE)
+    plan = _plan(visible, mounts)
+    with building("mount the private root"):
+        libc.mount("tmpfs", _STAGE, "tmpfs", libc.MS_NOSUID, f"mode=0755,size={_BYTES}")
+        _write_tree(plan, cpus)
+    for shown in plan.shown:
+        with building(f"show {shown.target}"):
+            _attach(shown)
+    _mount_proc_without_processes(_STAGE + "/proc")
+    with building("enter the private root"):
+        _enter()
+
+
+# -- what is shown ----------------------------------------------------------------------------------------
+
+
+def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
+    plan = _Plan()
+    paths = [*system.SYSTEM_PATHS, *system.ETC_SHOWN, *visible]
+    for path in sorted(
+        filter(os.path.lexists, paths), key=len
+    ):  # parents first: they make children superfluous
+        with building(f"show {path}"):
+            _show(plan, path)
+    for name in system.DEVICES:
+        with building(f"show /dev/{name}"):
+            _hold(plan, f"/dev/{name}", f"/dev/{name}", libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NOEXEC)
+    for mount in mounts:
+        writable = libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
+        with building(f"show {mount.source}, a mount of the policy,"):
+            _hold(plan, mount.source, mount.target, writable if mount.writable else _READ_ONLY)
+    for path in filter(os.path.isfile, system.ETC_COPIED):
+        with open(path, "rb") as file:
+            plan.files[path] = file.read()
+    return plan
+
+
+def _show(plan: _Plan, path: str) -> None:
+    """Plan a path read-only. A symbolic link stays one, and what it finally points to is shown too."""
+    if any(path == one.target or path.startswith(one.target + "/") for one in plan.shown):
+        return
+    if not os.path.islink(path):
+        _hold(plan, path, path, _READ_ONLY)
+        return
+    plan.links[path] = os.readlink(path)
+    target = os.path.realpath(path)
+    if os.path.exists(target):
+        _show(plan, target)
+
+
+def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
+    is_folder = stat.S_ISDIR(os.stat(source).st_mode)
+    shown = _Shown(target=target, tree=libc.open_tree(source), is_folder=is_folder, attributes=attributes)
+    plan.shown.append(shown)
+
+
+# -- the tree ---------------------------------------------------------------------------------------------
+
+
+def _write_tree(plan: _Plan, cpus: int) -> None:
+    for folder in _FOLDERS:
+        os.makedirs(_STAGE + folder, exist_ok=True)
+    etc = {path: text.encode() for path, text in system.etc_files(INSIDE_ID, WORKDIR).items()}
+    _write_files(_STAGE, plan.files | etc)
+    for count in range(1, cpus + 1):
+        choice = {f"/{name}": text.encode() for name, text in system.cpu_files(count).items()}
+        _write_files(f"{_STAGE}{CPU_CHOICES}/{count}", choice)
+    devices = {f"/dev/{name}": target for name, target in system.DEVICE_LINKS.items()}
+    for path, target in {**plan.links, **devices}.items():
+        os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
+        os.symlink(target, _STAGE + path)
+
+
+def _write_files(root: str, files: Mapping[str, bytes]) -> None:
+    for path, content in files.items():
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        with open(root + path, "wb") as file:
+            file.write(content)
+
+
+def _attach(shown: _Shown) -> None:
+    target = _STAGE + shown.target
+    os.makedirs(target if shown.is_folder else os.path.dirname(target), exist_ok=True)
+    if not shown.is_folder:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    libc.move_mount(shown.tree, target)
+    os.close(shown.tree)
+    libc.mount_setattr(target, shown.attributes)
+
+
+def _mount_proc_without_processes(target: str) -> None:
+    """Mount the `/proc` of a pid namespace whose processes have ended.
+
+    The kernel lets a user namespace mount a `/proc` only where one is fully visible already. Were that one the
+    host's, it would lie below each jail's own; this one has no process in it.
+    """
+    with building("mount /proc"):
+        child = os.fork()
+        if child == 0:
+            os._exit(_in_new_pid_namespace(target))
+        _, status = os.waitpid(child, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        raise WallError("mount /proc", code, os.strerror(code) if code > 0 else f"killed by signal {-code}")
+
+
+def _in_new_pid_namespace(target: str) -> int:
+    """Mount `/proc` in a pid namespace that ends at once. Gives 0 or an errno; runs in a throwaway child."""
+    try:
+        libc.unshare(libc.CLONE_NEWPID)
+        child = os.fork()
+        if child == 0:
+            os._exit(_mount_proc(target))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except OSError as error:
+        return error.errno or 1
+
+
+def _mount_proc(target: str) -> int:
+    try:
+        libc.mount("proc", target, "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    except OSError as error:
+        return error.errno or 1
+    return 0
+
+
+def _enter() -> None:
+    os.chdir(_STAGE)
+    libc.pivot_root(".", ".")
+    # The old root is now mounted on top of the new one; detach it and stand on what is left.
+    libc.umount(".", libc.MNT_DETACH)
+    os.chdir("/")
+    libc.mount("none", "/", None, libc.MS_BIND | libc.MS_REMOUNT | libc.MS_RDONLY | libc.MS_NOSUID)

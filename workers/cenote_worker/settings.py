@@ -1,0 +1,26 @@
+"""What a worker is told about the jail that it wakes up in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cenote_security.walls.level import LevelName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Facts, not requests: the walls and limits stand already when a worker reads this.
+
+    workdir: absolute path; it is the current directory and `HOME`. temporary: absolute path of `TMPDIR`.
+    isolation: the level in force. cpus: as in the policy; `os.cpu_count` should say its ceiling.
+    memory, disk, output_bytes: bytes. processes: processes and threads at once.
+    """
+
+    workdir: str
+    temporary: str
+    isolation: LevelName
+    cpus: float
+    memory: int
+    disk: int
+    output_bytes: int
+    processes: int

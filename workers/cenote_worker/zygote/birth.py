@@ -1,0 +1,210 @@
+"""How a jail comes to life, three forks from the zygote, each process further in.
+
+    zygote -> midwife    unshares, forks the warden, waits for the worker, tells the client, ends
+                 -> warden     pid 1 of the jail: furnishes it, puts up the walls, forks the worker, stays
+                      -> worker     the namespace
+
+The midwife is there because a pid namespace begins with a child, and so that a slow start blocks nobody else: the
+zygote forks it and goes on. A step that fails travels up the pipe as a `Failure`, and the client learns which it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Final, NoReturn
+
+from cenote_security.walls.environment import scrubbed
+from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls.wall import WallError
+from cenote_worker.settings import WorkerSettings
+from cenote_worker.zygote import warden
+from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
+from cenote_worker.zygote.spec import Failure, JailRequest
+
+Entry = Callable[[int, WorkerSettings], None]
+"""A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
+
+START_SECONDS: Final = 20.0
+"""A jail that is not ready by then is killed and reported. Two orders above an ordinary start, for a loaded host."""
+
+_READY: Final = b"ready"
+_MAX_REPORT: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birth:
+    """What a start needs. births: a pipe by which the zygote learns the warden's pid."""
+
+    level: Level
+    entry: Entry
+    request: JailRequest
+    descriptors: JailDescriptors
+    client: socket.socket
+    births: int
+
+    @property
+    def allowance(self) -> Allowance:
+        request = self.request
+        return Allowance(
+            number=request.number,
+            memory=request.memory,
+            disk=request.disk,
+            processes=request.processes,
+            cpus=request.cpus,
+        )
+
+
+def deliver(birth: Birth) -> int:
+    """Fork the midwife of a jail. Gives its pid, to the zygote only; returns at once."""
+    pid = os.fork()
+    if pid == 0:
+        _run(lambda: _midwife(birth))
+    return pid
+
+
+def _run(role: Callable[[], None]) -> NoReturn:
+    """Run a forked process's role and end it there: it must never return into its parent's code."""
+    status = 1
+    try:
+        role()
+        status = 0
+    except BaseException as error:  # noqa: BLE001  (the last frame of a process)
+        with suppress(BaseException):
+            sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(status)
+
+
+# -- midwife ----------------------------------------------------------------------------------------------
+
+
+def _midwife(birth: Birth) -> None:
+    signal.set_wakeup_fd(-1)
+    number = birth.request.number
+    try:
+        birth.level.enter(birth.allowance)
+    except WallError as error:
+        _tell_failure(birth.client, number, _failure(error))
+        return
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        _run(lambda: _warden(birth, write_end))
+    os.close(write_end)
+    handle = os.pidfd_open(pid)
+    os.write(birth.births, f"{number} {pid}\n".encode())
+    failure = _await_ready(read_end)
+    if failure is None:
+        message = json.dumps({"op": "started", "id": number, "isolation": birth.level.name})
+        socket.send_fds(birth.client, [message.encode()], [handle])
+    else:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        _tell_failure(birth.client, number, failure)
+
+
+def _await_ready(pipe: int) -> Failure | None:
+    """Wait for the worker's word or a failure of warden or worker, whichever comes first."""
+    report = b""
+    deadline = time.monotonic() + START_SECONDS
+    while report != _READY:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            return Failure(step="start the jail", code=0, detail=f"not ready after {START_SECONDS:g} s")
+        chunk = os.read(pipe, _MAX_REPORT)
+        if not chunk:
+            return _parse_failure(report)
+        report += chunk
+    return None
+
+
+def _parse_failure(report: bytes) -> Failure:
+    if not report:
+        return Failure(step="start the jail", code=0, detail="its processes died before it was ready")
+    return Failure(**json.loads(report))
+
+
+def _failure(error: WallError) -> Failure:
+    return Failure(step=error.step, code=error.code, detail=error.detail)
+
+
+def _tell_failure(client: socket.socket, number: int, failure: Failure) -> None:
+    message = {"op": "failed", "id": number, **asdict(failure)}
+    client.send(json.dumps(message).encode())
+
+
+# -- warden and worker ------------------------------------------------------------------------------------
+
+
+def _warden(birth: Birth, pipe: int) -> None:
+    try:
+        os.setsid()
+        home = birth.level.settle(birth.allowance)
+        birth.level.fence_warden()
+        child = os.fork()
+    except (WallError, OSError) as error:
+        _report(pipe, error)
+        return
+    if child == 0:
+        _run(lambda: _worker(birth, home, pipe))
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    place([null, null, null, birth.descriptors.control])
+    warden.watch(child)
+
+
+def _worker(birth: Birth, home: Home, pipe: int) -> None:
+    try:
+        os.setsid()
+        birth.level.fence_worker()
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    except (WallError, OSError) as error:
+        _report(pipe, error)
+        return
+    wanted = birth.descriptors
+    place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
+    settings = _become_fresh(birth, home)
+    os.write(FRAMES + 1, _READY)
+    os.close(FRAMES + 1)
+    birth.entry(FRAMES, settings)
+
+
+def _become_fresh(birth: Birth, home: Home) -> WorkerSettings:
+    """Undo what a worker inherits by being a fork: environment, signal handlers, random state, frozen collector."""
+    request = birth.request
+    os.umask(0o077)
+    os.environ.clear()
+    os.environ.update(
+        scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=request.env)
+    )
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "numpy.random" in sys.modules:  # `random` does this by itself after a fork
+        sys.modules["numpy.random"].seed()
+    gc.enable()
+    return WorkerSettings(
+        workdir=home.workdir,
+        temporary=home.temporary,
+        isolation=birth.level.name,
+        cpus=request.cpus,
+        memory=request.memory,
+        disk=request.disk,
+        output_bytes=request.output_bytes,
+        processes=request.processes,
+    )
+
+
+def _report(pipe: int, error: WallError | OSError) -> None:
+    if isinstance(error, OSError):
+        error = WallError("fork the worker", error.errno or 0, error.strerror or str(error))
+    os.write(pipe, json.dumps(asdict(_failure(error))).encode()[:_MAX_REPORT])

@@ -1,0 +1,192 @@
+"""One zygote process and the socket to it, shared by the threads of one client process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cenote_security.errors import IsolationUnavailableError, JailStartError, UnavailableError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.walls.interpreter import Interpreter
+from cenote_security.walls.level import LevelName
+from cenote_worker.zygote.birth import START_SECONDS
+from cenote_worker.zygote.descriptors import JailDescriptors
+from cenote_worker.zygote.launch_unsafe import launch
+from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest, ZygoteSpec
+
+READY_SECONDS: Final = 120.0
+"""A zygote that has not imported its preload by then is given up: a cold disk takes seconds, not minutes."""
+
+_STARTS_AT_ONCE: Final = 32
+"""More would only queue; each holds four descriptors in flight, and the kernel limits those per user."""
+
+_END_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZygoteFacts:
+    """What a zygote said when it was ready. missing: preload modules that are not installed."""
+
+    isolation: LevelName
+    preloaded: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedJail:
+    """A jail that is ready. pidfd: of its warden, owned by the caller; readable when the jail has ended."""
+
+    number: int
+    pidfd: int
+    isolation: LevelName
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reply:
+    message: dict[str, Any]
+    handle: int | None
+
+
+class Connection:
+    """Starts a zygote at once and waits for it only when something is asked of it.
+
+    Replies come in any order. Whichever thread waits first reads for all: no thread of its own, nothing to stop.
+    """
+
+    def __init__(self, interpreter: Interpreter, spec: ZygoteSpec) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process: subprocess.Popen[bytes] = launch(interpreter, theirs.fileno())
+        self._news = threading.Condition()
+        self._replies: dict[int | None, _Reply] = {}
+        self._reading = False
+        self._ended: UnavailableError | None = None
+        self._facts: ZygoteFacts | None = None
+        self._slots = threading.BoundedSemaphore(_STARTS_AT_ONCE)
+        self._send(spec.to_json().encode(), ())
+
+    @property
+    def ended(self) -> bool:
+        """True when no further jail can come from this zygote."""
+        return self._ended is not None or self._process.poll() is not None
+
+    def facts(self) -> ZygoteFacts:
+        """Wait until the zygote is ready. Raises what kept it from getting there."""
+        if self._facts is None:
+            message = self._wait_for(None, READY_SECONDS, keep=True).message
+            if message["op"] != "ready":
+                raise _broken(message)
+            preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
+            self._facts = ZygoteFacts(isolation=message["isolation"], preloaded=preloaded, missing=missing)
+        return self._facts
+
+    def start(self, policy: SandboxPolicy, descriptors: JailDescriptors, number: int) -> StartedJail:
+        """Start one jail. Raises JailStartError, or UnavailableError when the zygote died."""
+        self.facts()
+        request = JailRequest.of(policy, number).to_json().encode()
+        if len(request) > MAX_MESSAGE:
+            raise UsageError(f"the environment of a jail is limited to {MAX_MESSAGE} bytes")
+        with self._slots:
+            self._send(request, descriptors.in_order())
+            reply = self._wait_for(number, START_SECONDS + _END_SECONDS)
+        if reply.handle is None:
+            message = reply.message
+            raise JailStartError(message["step"], message["code"], message["detail"])
+        return StartedJail(number=number, pidfd=reply.handle, isolation=reply.message["isolation"])
+
+    def close(self) -> None:
+        """End the zygote and all its jails, and collect its process."""
+        self._ended = self._ended or UnavailableError("the zygote was closed")
+        with contextlib.suppress(OSError):
+            # Not only close: a fork of this process may hold a copy of the descriptor.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """Let go of a zygote that belongs to the process this one was forked from."""
+        self._socket.close()
+        self._process.returncode = 0  # not our child: nothing to wait for
+
+    # -- the socket ---------------------------------------------------------------------------------------
+
+    def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._socket, [message], descriptors)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise self._dead() from error
+
+    def _wait_for(self, key: int | None, seconds: float, *, keep: bool = False) -> _Reply:
+        deadline = time.monotonic() + seconds
+        while True:
+            with self._news:
+                if key in self._replies:
+                    return self._replies[key] if keep else self._replies.pop(key)
+                if self._ended is not None:
+                    raise self._ended
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise UnavailableError(
+                        f"the zygote did not answer within {seconds:g} s; the machine may be overloaded"
+                    )
+                if self._reading:
+                    self._news.wait(left)
+                    continue
+                self._reading = True
+            self._read_one(left)
+
+    def _read_one(self, seconds: float) -> None:
+        """Read one reply, for whoever waits for it, and wake all."""
+        reply: _Reply | None = None
+        dead = False
+        try:
+            if select.select([self._socket], [], [], seconds)[0]:
+                reply = self._receive()
+                dead = reply is None
+        except (OSError, ValueError):
+            dead = True
+        finally:
+            with self._news:
+                self._reading = False
+                if reply is not None:
+                    self._replies[reply.message.get("id")] = reply
+                if dead:
+                    self._ended = self._ended or self._dead()
+                self._news.notify_all()
+
+    def _receive(self) -> _Reply | None:
+        packet, handles, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, 1)
+        if not packet:
+            return None
+        for handle in handles:
+            os.set_inheritable(handle, False)
+        return _Reply(message=json.loads(packet), handle=handles[0] if handles else None)
+
+    def _dead(self) -> UnavailableError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        status = self._process.returncode
+        return UnavailableError(
+            f"the zygote process ended (status {status}) before it answered; the next start makes a new one"
+        )
+
+
+def _broken(message: dict[str, Any]) -> Exception:
+    if message["kind"] == "isolation":
+        return IsolationUnavailableError(message["level"], tuple(message["missing"]), message["remedy"])
+    if message["kind"] == "preload":
+        return UsageError(f"preload failed: {message['detail']}")
+    return UnavailableError(f"the zygote could not start: {message['detail']}")

@@ -1,0 +1,53 @@
+"""Which descriptor means what, and how a fresh process gets exactly those and no other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_security.walls import libc_unsafe as libc
+
+FRAMES: Final = 3
+"""In a worker: the frames socket. 0 is /dev/null, 1 and 2 are the output pipes."""
+
+CONTROL: Final = 3
+"""In a warden: the control socket. 0, 1 and 2 are /dev/null."""
+
+_ABOVE_ALL_FIXED: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class JailDescriptors:
+    """The descriptors of one jail, made by the client, in the order in which they travel.
+
+    frames: SOCK_SEQPACKET, to the worker. control: SOCK_SEQPACKET, to the warden. stdout, stderr: write ends.
+    """
+
+    frames: int
+    control: int
+    stdout: int
+    stderr: int
+
+    def in_order(self) -> tuple[int, int, int, int]:
+        return self.frames, self.control, self.stdout, self.stderr
+
+
+def place(wanted: Sequence[int]) -> None:
+    """Make `wanted[n]` this process's descriptor n and close every other one.
+
+    The same descriptor may be wanted twice, and any of them may already have a number that another one gets.
+    """
+    lifted = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_FIXED) for descriptor in wanted]
+    for number, descriptor in enumerate(lifted):
+        os.dup2(descriptor, number, inheritable=number < FRAMES)
+    libc.close_range(len(lifted))
+
+
+def lift(descriptor: int) -> int:
+    """Move a descriptor above all fixed numbers, so that `place` cannot hit it by accident."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_FIXED)
+    os.close(descriptor)
+    return moved

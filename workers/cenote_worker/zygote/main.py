@@ -1,0 +1,129 @@
+"""A zygote's start: learn what is wanted, build the walls that all jails share, import, then serve.
+
+Requests wait until the preload is done. The other order, forking with what is imported so far, makes the first
+runtimes of a burst the slow ones for their whole life: each imports pandas again, in its own memory. A caller who
+knows that a program needs no pandas says so with an empty preload, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from cenote_security.errors import IsolationUnavailableError
+from cenote_security.walls.isolation import resolve_isolation
+from cenote_security.walls.level import Level, LevelName
+from cenote_security.walls.namespaces import open_host_proc
+from cenote_security.walls.strict import StrictLevel
+from cenote_security.walls.trials import essentials
+from cenote_security.walls.wall import WallError
+from cenote_worker.zygote import preload
+from cenote_worker.zygote.birth import Entry
+from cenote_worker.zygote.serve import Zygote
+from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
+
+
+@dataclass(kw_only=True, eq=False)
+class Broken(Exception):
+    """The zygote cannot serve. kind: `isolation`, `preload` or `zygote`; level, missing, remedy for the first."""
+
+    kind: str
+    detail: str
+    level: str = ""
+    missing: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+def run(descriptor: int) -> None:
+    """The zygote's whole life. descriptor: its end of the socket to the client."""
+    os.umask(0o022)
+    client = socket.socket(fileno=descriptor)
+    client.set_inheritable(False)
+    try:
+        zygote, hello = _prepare(client)
+    except Broken as broken:
+        _say(client, {"op": "broken", **asdict(broken)})
+        return
+    _say(client, hello)
+    zygote.run()
+
+
+def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
+    spec = ZygoteSpec.from_json(client.recv(MAX_MESSAGE).decode())
+    client_life = _watch_client(spec.client)
+    host_proc = open_host_proc()
+    level = _raise_walls(spec, host_proc)
+    preload.use_search_path(spec.search)
+    preloaded = _preload(spec, host_proc)
+    entry = _entry(spec.entry)
+    preload.settle_memory()
+    hello = {
+        "op": "ready",
+        "isolation": level.name,
+        "preloaded": preloaded.loaded,
+        "missing": preloaded.missing,
+    }
+    return Zygote(level, entry, client, client_life), hello
+
+
+def _watch_client(pid: int) -> int:
+    """A pidfd of the client. Its socket alone says too little: a fork of the client holds that open too."""
+    life = os.pidfd_open(pid)
+    if os.getppid() != pid:
+        sys.exit("the client ended before its zygote started")
+    return life
+
+
+def _raise_walls(spec: ZygoteSpec, host_proc: int) -> Level:
+    try:
+        level = _level(resolve_isolation(spec.isolation, essentials(host_proc)), host_proc)
+        level.prepare(spec.visible, spec.mounts)
+    except IsolationUnavailableError as error:
+        raise Broken(
+            kind="isolation", detail=str(error), level=error.level, missing=error.missing, remedy=error.remedy
+        ) from error
+    except WallError as error:
+        raise Broken(
+            kind="isolation",
+            detail=str(error),
+            level=spec.isolation,
+            missing=(str(error),),
+            remedy="Run `cenote doctor` to see what this machine has.",
+        ) from error
+    return level
+
+
+def _level(name: LevelName, host_proc: int) -> Level:
+    return StrictLevel(host_proc)
+
+
+def _preload(spec: ZygoteSpec, host_proc: int) -> preload.Preloaded:
+    try:
+        result = preload.preload(spec.preload, host_proc)
+    except Exception as error:  # a module may raise anything at import
+        raise Broken(kind="preload", detail=f"importing it raised {type(error).__name__}: {error}") from error
+    if result.threaded:
+        raise Broken(
+            kind="preload",
+            detail=f"{result.threaded} starts a thread when it is imported, and a process with threads cannot be "
+            f"forked safely; leave it out of preload, cells can still import it",
+        )
+    return result
+
+
+def _entry(module: str) -> Entry:
+    try:
+        entry: Entry = importlib.import_module(module).main
+    except Exception as error:
+        raise Broken(kind="zygote", detail=f"{module} cannot be imported: {error!r}") from error
+    return entry
+
+
+def _say(client: socket.socket, message: dict[str, object]) -> None:
+    with suppress(OSError):
+        client.send(json.dumps(message).encode())

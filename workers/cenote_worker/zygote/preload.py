@@ -1,0 +1,63 @@
+"""Importing once what every jail would import: each fork then has it for the price of its page tables."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cenote_security.walls.environment import SINGLE_THREADED
+
+
+@dataclass(kw_only=True)
+class Preloaded:
+    """loaded, missing: names of modules. threaded: the module whose import started a thread, which ends the zygote."""
+
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    threaded: str | None = None
+
+
+def preload(names: Iterable[str], host_proc: int) -> Preloaded:
+    """Import modules in order; one that is not installed is skipped. Any other failure of an import is the caller's.
+
+    host_proc: a descriptor of `/proc`, to count this process's threads.
+    """
+    os.environ.update(SINGLE_THREADED)
+    result = Preloaded()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            result.missing.append(name)
+            continue
+        result.loaded.append(name)
+        if thread_count(host_proc) > 1:
+            result.threaded = name
+            break
+    return result
+
+
+def settle_memory() -> None:
+    """Keep the collector off everything imported so far: its marks would dirty each page once per jail."""
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+
+
+def thread_count(host_proc: int) -> int:
+    descriptor = os.open("self/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=host_proc)
+    try:
+        return len(os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def use_search_path(search: Iterable[str]) -> None:
+    """Set `sys.path` to exactly what the jails have, before the first import that counts."""
+    sys.path[:] = list(search)
+    sys.dont_write_bytecode = True
+    importlib.invalidate_caches()

@@ -1,0 +1,86 @@
+"""What a client tells a zygote: once at its start, and for each jail. Plain JSON between two trusted processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from cenote_security.policy import Isolation, Mount, SandboxPolicy
+
+MAX_MESSAGE = 256 * 2**10
+"""Bytes of one message on a zygote's socket. An environment is the only thing in it that can be long."""
+
+DEFAULT_ENTRY = "cenote_worker.in_jail.worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZygoteSpec:
+    """What is common to all jails of one zygote.
+
+    isolation, preload, mounts: of the policy. search: `sys.path` of the jails. visible: host paths shown read-only.
+    entry: the module whose `main(frames_fd, settings)` is a worker. client: the pid whose death ends the zygote.
+    """
+
+    isolation: Isolation
+    preload: tuple[str, ...]
+    mounts: tuple[Mount, ...]
+    search: tuple[str, ...]
+    visible: tuple[str, ...]
+    entry: str
+    client: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ZygoteSpec:
+        fields = json.loads(text)
+        for name in ("preload", "search", "visible"):
+            fields[name] = tuple(fields[name])
+        fields["mounts"] = tuple(Mount(**mount) for mount in fields["mounts"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JailRequest:
+    """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes."""
+
+    number: int
+    memory: int
+    disk: int
+    output_bytes: int
+    processes: int
+    cpus: float
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, policy: SandboxPolicy, number: int) -> JailRequest:
+        return cls(
+            number=number,
+            memory=policy.memory_bytes,
+            disk=policy.disk_bytes,
+            output_bytes=policy.output_bytes,
+            processes=policy.processes,
+            cpus=policy.cpus,
+            env=dict(policy.env),
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> JailRequest:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a jail was not started. step: which part of the work failed; code: errno or 0."""
+
+    step: str
+    code: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.detail}"
