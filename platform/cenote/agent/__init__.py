@@ -1,0 +1,29 @@
+"""Agents: a model that writes code, and a runtime in which that code runs."""
+
+from cenote.agent.agent import CaveAgent
+from cenote.agent.errors import AgentBusyError
+from cenote.agent.events import Event, EventType
+from cenote.agent.log import LogLevel
+from cenote.agent.port import AgentRuntime, SubAgent
+from cenote.agent.prompts import (
+    DEFAULT_INSTRUCTIONS,
+    DEFAULT_SYSTEM_INSTRUCTIONS,
+    DEFAULT_SYSTEM_PROMPT_TEMPLATE,
+)
+from cenote.agent.response import AgentResponse, ExecutionStatus, StepUsage
+
+__all__ = [
+    "DEFAULT_INSTRUCTIONS",
+    "DEFAULT_SYSTEM_INSTRUCTIONS",
+    "DEFAULT_SYSTEM_PROMPT_TEMPLATE",
+    "AgentBusyError",
+    "AgentResponse",
+    "AgentRuntime",
+    "CaveAgent",
+    "Event",
+    "EventType",
+    "ExecutionStatus",
+    "LogLevel",
+    "StepUsage",
+    "SubAgent",
+]

@@ -1,0 +1,182 @@
+"""Finds the first code block in a model's answer while the answer is still being written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from cenote.agent.string_literals import StringLiterals
+
+_MAX_INFO = 200
+"""Characters of an info string. Bounds what is held back while a line may still turn out to open a block."""
+
+_MAX_INDENT = 16
+"""CommonMark stops at three spaces outside of lists; models nest blocks in lists without caring for the rest."""
+
+_ALIASES = frozenset({"python", "python3", "py", "py3", "ipython"})
+
+_OPENING = re.compile(rf" {{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<info>.{{0,{_MAX_INFO}}})")
+# Models also open a block right behind their text ("Let me look:```python"). Only the bare language may follow.
+_LATE_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,})(?P<info>[ \t]{0,8}[\w+-]{1,40}[ \t]{0,8})\Z")
+# What may still become one of the two when more of the line arrives, its carriage return included.
+_MAY_OPEN = re.compile(
+    rf" {{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
+)
+_MAY_OPEN_LATE = re.compile(r"(?<!`)(?:`{1,2}|`{3,}[ \t]{0,8}[\w+-]{0,40}[ \t]{0,8}\r?)\Z")
+_CLOSING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*")
+_LANGUAGE = re.compile(r"[\s{.]*([\w+-]+)")
+
+
+class _Inside(Enum):
+    TEXT = "text"
+    CODE = "code"
+    OTHER = "a block in another language"
+    REST = "what follows the code block"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    mark: str
+    length: int
+    indent: int
+
+    def dedent(self, line: str) -> str:
+        return line[min(self.indent, len(line) - len(line.lstrip(" "))) :]
+
+    def is_closed_by(self, line: str) -> bool:
+        match = _CLOSING.fullmatch(line)
+        return match is not None and match["fence"][0] == self.mark and len(match["fence"]) >= self.length
+
+
+class BlockParser:
+    """Splits an answer into text and the code of its first block in the wanted language.
+
+    Feed it the answer in pieces, cut anywhere; the result is the same for every way of cutting. Fences are those of
+    CommonMark: three or more backticks or tildes, with an info string, closed by a line that holds nothing but at
+    least as many of the same. A closing fence inside a string literal of the code does not count, unless
+    the answer ends before that literal does. Blocks in other languages, or in none, are text.
+    """
+
+    def __init__(self, language: str = "python") -> None:
+        self._languages = _ALIASES if language.lower() in _ALIASES else frozenset({language.lower()})
+        self._inside = _Inside.TEXT
+        self._fence = _Fence("`", 3, 0)
+        self._line = ""
+        self._fresh = True  # nothing of the current line was given out yet
+        self._read: list[str] = []
+        self._code: list[str] = []
+        self._literals = StringLiterals()
+        self._doubtful: tuple[int, int] | None = (
+            None  # lines of code, pieces read, at a fence inside a literal
+        )
+        self.closed = False
+        """The block's closing fence was read."""
+        self.overrun = False
+        """Something other than blanks followed the block: nothing useful comes any more."""
+
+    @property
+    def code(self) -> str | None:
+        """The code so far, without fences; None before a block opened."""
+        if self._inside in (_Inside.TEXT, _Inside.OTHER):
+            return None
+        return "\n".join(self._code)
+
+    @property
+    def answer(self) -> str:
+        """The answer up to the end of the block, as written."""
+        return "".join(self._read).rstrip() if self.closed else "".join(self._read) + self._line
+
+    def feed(self, piece: str) -> str:
+        """Read on; gives the text outside of the block that is certain by now, often less than was fed."""
+        shown = []
+        *lines, rest = piece.split("\n")
+        for line in lines:
+            self._line += line
+            shown.append(self._end_line("\n"))
+        self._line += rest
+        shown.append(self._advance())
+        return "".join(shown)
+
+    def finish(self, *, cut_off: bool = False) -> str:
+        """The answer is over; gives the text that was still held back.
+
+        cut_off: the answer was not meant to end here, so that a literal that is still open proves nothing.
+        """
+        shown = self._end_line("") if self._line else ""
+        if self._inside is _Inside.CODE and self._doubtful is not None and not cut_off:
+            lines, pieces = self._doubtful
+            del self._code[lines:], self._read[pieces:]
+            self.closed, self._inside = True, _Inside.REST
+        return shown
+
+    def _advance(self) -> str:
+        """What of the unfinished line is certain to be text."""
+        match self._inside:
+            case _Inside.TEXT:
+                return self._give(self._certain())
+            case _Inside.REST:
+                self.overrun = self.overrun or bool(self._line.strip())
+        return ""
+
+    def _certain(self) -> int:
+        if self._fresh and _MAY_OPEN.fullmatch(self._line):
+            return 0
+        late = _MAY_OPEN_LATE.search(self._line)
+        return late.start() if late else len(self._line)
+
+    def _give(self, count: int) -> str:
+        given, self._line = self._line[:count], self._line[count:]
+        if given:
+            self._fresh = False
+            self._read.append(given)
+        return given
+
+    def _end_line(self, end: str) -> str:
+        line, fresh = self._line.removesuffix("\r"), self._fresh
+        raw, self._line, self._fresh = self._line + end, "", True
+        match self._inside:
+            case _Inside.TEXT:
+                return self._end_text_line(line, raw, fresh)
+            case _Inside.CODE:
+                self._end_code_line(line, raw)
+                return ""
+            case _Inside.OTHER:
+                self._read.append(raw)
+                if self._fence.is_closed_by(self._fence.dedent(line)):
+                    self._inside = _Inside.TEXT
+                return raw
+            case _Inside.REST:
+                self.overrun = self.overrun or bool(line.strip())
+                return ""
+
+    def _end_text_line(self, line: str, raw: str, fresh: bool) -> str:
+        opening = _OPENING.fullmatch(line) if fresh else None
+        late = _LATE_OPENING.search(line)
+        self._read.append(raw)
+        if opening and not (opening["fence"][0] == "`" and "`" in opening["info"]):
+            self._fence = _Fence(opening["fence"][0], len(opening["fence"]), opening.start("fence"))
+            self._inside = _Inside.CODE if self._is_wanted(opening["info"]) else _Inside.OTHER
+            return "" if self._inside is _Inside.CODE else raw
+        if late and self._is_wanted(late["info"]):
+            self._fence, self._inside = _Fence("`", len(late["fence"]), 0), _Inside.CODE
+            return line[: late.start()]
+        return raw
+
+    def _is_wanted(self, info: str) -> bool:
+        language = _LANGUAGE.match(info)
+        return language is not None and language[1].lower() in self._languages
+
+    def _end_code_line(self, line: str, raw: str) -> None:
+        line = self._fence.dedent(line)
+        if self._fence.is_closed_by(line):
+            if not self._literals.inside:
+                self.closed, self._inside = True, _Inside.REST
+                self._read.append(raw)
+                return
+            self._doubtful = self._doubtful or (len(self._code), len(self._read) + 1)
+        self._read.append(raw)
+        self._code.append(line)
+        self._literals.feed(line)
+        if not self._literals.inside:
+            self._doubtful = None

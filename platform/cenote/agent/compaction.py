@@ -1,0 +1,156 @@
+"""Keeps a conversation inside the model's context window, losing as little as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cenote.agent import prompts, shortening
+from cenote.agent.conversation import Conversation, Counter
+from cenote.agent.events import Event, EventType
+from cenote.agent.flow import (
+    Emit,
+    Flow,
+    KeepOutput,
+    Kept,
+    Look,
+    ModelFailed,
+    NextChunk,
+    Scene,
+    StartTurn,
+    TextDelta,
+    TurnEnded,
+    ask,
+)
+from cenote.agent.history import Entry
+from cenote.agent.ledger import Ledger
+from cenote.models.messages import Message
+
+TRIGGER = 0.8
+"""Share of the window at which room is made: the rest is for the answer and for errors of counting."""
+
+TARGET = 0.5
+"""Share of the window to come down to, so that the next compaction (and the loss of the prompt cache) is far off."""
+
+KEPT_STEPS = 2
+"""Last steps that stay word for word as long as that does."""
+
+MAX_FAILURES = 3
+"""Summaries that may fail in a row before the model is asked for none any more."""
+
+_REGROWTH = 1.1
+"""How much a conversation that could not be made short enough grows before that is tried again."""
+
+
+class Compaction:
+    """Three tiers, each costing more than the one before: outputs are put away where code can read them; steps
+    become lines; the model summarises. Where it cannot, what is oldest is dropped. The state itself is safe in
+    the namespace, whose names the model is told.
+    """
+
+    def __init__(self, conversation: Conversation, counter: Counter, window: int) -> None:
+        self._conversation = conversation
+        self._counter = counter
+        self._window = window
+        self._failures = 0
+        self._floor = 0
+
+    def make_room(self, ledger: Ledger) -> Flow[None]:
+        """Compact the conversation if it has come near the window's end."""
+        limit = max(int(self._window * TRIGGER), int(self._floor * _REGROWTH))
+        if self._conversation.exceeds(limit):
+            yield from self._compact(int(self._window * TARGET), ledger)
+
+    def after_refusal(self, ledger: Ledger) -> Flow[bool]:
+        """Compact a conversation that the model found too long, whatever was counted; False if that is impossible."""
+        tokens = self._conversation.tokens()
+        self._window = min(self._window, tokens)
+        return (yield from self._compact(int(tokens * TARGET), ledger))
+
+    def _compact(self, target: int, ledger: Ledger) -> Flow[bool]:
+        before = self._conversation.tokens()
+        share = f"{before:,} of {self._window:,} tokens"
+        yield Emit(Event(EventType.COMPACTING, f"the conversation has {share}"))
+        done = yield from self._shrink(target, ledger)
+        after = self._floor = self._conversation.tokens()
+        yield Emit(Event(EventType.COMPACTED, f"{done}: {before:,} -> {after:,} tokens"))
+        return after < before
+
+    def _shrink(self, target: int, ledger: Ledger) -> Flow[str]:
+        """Go through the tiers until the conversation is short enough; gives what was done."""
+        done = []
+        tiers: list[tuple[str, Callable[[], Flow[bool]]]] = [
+            ("outputs put away", lambda: self._put_outputs_away(KEPT_STEPS)),
+            ("steps shortened to lines", lambda: self._condense(KEPT_STEPS)),
+            ("summarised", lambda: self._summarise(ledger)),
+            ("oldest dropped", lambda: self._drop(1)),
+            ("last outputs put away", lambda: self._put_outputs_away(0)),
+            ("all but the task dropped", lambda: self._drop(0)),
+        ]
+        for name, tier in tiers:
+            if (yield from tier()):
+                done.append(name)
+            if self._conversation.tokens() <= target:
+                break
+        return ", ".join(done) or "nothing could be shortened"
+
+    def _put_outputs_away(self, keep: int) -> Flow[bool]:
+        entries = self._conversation.entries
+        found = shortening.long_outputs(entries, keep)
+        handles: dict[Entry, str] = {}
+        for entry in found:
+            handles[entry] = (yield from ask(KeepOutput(entry.cell, entry.text), Kept)).handle
+        self._conversation.entries = tuple(
+            shortening.pointer(entry, handles[entry]) if entry in handles else entry for entry in entries
+        )
+        return bool(found)
+
+    def _condense(self, keep: int) -> Flow[bool]:
+        yield from ()
+        return self._replace(shortening.condensed(self._conversation.entries, keep))
+
+    def _drop(self, keep: int) -> Flow[bool]:
+        old, recent = shortening.split(self._conversation.entries, keep)
+        if not old:
+            return False
+        scene = yield from ask(Look(), Scene)
+        return self._replace((shortening.dropped(scene.names), *recent))
+
+    def _summarise(self, ledger: Ledger) -> Flow[bool]:
+        old, recent = shortening.split(self._conversation.entries, keep=1)
+        if not old or self._failures >= MAX_FAILURES:
+            return False
+        summary = yield from self._ask_for_summary(old, ledger)
+        if not summary:
+            self._failures += 1
+            return False
+        self._failures = 0
+        scene = yield from ask(Look(), Scene)
+        return self._replace((shortening.summary(summary, scene.names), *recent))
+
+    def _replace(self, entries: tuple[Entry, ...]) -> bool:
+        changed = entries != self._conversation.entries
+        self._conversation.entries = entries
+        return changed
+
+    def _ask_for_summary(self, old: tuple[Entry, ...], ledger: Ledger) -> Flow[str]:
+        """The model's summary; empty if it failed, for whatever reason."""
+        # Twice as many characters as tokens: even dense text is safely within the window.
+        transcript = shortening.transcript(old, limit=self._window)
+        messages = (
+            Message.system(prompts.COMPACTION_INSTRUCTIONS),
+            Message.user(prompts.COMPACTION_TRANSCRIPT.format(transcript=transcript)),
+        )
+        yield StartTurn(messages)
+        text = ""
+        while True:
+            match (yield NextChunk()):
+                case TextDelta(piece):
+                    text += piece
+                case TurnEnded(_, usage, seconds):
+                    ledger.book_call(usage, seconds)
+                    return text.strip()
+                case ModelFailed(_, seconds):
+                    ledger.book_call(self._counter.estimate(messages, text), seconds)
+                    return ""
+                case other:
+                    raise TypeError(f"NextChunk is not answered by {type(other).__name__}")

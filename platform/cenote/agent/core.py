@@ -1,0 +1,114 @@
+"""What an agent decides. No I/O, no clock: commands go out, happenings come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cenote.agent import prompts
+from cenote.agent.cell import CellRunner, CellSettings
+from cenote.agent.compaction import Compaction
+from cenote.agent.conversation import Conversation, Counter
+from cenote.agent.events import Event, EventType
+from cenote.agent.flow import Emit, Flow, Look, Scene, ask
+from cenote.agent.history import Entry, Kind, from_messages
+from cenote.agent.ledger import Ledger
+from cenote.agent.response import AgentResponse, ExecutionStatus
+from cenote.agent.system_prompt import PromptParts, system_prompt
+from cenote.agent.turn import TurnTaker
+from cenote.models.messages import Message
+from cenote_security.errors import UsageError
+
+MIN_HISTORY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    """The numbers and texts that decisions depend on. See `CaveAgent`."""
+
+    prompt: PromptParts = field(default_factory=PromptParts)
+    skills: str = ""
+    max_steps: int = 10
+    max_history: int | None = None
+    max_exec_output: int = 5000
+    context_window: int = 128_000
+    namespace_delta: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"max_steps": 1, "max_exec_output": 100, "context_window": 1000}
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise UsageError(f"{name} must be at least {minimum}, not {getattr(self, name)!r}")
+        if self.max_history is not None and self.max_history < MIN_HISTORY:
+            raise UsageError(
+                f"max_history must be at least {MIN_HISTORY} (system prompt, task, block, output) or None, "
+                f"not {self.max_history!r}"
+            )
+
+
+class AgentCore:
+    """The conversation of one agent, over as many runs as its owner starts."""
+
+    def __init__(
+        self, settings: CoreSettings, count: Callable[[str], int], messages: Sequence[Message] = ()
+    ) -> None:
+        self._settings = settings
+        counter = Counter(count=count)
+        self._conversation = Conversation(counter, from_messages(messages), settings.max_history)
+        self._compaction = Compaction(self._conversation, counter, settings.context_window)
+        language = settings.prompt.python_block_identifier
+        self._turns = TurnTaker(self._conversation, self._compaction, counter, language)
+        cells = CellSettings(
+            max_output=settings.max_exec_output,
+            namespace_delta=settings.namespace_delta,
+            has_skills=bool(settings.skills),
+        )
+        self._cells = CellRunner(self._conversation, cells)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as the model gets it, system prompt first once a run has begun."""
+        return self._conversation.messages()
+
+    def run(self, task: str, now: datetime) -> Flow[AgentResponse]:
+        """Do a task. Raises what the model raises, where asking again is no use; the conversation stays."""
+        scene = yield from ask(Look(), Scene)
+        self._conversation.system = system_prompt(self._settings.prompt, scene, self._settings.skills, now)
+        self._conversation.add(Entry(kind=Kind.TASK, text=task))
+        self._cells.begin(scene)
+        ledger = Ledger()
+        said = ""
+        for left in reversed(range(self._settings.max_steps)):
+            ledger.open_step()
+            yield from self._compaction.make_room(ledger)
+            turn = yield from self._turns.take(ledger)
+            said = turn.text
+            if turn.code is None:
+                status = ExecutionStatus.SUCCESS if turn.complete else ExecutionStatus.INCOMPLETE
+                return (yield from self._finish(said, status, ledger))
+            ledger.book_code(turn.code)
+            note = prompts.LAST_TURN if left == 1 else ""
+            reply = yield from self._cells.run(turn.text, turn.code, ledger, note)
+            if reply is not None:
+                return (yield from self._finish(reply, ExecutionStatus.SUCCESS, ledger))
+        yield Emit(Event(EventType.MAX_STEPS_REACHED, said))
+        return self._response(said, ExecutionStatus.MAX_STEPS_REACHED, ledger)
+
+    def _finish(self, content: str, status: ExecutionStatus, ledger: Ledger) -> Flow[AgentResponse]:
+        content = content.strip()
+        if content:
+            self._conversation.add(Entry(kind=Kind.ANSWER, text=content))
+        yield Emit(Event(EventType.FINAL_RESPONSE, content))
+        return self._response(content, status, ledger)
+
+    def _response(self, content: str, status: ExecutionStatus, ledger: Ledger) -> AgentResponse:
+        return AgentResponse(
+            content=content,
+            code_snippets=ledger.code_snippets,
+            status=status,
+            steps_taken=len(ledger.steps),
+            max_steps=self._settings.max_steps,
+            token_usage=ledger.total,
+            steps=ledger.steps,
+        )

@@ -1,0 +1,167 @@
+"""Carries out what the core of an agent commands: model calls, cells, injections. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
+
+from cenote.agent.core import AgentCore
+from cenote.agent.events import Event
+from cenote.agent.flow import (
+    CellEnded,
+    CheckCode,
+    Checked,
+    Command,
+    Emit,
+    ExecuteCode,
+    Happening,
+    KeepOutput,
+    Kept,
+    Look,
+    ModelFailed,
+    NextChunk,
+    Scene,
+    Settled,
+    SettleSkills,
+    StartTurn,
+    StopTurn,
+    TextDelta,
+    TurnEnded,
+    TurnStopped,
+)
+from cenote.agent.kept_outputs import KeptOutputs
+from cenote.agent.namespace_function import is_own
+from cenote.agent.port import AgentRuntime
+from cenote.agent.response import AgentResponse
+from cenote.agent.skill_activation import SkillActivation
+from cenote.models import Model
+from cenote.models.errors import ModelError, ModelResponseError
+from cenote.models.turn import ModelChunk, ModelTurn
+from cenote.runtime.injectables import Function
+from cenote_security.errors import NameExistsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What an agent acts on."""
+
+    model: Model
+    runtime: AgentRuntime
+    outputs: KeptOutputs
+    skills: SkillActivation
+    cell_timeout: float | None
+
+
+class Run:
+    """One task. `response` is set when the events have come to their end."""
+
+    def __init__(self, core: AgentCore, world: World) -> None:
+        self._core = core
+        self._world = world
+        self._stream: AsyncGenerator[ModelChunk, None] | None = None
+        self._turn_started = 0.0
+        self.response: AgentResponse | None = None
+
+    async def events(self, task: str) -> AsyncGenerator[Event, None]:
+        """What happens. Closing this ends the model call; cancelling it also ends the cell that runs."""
+        flow = self._core.run(task, datetime.now())
+        happening: Happening | None = None
+        try:
+            while True:
+                try:
+                    command = flow.send(happening)
+                except StopIteration as end:
+                    self.response = end.value
+                    return
+                happening = None
+                if isinstance(command, Emit):
+                    yield command.event
+                else:
+                    happening = await self._carry_out(command)
+        finally:
+            flow.close()
+            await self._close_stream()
+
+    async def _carry_out(self, command: Command) -> Happening | None:
+        runtime = self._world.runtime
+        match command:
+            case StartTurn(messages):
+                self._turn_started = time.monotonic()
+                self._stream = self._world.model.stream(messages)
+                return None
+            case NextChunk():
+                return await self._next_chunk()
+            case StopTurn():
+                await self._close_stream()
+                return TurnStopped(self._seconds())
+            case CheckCode(code):
+                return Checked(tuple(violation.message for violation in runtime.check(code)))
+            case ExecuteCode(code):
+                timeout = self._world.cell_timeout
+                return CellEnded(await runtime.execute(code, timeout=timeout, on_output=None))
+            case Look():
+                return await self._look()
+            case KeepOutput(cell, text):
+                self._world.outputs.keep(cell, text)
+                return Kept(f"{await self._reader()}({cell})")
+            case SettleSkills():
+                return Settled(await self._world.skills.settle())
+        raise TypeError(f"no command of the core: {command!r}")
+
+    async def _next_chunk(self) -> Happening:
+        try:
+            chunk = await anext(self._stream) if self._stream else None
+        except ModelError as error:
+            await self._close_stream()
+            return ModelFailed(error, self._seconds())
+        except StopAsyncIteration:
+            chunk = None
+        if isinstance(chunk, str):
+            return TextDelta(chunk)
+        await self._close_stream()
+        if isinstance(chunk, ModelTurn):
+            return TurnEnded(chunk.finish_reason, chunk.usage, self._seconds())
+        name = type(self._world.model).__name__
+        return ModelFailed(ModelResponseError(f"{name}.stream ended without a ModelTurn"), self._seconds())
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._turn_started
+
+    async def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.aclose()
+
+    async def _look(self) -> Scene:
+        runtime = self._world.runtime
+        self._world.skills.use(runtime)
+        for function in self._world.skills.functions():
+            if not _is_there(runtime, function):
+                await runtime.inject(function)
+        return Scene(
+            functions=tuple(function for function in runtime.functions if not is_own(function)),
+            variables=tuple(runtime.variables),
+            types=tuple(runtime.types),
+            described=tuple(await runtime.describe()),
+        )
+
+    async def _reader(self) -> str:
+        """The name under which the namespace reads kept outputs; injected when there is something to read."""
+        runtime, outputs = self._world.runtime, self._world.outputs
+        for attempt in range(1, 100):
+            name = "read_output" if attempt == 1 else f"read_output_{attempt}"
+            function = Function(outputs.read_output, name=name, host=True, effect="pure")
+            if _is_there(runtime, function):
+                return name
+            try:
+                await runtime.inject(function)
+            except NameExistsError:
+                continue
+            return name
+        raise NameExistsError("read_output")
+
+
+def _is_there(runtime: AgentRuntime, function: Function) -> bool:
+    return any(other.name == function.name and other.func == function.func for other in runtime.functions)

@@ -1,0 +1,176 @@
+"""The language between the agent's decisions and the world: commands go out, happenings come in.
+
+A decision is a generator (a `Flow`). It yields commands; whoever drives it carries each out and sends back what
+happened. The flow itself does no I/O and reads no clock: a test is a list of happenings and a list of commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from cenote.agent.events import Event
+from cenote.models.messages import Message
+from cenote.models.usage import TokenUsage
+from cenote.runtime.injectables import Function, Type, Variable
+from cenote_security.errors import CenoteError
+from cenote_worker.results import ExecutionResult, VariableInfo
+
+# -- commands -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell the caller. Nothing comes back."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is in the runtime? A `Scene` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    """Send these messages to the model. Nothing comes back."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NextChunk:
+    """Read on in the model's answer. `TextDelta`, `TurnEnded` or `ModelFailed` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopTurn:
+    """Stop the model in the middle of its answer. `TurnStopped` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCode:
+    """What have the runtime's rules against this code? `Checked` comes back."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteCode:
+    """Run this cell. `CellEnded` comes back."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleSkills:
+    """Inject what skills that were activated in the last cell bring along. `Settled` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOutput:
+    """Keep the full output of a cell, readable from the namespace. `Kept` comes back."""
+
+    cell: int
+    text: str
+
+
+Command: TypeAlias = (
+    Emit | Look | StartTurn | NextChunk | StopTurn | CheckCode | ExecuteCode | SettleSkills | KeepOutput
+)
+
+# -- happenings ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a runtime holds. described: its variables, those that nobody injected included."""
+
+    functions: tuple[Function, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    types: tuple[Type, ...] = ()
+    described: tuple[VariableInfo, ...] = ()
+
+    @property
+    def names(self) -> str:
+        """The names that are there, for a sentence."""
+        names = [*(info.name for info in self.described), *(function.name for function in self.functions)]
+        return ", ".join(dict.fromkeys(names)) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the model's answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The model's answer is complete, or was cut off; `finish_reason` says which."""
+
+    finish_reason: str | None
+    usage: TokenUsage
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStopped:
+    """The answer was stopped after so many seconds."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """The model call failed."""
+
+    error: CenoteError
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The rules that the code breaks, one line each; none if it may run."""
+
+    violations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CellEnded:
+    """A cell ran."""
+
+    result: ExecutionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What kept skills from being injected, one line each."""
+
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An expression that gives the kept text when a cell evaluates it, such as `read_output(3)`."""
+
+    handle: str
+
+
+Happening: TypeAlias = (
+    Scene | TextDelta | TurnEnded | TurnStopped | ModelFailed | Checked | CellEnded | Settled | Kept
+)
+
+T = TypeVar("T")
+Flow: TypeAlias = Generator[Command, Happening | None, T]
+
+
+def ask(command: Command, kind: type[T]) -> Flow[T]:
+    """Yield a command that one kind of happening answers."""
+    answer = yield command
+    if not isinstance(answer, kind):
+        raise TypeError(
+            f"{type(command).__name__} is answered by {kind.__name__}, not {type(answer).__name__}"
+        )
+    return answer

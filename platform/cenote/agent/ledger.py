@@ -1,0 +1,39 @@
+"""What a run has cost so far, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cenote.agent.response import StepUsage
+from cenote.models.usage import TokenUsage
+
+
+class Ledger:
+    """Books usage and time on the step that is under way. A step begins with `open_step`."""
+
+    def __init__(self) -> None:
+        self.steps: tuple[StepUsage, ...] = ()
+
+    @property
+    def total(self) -> TokenUsage:
+        return sum((step.usage for step in self.steps), TokenUsage())
+
+    @property
+    def code_snippets(self) -> tuple[str, ...]:
+        return tuple(step.code for step in self.steps if step.code is not None)
+
+    def open_step(self) -> None:
+        self.steps += (StepUsage(number=len(self.steps) + 1),)
+
+    def book_call(self, usage: TokenUsage, seconds: float) -> None:
+        step = self.steps[-1]
+        self._change(replace(step, usage=step.usage + usage, model_seconds=step.model_seconds + seconds))
+
+    def book_code(self, code: str) -> None:
+        self._change(replace(self.steps[-1], code=code))
+
+    def book_cell(self, seconds: float) -> None:
+        self._change(replace(self.steps[-1], cell_seconds=self.steps[-1].cell_seconds + seconds))
+
+    def _change(self, step: StepUsage) -> None:
+        self.steps = (*self.steps[:-1], step)

@@ -1,0 +1,43 @@
+"""What an agent writes to the log `cenote.agent`. Nothing is printed unless the program sets up logging."""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+
+from cenote.agent.events import Event, EventType
+
+_logger = logging.getLogger("cenote.agent")
+_logger.addHandler(logging.NullHandler())
+
+
+class LogLevel(IntEnum):
+    """How much is logged: what failed; also how each task ends; also every block with its output."""
+
+    ERROR = 0
+    INFO = 1
+    DEBUG = 2
+
+
+_LEVELS = {LogLevel.ERROR: logging.ERROR, LogLevel.INFO: logging.INFO, LogLevel.DEBUG: logging.DEBUG}
+_IMPORTANCE = {
+    EventType.EXECUTION_ERROR: LogLevel.ERROR,
+    EventType.SECURITY_ERROR: LogLevel.ERROR,
+    EventType.MAX_STEPS_REACHED: LogLevel.ERROR,
+    EventType.FINAL_RESPONSE: LogLevel.INFO,
+    EventType.COMPACTED: LogLevel.INFO,
+}
+
+
+class AgentLog:
+    """Logs events up to a level."""
+
+    def __init__(self, level: LogLevel) -> None:
+        self._level = level
+
+    def event(self, event: Event) -> None:
+        if event.type is EventType.TEXT:
+            return
+        importance = _IMPORTANCE.get(event.type, LogLevel.DEBUG)
+        if importance <= self._level:
+            _logger.log(_LEVELS[importance], "%s: %s", event.type.value, event.content)

@@ -1,0 +1,71 @@
+"""What an agent needs of a runtime."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from cenote.agent.response import AgentResponse
+from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
+
+
+class Violation(Protocol):
+    """One rule that a piece of code breaks."""
+
+    @property
+    def message(self) -> str:
+        """One line: where, what, and what to do instead."""
+
+
+class AgentRuntime(Protocol):
+    """A runtime as an agent sees it.
+
+    `functions`, `variables` and `types` hold the very objects that were injected; they grow and shrink as
+    injections do.
+    """
+
+    @property
+    def functions(self) -> Sequence[Function]: ...
+
+    @property
+    def variables(self) -> Sequence[Variable]: ...
+
+    @property
+    def types(self) -> Sequence[Type]: ...
+
+    async def execute(
+        self, code: str, *, timeout: float | None, on_output: Callable[[StreamName, str], None] | None
+    ) -> ExecutionResult:
+        """Run a cell. Cancelling this call ends the cell."""
+
+    async def inject(self, *items: Injectable) -> None:
+        """Put items into the namespace, all or none; items of one call share state. Raises NameExistsError."""
+
+    async def describe(self) -> Sequence[VariableInfo]:
+        """The variables of the namespace, without their values."""
+
+    def check(self, code: str) -> Sequence[Violation]:
+        """What the runtime's rules have against `code`; empty if nothing. The code doesn't run."""
+
+
+@runtime_checkable
+class HasPort(Protocol):
+    """A runtime that agents can work with."""
+
+    @property
+    def port(self) -> AgentRuntime: ...
+
+
+class SubAgent(ABC):
+    """What an agent may be to another one, as a variable in its runtime."""
+
+    @abstractmethod
+    async def run(self, task: str) -> AgentResponse:
+        """Do a task."""
+
+    @property
+    @abstractmethod
+    def variable_names(self) -> tuple[str, ...]:
+        """Names of the variables that were injected into this agent's runtime."""

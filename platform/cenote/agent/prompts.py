@@ -1,0 +1,74 @@
+"""The texts that a model reads. They are paid for on every call: each word has to earn its place."""
+
+from __future__ import annotations
+
+DEFAULT_INSTRUCTIONS = "You solve tasks by writing Python code that is executed for you."
+
+DEFAULT_SYSTEM_INSTRUCTIONS = """\
+Write one ```{python_block_identifier} block per turn, then stop: it is run and you get what it printed. Variables, \
+functions and imports persist between blocks; top-level await works. Call what is listed below directly, without \
+importing it.
+- Do as much as possible in each block: chain calls, loop over ids, filter, compare and compute in code, not in your \
+head. Start a further block only for what depends on something you have not seen yet.
+- Put each call that may fail into a try/except of its own and print its error, so that one failure does not skip \
+the rest. Never repeat calls that succeeded.
+- Print only what you need next: `show(x)` prints records, tables and nested data compactly. Never print data that \
+you only pass on.
+- Never make up results. If a fact is missing, look it up; if only the user can know or decide it, ask.
+- To finish, answer in plain text without a block, or call `reply(text)` at the end of a block: it counts only if \
+that block ran without an error. Answer in the user's terms, briefly, with the facts asked for."""
+
+DEFAULT_SYSTEM_PROMPT_TEMPLATE = """\
+{instructions}
+
+{system_instructions}
+
+{context}"""
+
+FUNCTIONS_HEADING = "Functions:"
+VARIABLES_HEADING = "Variables:"
+TYPES_HEADING = "Types:"
+SHAPES_HEADING = "Types in signatures:"
+AGENTS_HEADING = (
+    "Agents (hand over data: `x.runtime.update_variable(name, value)`; set to work: `text = await x.run(task)`; "
+    "fetch: `x.runtime.retrieve(name)`; to pass data on, unseen: `x.runtime.share(name)` gives a reference to use "
+    "as value):"
+)
+SKILLS_HEADING = "Skills (before you use one, `print(activate_skill(name))` once, then follow what it says):"
+SKILL_EXPORTS = "Ready to use from the next block on:"
+SKILL_FILES_HINT = "A skill may name further files: `read_skill_file(name, path)`."
+
+EMPTY = "(none)"
+"""Stands in a custom template where there is nothing to list."""
+
+OUTPUT = "Output:\n{output}"
+ERROR = "Error: {error}"
+BLOCKED = "Not run, against the rules:\n{violations}"
+LAST_TURN = "One turn is left: give the final answer."
+INTERRUPTED = "Interrupted; the block may have run in part."
+
+STATE_LOST = (
+    "The runtime broke down ({reason}) and was started anew: whatever blocks defined, imported or changed is gone. "
+    "It has: {names}."
+)
+STATE_ROLLED_BACK = "The namespace is as it was before this block."
+
+CODE_CUT_OFF = (
+    "Your block was cut off by the length limit and was not run. Write it again, shorter, in full; "
+    "split the work over several blocks."
+)
+TEXT_CUT_OFF = "You were cut off by the length limit. Go on exactly where you stopped."
+NO_WORDS = "(nothing)"
+EMPTY_ANSWER = "Your answer was empty. Write a block, or give the final answer."
+
+OUTPUT_POINTER = "[output of {size} characters put away; {handle} reads it]"
+STEP_LINE = "[earlier block: {code} -> {outcome}]"
+SUMMARY = "[Earlier conversation, summarised]\n{summary}\nVariables in the namespace: {names}."
+DROPPED = "[Earlier conversation dropped to save room. Variables in the namespace: {names}.]"
+COMPACTION_TRANSCRIPT = "Transcript:\n\n{transcript}"
+
+COMPACTION_INSTRUCTIONS = """\
+Summarise this transcript of an agent that works in a persistent Python namespace, for the agent itself to go on \
+from. Keep: what the user asked for and decided; facts found, with exact ids, names, numbers; what was done and \
+changed, what failed and why; what is left to do. Name variables that hold results instead of repeating their \
+content. Leave out code and chatter. At most 400 words, as plain lines."""

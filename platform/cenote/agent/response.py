@@ -1,0 +1,52 @@
+"""What a run of an agent gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from cenote.models.usage import TokenUsage
+
+
+class ExecutionStatus(Enum):
+    """How a run ended."""
+
+    SUCCESS = "success"
+    MAX_STEPS_REACHED = "max_steps_reached"
+    INCOMPLETE = "incomplete"
+    """The model's answers were cut off, or empty, again and again; `content` is what there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUsage:
+    """What one step cost.
+
+    code: the block that ran; None for a step that answered in text.
+    usage: tokens of all model calls of the step, those for its compaction and for answers cut off included.
+    model_seconds, cell_seconds: wall time of the model calls; time inside the jail.
+    """
+
+    number: int
+    code: str | None = None
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    model_seconds: float = 0.0
+    cell_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResponse:
+    """The outcome of a run.
+
+    content: the final answer, or, when the steps ran out, the last thing the model said.
+    code_snippets: every block of the run that was to be executed, in order, refused ones included.
+    steps_taken: answers of the model that counted as a step: a block or the final text.
+    token_usage: of the whole run; `steps` has it step by step.
+    """
+
+    content: str
+    code_snippets: tuple[str, ...] = ()
+    status: ExecutionStatus = ExecutionStatus.SUCCESS
+    steps_taken: int = 0
+    max_steps: int = 0
+    token_usage: TokenUsage = field(default_factory=TokenUsage)
+    steps: tuple[StepUsage, ...] = ()

@@ -1,0 +1,225 @@
+"""Classes as a model needs them: fields, members, and the signatures of public methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from cenote.agent.annotations import classes_in, hints_of, render
+from cenote.agent.signatures import callable_stub, comment, default_text, first_line, parameters
+
+_MAX_MEMBERS = 40
+"""Members of an Enum, and methods of a class, that are listed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    annotation: object
+    default: str | None = None
+    doc: str = ""
+
+    def __str__(self) -> str:
+        typed = f"{self.name}: {render(self.annotation)}"
+        return typed if self.default is None else f"{typed} = {self.default}"
+
+
+def type_stub(cls: type, doc: str = "") -> str:
+    """A class in one line if it is a mere record or an Enum, else with a line for each documented field and method.
+
+    `Item(id: str, price: float)`, `Size(Enum): S='s', M='m'`, `Row = {"id": int, "note"?: str}`.
+    """
+    if issubclass(cls, Enum):
+        return f"{cls.__name__}(Enum): {_members(cls)}{comment(doc)}"
+    if typing.is_typeddict(cls):
+        return f"{cls.__name__} = {{{_keys(cls)}}}{comment(doc)}"
+    fields = _fields(cls)
+    documented = fields is not None and any(field.doc for field in fields)
+    lines = [f"  {field}{comment(field.doc)}" for field in fields or ()] if documented else []
+    head = _head(cls, None if documented else fields)
+    return "\n".join([f"{head}{comment(doc)}", *lines, *_attributes(cls, fields), *_methods(cls)])
+
+
+def class_doc(cls: type) -> str:
+    """The first line of the class's own docstring; generated and inherited ones say nothing."""
+    own = cls.__dict__.get("__doc__") or ""
+    return (
+        "" if own.startswith(f"{cls.__name__}(") or (issubclass(cls, Enum) and not own) else first_line(cls)
+    )
+
+
+def records_in(target: object) -> Iterator[type]:
+    """Record classes that the annotations of a function or class mention, and those that these mention in turn."""
+    seen: dict[type, None] = {}
+    _collect(target, seen)
+    yield from seen
+
+
+def is_record(cls: type) -> bool:
+    """Whether callers must know a class's fields: dataclass, pydantic model, Enum, TypedDict or NamedTuple."""
+    return is_own(cls) and (
+        dataclasses.is_dataclass(cls)
+        or issubclass(cls, Enum)
+        or typing.is_typeddict(cls)
+        or hasattr(cls, "model_fields")
+        or hasattr(cls, "_fields")
+    )
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class was written for this program, so that no model can know it."""
+    top = cls.__module__.partition(".")[0]
+    if top == "__main__":
+        return True
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    return top not in sys.stdlib_module_names and "site-packages" not in path and "dist-packages" not in path
+
+
+def _collect(target: object, seen: dict[type, None]) -> None:
+    for annotation in hints_of(target).values():
+        for cls in classes_in(annotation):
+            if cls not in seen and is_record(cls):
+                seen[cls] = None
+                _collect(cls, seen)
+
+
+def _head(cls: type, fields: list[_Field] | None) -> str:
+    if fields is not None:
+        return f"{cls.__name__}({', '.join(map(str, fields))})"
+    listed = None if cls.__init__ is object.__init__ else parameters(cls)  # type: ignore[misc]
+    return f"{cls.__name__}({', '.join(listed)})" if listed else f"class {cls.__name__}"
+
+
+def _members(cls: type[Enum]) -> str:
+    members = [f"{member.name}={member.value!r}" for member in cls]
+    more = f", ... ({len(members)} in all)" if len(members) > _MAX_MEMBERS else ""
+    return ", ".join(members[:_MAX_MEMBERS]) + more
+
+
+def _keys(cls: type) -> str:
+    optional: frozenset[str] = getattr(cls, "__optional_keys__", frozenset())
+    return ", ".join(
+        f'"{name}"{"?" if name in optional else ""}: {render(annotation)}'
+        for name, annotation in hints_of(cls).items()
+    )
+
+
+def _fields(cls: type) -> list[_Field] | None:
+    """The constructor's fields; None for a class that keeps none on record."""
+    hints = hints_of(cls)
+    if dataclasses.is_dataclass(cls):
+        return [
+            _Field(
+                field.name,
+                hints.get(field.name, field.type),
+                _dataclass_default(field),
+                _dataclass_doc(field),
+            )
+            for field in dataclasses.fields(cls)
+            if field.init and not field.name.startswith("_")
+        ]
+    if isinstance(model_fields := getattr(cls, "model_fields", None), dict):
+        return [_pydantic_field(name, info) for name, info in model_fields.items()]
+    if isinstance(names := getattr(cls, "_fields", None), tuple):
+        defaults = getattr(cls, "_field_defaults", {})
+        return [
+            _Field(n, hints.get(n, typing.Any), default_text(defaults[n]) if n in defaults else None)
+            for n in names
+        ]
+    return None
+
+
+def _dataclass_default(field: dataclasses.Field[object]) -> str | None:
+    if field.default is not dataclasses.MISSING:
+        return default_text(field.default)
+    return None if field.default_factory is dataclasses.MISSING else _shown_factory(field.default_factory)
+
+
+def _dataclass_doc(field: dataclasses.Field[object]) -> str:
+    doc = field.metadata.get("description", field.metadata.get("doc", ""))
+    return doc if isinstance(doc, str) else ""
+
+
+class _PydanticField(typing.Protocol):
+    annotation: object
+    default: object
+    default_factory: Callable[..., object] | None
+    description: str | None
+    metadata: list[object]
+
+    def is_required(self) -> bool: ...
+
+
+def _pydantic_field(name: str, info: _PydanticField) -> _Field:
+    default = None
+    if not info.is_required():
+        default = _shown_factory(info.default_factory) if info.default_factory else default_text(info.default)
+    constraints = ", ".join(text for text in map(_constraint, info.metadata) if text)
+    doc = "; ".join(part for part in (info.description or "", constraints) if part)
+    return _Field(name, info.annotation, default, doc)
+
+
+_CONSTRAINTS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple of ", "pattern": "matches ",
+                "min_length": "at least ", "max_length": "at most "}  # fmt: skip
+
+
+def _constraint(item: object) -> str:
+    found = [(sign, getattr(item, name, None)) for name, sign in _CONSTRAINTS.items()]
+    return ", ".join(f"{sign}{value}" for sign, value in found if value is not None)
+
+
+_FACTORIES: dict[object, str] = {list: "[]", dict: "{}", set: "set()", tuple: "()"}
+
+
+def _shown_factory(factory: Callable[..., object]) -> str:
+    return _FACTORIES.get(factory, "...")
+
+
+def _attributes(cls: type, fields: list[_Field] | None) -> Iterator[str]:
+    """Annotated attributes that the constructor does not show, and properties."""
+    shown = {field.name for field in fields or ()}
+    for name, annotation in hints_of(cls).items() if fields is None else ():
+        if not name.startswith("_"):
+            yield f"  {name}: {render(annotation)}"
+    for name, member in _public(cls):
+        if isinstance(member, property) and name not in shown:
+            returns = hints_of(member.fget).get("return") if member.fget else None
+            yield f"  {name}{f': {render(returns)}' if returns else ''}{comment(first_line(member))}"
+
+
+def _methods(cls: type) -> Iterator[str]:
+    listed = 0
+    for name, member in _public(cls):
+        function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        if not inspect.isfunction(function):
+            continue
+        listed += 1
+        if listed > _MAX_MEMBERS:
+            yield "  ..."
+            return
+        call = "await " if inspect.iscoroutinefunction(function) else ""
+        yield f"  {call}{callable_stub(name, _bound(cls, name, member), first_line(function))}"
+
+
+def _bound(cls: type, name: str, member: object) -> Callable[..., object]:
+    """The method without its first argument, which the caller does not give."""
+    if isinstance(member, staticmethod | classmethod):
+        return typing.cast("Callable[..., object]", getattr(cls, name))
+    return types.MethodType(typing.cast("Callable[..., object]", member), cls)
+
+
+def _public(cls: type) -> Iterator[tuple[str, object]]:
+    """Public members that the program's own classes define, base classes last."""
+    seen: set[str] = set()
+    for owner in cls.__mro__:
+        if not is_own(owner):
+            continue
+        for name, member in vars(owner).items():
+            if not name.startswith("_") and name not in seen:
+                seen.add(name)
+                yield name, member

@@ -1,0 +1,99 @@
+"""Skills while an agent works: read on demand, and brought into its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cenote.agent import prompts
+from cenote.agent.namespace_function import NamespaceFunctions
+from cenote.agent.port import AgentRuntime
+from cenote.agent.system_prompt import injected_text
+from cenote.runtime.injectables import Function, Injectable
+from cenote.skills import Skill
+from cenote_security.errors import CenoteError, NameExistsError, UsageError
+
+
+class SkillActivation(NamespaceFunctions):
+    """The skills of one agent.
+
+    `activate_skill` runs in the middle of a cell, while the runtime is busy: it gives the instructions at once, and
+    what the skill exports is injected by `settle`, when the cell has ended.
+    """
+
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self._skills = {skill.name: skill for skill in skills}
+        if len(self._skills) < len(skills):
+            names = [skill.name for skill in skills]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"two skills are named {twice!r}; names of an agent's skills must differ")
+        self._pending: list[Skill] = []
+        self._runtime: AgentRuntime | None = None
+
+    @property
+    def listing(self) -> str:
+        """A line for each skill, for the system prompt; empty if there are none."""
+        lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in self._skills.values()]
+        if any(skill.has_files for skill in self._skills.values()):
+            lines.append(prompts.SKILL_FILES_HINT)
+        return "\n".join(lines)
+
+    def functions(self) -> tuple[Function, ...]:
+        """What the namespace needs for these skills."""
+        if not self._skills:
+            return ()
+        activate = Function(self.activate_skill, host=True, effect="idempotent")
+        if not any(skill.has_files for skill in self._skills.values()):
+            return (activate,)
+        return (activate, Function(self.read_skill_file, host=True, effect="pure"))
+
+    def use(self, runtime: AgentRuntime) -> None:
+        """Say into which runtime the skills go."""
+        self._runtime = runtime
+
+    def activate_skill(self, name: str) -> str:
+        """Activate a skill; gives its instructions."""
+        skill = self._find(name)
+        missing = self._missing(skill)
+        if not missing:
+            return skill.body_content
+        if not any(skill is pending for pending in self._pending):
+            self._pending.append(skill)
+        listing = injected_text(skill.functions, skill.variables, skill.types)
+        return f"{skill.body_content}\n\n{prompts.SKILL_EXPORTS}\n{listing}"
+
+    def read_skill_file(self, name: str, path: str) -> str:
+        """The text of a file of a skill."""
+        return self._find(name).read_file(path)
+
+    async def settle(self) -> tuple[str, ...]:
+        """Inject what was activated since the last time; gives what went wrong, for the model."""
+        problems = []
+        while self._pending:
+            skill = self._pending.pop(0)
+            try:
+                if self._runtime is not None:
+                    await self._runtime.inject(*self._missing(skill))
+            except CenoteError as error:
+                problems.append(f"Skill {skill.name} is not activated: {error}")
+        return tuple(problems)
+
+    def _missing(self, skill: Skill) -> list[Injectable]:
+        """What of the skill's exports the runtime does not have. Raises NameExistsError for a name that is taken."""
+        present = self._present()
+        missing = [item for item in skill.exports if not any(item is other for other in present)]
+        taken = {item.name for item in present}
+        for item in missing:
+            if item.name in taken:
+                raise NameExistsError(item.name)
+        return missing
+
+    def _present(self) -> list[Injectable]:
+        if self._runtime is None:
+            return []
+        return [*self._runtime.functions, *self._runtime.variables, *self._runtime.types]
+
+    def _find(self, name: str) -> Skill:
+        skill = self._skills.get(name)
+        if skill is None:
+            raise LookupError(f"no skill is named {name!r}; there are {', '.join(self._skills)}")
+        return skill

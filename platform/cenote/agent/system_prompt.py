@@ -1,0 +1,160 @@
+"""The system prompt: what the agent is told, and what its runtime holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cenote.agent import prompts
+from cenote.agent.flow import Scene
+from cenote.agent.port import SubAgent
+from cenote.agent.schemas import class_doc, is_own, records_in, type_stub
+from cenote.agent.signatures import comment, function_stub
+from cenote.runtime.injectables import Function, Type, Variable
+from cenote_security.errors import UsageError
+from cenote_worker.results import VariableInfo
+
+_PLACEHOLDERS = frozenset(
+    {"instructions", "system_instructions", "context", "functions", "variables", "types", "skills", "current_time",
+     "python_block_identifier"}
+)  # fmt: skip
+_BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptParts:
+    """What its owner tells an agent; `CaveAgent` documents each."""
+
+    instructions: str = prompts.DEFAULT_INSTRUCTIONS
+    system_instructions: str = prompts.DEFAULT_SYSTEM_INSTRUCTIONS
+    template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE
+    python_block_identifier: str = "python"
+
+    def __post_init__(self) -> None:
+        unknown = [m[1] for m in _BRACES.finditer(self.template) if m[1] and m[1] not in _PLACEHOLDERS]
+        if unknown:
+            known = ", ".join(sorted(_PLACEHOLDERS))
+            raise UsageError(
+                f"system_prompt_template has no placeholder {{{unknown[0]}}}; there are {known}; "
+                f"write {{{{{unknown[0]}}}}} for literal braces"
+            )
+
+
+def system_prompt(parts: PromptParts, scene: Scene, skills: str, now: datetime) -> str:
+    """The whole system prompt.
+
+    skills: one line for each skill, empty if there are none. now: shown only where the template asks for it.
+    """
+    sections = _sections(scene, skills)
+    values = {name: text or prompts.EMPTY for name, text in sections.plain.items()}
+    values["context"] = sections.context
+    values["python_block_identifier"] = parts.python_block_identifier
+    values["current_time"] = now.strftime("%Y-%m-%d %H:%M:%S")
+    values["instructions"] = parts.instructions
+    values["system_instructions"] = _fill(
+        parts.system_instructions, {"python_block_identifier": parts.python_block_identifier}
+    )
+    return _fill(parts.template, values).strip()
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """Replace placeholders and doubled braces, in one pass: what is put in may hold braces of its own."""
+
+    def replace(match: re.Match[str]) -> str:
+        return values.get(match[1], match[0]) if match[1] else match[0][0]
+
+    return _BRACES.sub(replace, template)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sections:
+    plain: Mapping[str, str]
+    context: str
+
+
+def _sections(scene: Scene, skills: str) -> _Sections:
+    agents = "\n".join(_agent_line(v) for v in scene.variables if isinstance(v.value, SubAgent))
+    functions = "\n".join(map(function_stub, scene.functions))
+    variables = "\n".join(_variable_lines(scene))
+    types = "\n".join(map(_type_text, scene.types))
+    shapes = "\n".join(_shapes(scene))
+    headed = [
+        (prompts.FUNCTIONS_HEADING, functions),
+        (prompts.VARIABLES_HEADING, variables),
+        (prompts.AGENTS_HEADING, agents),
+        (prompts.TYPES_HEADING, types),
+        (prompts.SHAPES_HEADING, shapes),
+        (prompts.SKILLS_HEADING, skills),
+    ]
+    plain = {
+        "functions": functions,
+        "variables": _joined(variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
+        "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
+        "skills": skills and f"{prompts.SKILLS_HEADING}\n{skills}",
+    }
+    return _Sections(plain, "\n\n".join(f"{heading}\n{text}" for heading, text in headed if text))
+
+
+def _joined(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def injected_text(functions: Sequence[Function], variables: Sequence[Variable], types: Sequence[Type]) -> str:
+    """What an injection brought, as the system prompt would list it."""
+    lines = [
+        *map(function_stub, functions),
+        *(_variable_line(v, None) for v in variables),
+        *map(_type_text, types),
+    ]
+    return "\n".join(lines)
+
+
+def _variable_lines(scene: Scene) -> Iterator[str]:
+    """Variables that were injected and are still there; the model knows those that its own code made."""
+    described = {info.name: info for info in scene.described}
+    for variable in scene.variables:
+        if not isinstance(variable.value, SubAgent) and (variable.host or variable.name in described):
+            yield _variable_line(variable, described.get(variable.name))
+
+
+def _variable_line(variable: Variable, info: VariableInfo | None) -> str:
+    """`name: Type (shape)  # description; metadata`, never the value."""
+    kind = info.type.rpartition(".")[2] if info and not variable.host else type(variable.value).__name__
+    shape = f" {info.shape}" if info and info.shape and not variable.host else ""
+    metadata = info.description if info and not variable.host else ""
+    doc = "; ".join(text for text in (variable.description, metadata) if text)
+    return f"{variable.name}: {kind}{shape}{comment(doc)}"
+
+
+def _agent_line(variable: Variable) -> str:
+    names = variable.value.variable_names
+    holds = f"has variables {', '.join(names)}" if names else ""
+    return f"{variable.name}{comment('; '.join(text for text in (variable.description, holds) if text))}"
+
+
+def _type_text(item: Type) -> str:
+    doc = item.description or (class_doc(item.value) if item.include_doc else "")
+    return type_stub(item.value, doc) if item.include_schema else f"{item.name}{comment(doc)}"
+
+
+def _shapes(scene: Scene) -> Iterator[str]:
+    """Classes that were not injected by name but stand in signatures, or are those of variables."""
+    listed = {item.value for item in scene.types}
+    for cls in _mentioned(scene):
+        if cls not in listed:
+            listed.add(cls)
+            yield type_stub(cls, class_doc(cls))
+
+
+def _mentioned(scene: Scene) -> Iterable[type]:
+    for function in scene.functions:
+        yield from records_in(function.func)
+    for item in scene.types:
+        yield from records_in(item.value)
+    for variable in scene.variables:
+        cls = type(variable.value)
+        if is_own(cls) and not isinstance(variable.value, SubAgent):
+            yield cls
+            yield from records_in(cls)
