@@ -85,12 +85,12 @@ def _fill_set(shell: set[object], parts: Parts) -> None:
 
 
 def _fill_mapping(shell: Foreign, parts: Parts) -> None:
-    keys, values = parts.runs
+    pairs = zip(*parts.runs, strict=True)
     if type(shell) is Counter:
-        dict.update(shell, zip(keys, values, strict=True))  # its own `update` counts keys
+        dict.update(shell, pairs)  # its own `update` counts keys
     else:
-        shell.update(zip(keys, values, strict=True))
-    if len(shell) != len(keys):
+        shell.update(pairs)
+    if len(shell) != parts.count:
         expect.malformed("a key of a dict is repeated")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from cenote_security.errors import CenoteError, MalformedValueError
@@ -18,7 +18,7 @@ from cenote_security.sealed import Buffer
 from cenote_security.values import expect
 from cenote_security.values.kinds import KINDS
 from cenote_security.values.limits import DEFAULT_LIMITS, Limits
-from cenote_security.values.node import VERSION, Immutable, Json, Kind, Mutable, Parts
+from cenote_security.values.node import VERSION, Foreign, Immutable, Json, Kind, Mutable, Parts, References
 from cenote_security.values.region import RegionReader
 from cenote_security.values.source import Source
 from cenote_security.values.weights import Weights
@@ -27,6 +27,8 @@ _NO_CLASSES: Mapping[str, type] = MappingProxyType({})
 _LONGEST_INTEGER = 20  # characters of the longest 64-bit number
 
 _ABSENT, _SHELL, _COMPLETE = range(3)
+
+_LEAF: References = ((), (), ())  # shared by all nodes without references: most of them, in large values
 
 
 def decode(
@@ -98,7 +100,7 @@ class _Table:
         self._source = source
         self._nodes = [expect.items(node) for node in nodes]
         self._kinds: list[Kind] = []
-        self._references: list[list[list[int]]] = []
+        self._references: list[References] = []
         self._values: list[object] = [None] * len(nodes)
         self._states = [_ABSENT] * len(nodes)
         self._weights = Weights(len(nodes), source.limits)
@@ -126,31 +128,32 @@ class _Table:
         if kind is None or len(node) != 2 + kind.runs:
             expect.malformed(f"node {index} is of no known kind")
         self._kinds.append(kind)
-        self._references.append([self._scan(run) for run in node[2:]])
+        references = [self._scan(run) for run in node[2:]]
+        self._references.append(references if any(references) else _LEAF)
         if isinstance(kind, Mutable):
             count = self._length(node[2]) if kind.runs else 0
             parts = Parts(source=self._source, meta=node[1], count=count, runs=[])
             self._values[index] = kind.shell(parts)
             self._states[index] = _SHELL
 
-    def _scan(self, run: Json) -> list[int]:
+    def _scan(self, run: Json) -> Sequence[int]:
         """The nodes that a run refers to. Checks every child on the way."""
         if type(run) is dict:
-            return []
+            return ()
         children = expect.items(run)
         kinds = set(map(type, children))
         if dict in kinds:
             expect.malformed("an object where a child belongs")
         if list not in kinds:
-            return []
+            return ()
         last = len(self._nodes) - 1
         return [expect.integer(expect.items(c, 1)[0], 0, last) for c in children if type(c) is list]
 
     def _settle(self, index: int) -> None:
         """Complete a node, or let it wait for those that it needs."""
+        references, states = self._references[index], self._states
         needed = _COMPLETE if self._kinds[index].whole else _SHELL
-        states = self._states
-        missing = {r for run in self._references[index] for r in run if states[r] < needed}
+        missing = references is not _LEAF and {r for run in references for r in run if states[r] < needed}
         if not missing:
             self._complete_all(index)
             return
@@ -174,16 +177,15 @@ class _Table:
 
     def _is_premature(self, index: int) -> bool:
         """A dict or set with a key whose own state, and so its hash, is not there yet: only in cycles."""
-        kind = self._kinds[index]
-        if isinstance(kind, Immutable) or not kind.hashed:
+        kind, references = self._kinds[index], self._references[index]
+        if references is _LEAF or isinstance(kind, Immutable):
             return False
-        references = self._references[index]
         return any(self._states[r] != _COMPLETE for position in kind.hashed for r in references[position])
 
     def _complete(self, index: int) -> None:
         _, meta, *raw = self._nodes[index]
         references, kind = self._references[index], self._kinds[index]
-        runs = [self._resolve(run, refs) for run, refs in zip(raw, references, strict=True)]
+        runs = [self._resolve(run, refs) for run, refs in zip(raw, references, strict=False)]
         for position in kind.walked:
             self._weights.spend_walk(runs[position], references[position])
         for position in kind.hashed:
@@ -194,14 +196,17 @@ class _Table:
         else:
             kind.fill(self._values[index], parts)
         self._states[index] = _COMPLETE
-        self._weights.record(index, meta, runs, references)
+        if references is _LEAF:
+            self._weights.record_leaf(index, meta, runs)
+        else:
+            self._weights.record(index, meta, runs, references)
 
-    def _resolve(self, run: Json, references: list[int]) -> list[object]:
+    def _resolve(self, run: Json, references: Sequence[int]) -> list[object]:
         if type(run) is dict:
             return self._unpack(run)
-        children: list[object] = list(expect.items(run))
+        children: list[Foreign] = expect.items(run)
         if not references:
-            return children
+            return children  # scalars only; whoever keeps a list copies it
         values = self._values
         return [values[c[0]] if type(c) is list else c for c in children]
 

@@ -11,7 +11,7 @@ A header is JSON text: `[version, child, [node, ...]]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ Node = list[Any]
 """A node while it is written. Its elements are JSON, and references whose number is not known yet."""
 
 Runs = list[list[object]]
+
+References = Sequence[Sequence[int]]
+"""Per run, the nodes that it refers to."""
 
 Write = Callable[["Encoder", Foreign], Node]
 """Turns an object of exactly one class into a node."""

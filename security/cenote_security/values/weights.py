@@ -8,10 +8,11 @@ dict take 10**12 comparisons. Both are counted here before they happen.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from cenote_security.values import expect
 from cenote_security.values.limits import Limits
-from cenote_security.values.node import Json, Runs
+from cenote_security.values.node import Json, References, Runs
 
 _TEXT_PER_STEP = 16  # hexadecimal digits, or characters, that cost about as much as one child
 
@@ -26,36 +27,34 @@ class Weights:
         self._ceiling = limits.walk + 1  # beyond it nothing is allowed, so nothing needs counting
         self._deepest = limits.key_depth
 
-    def record(self, index: int, meta: Json, runs: Runs, references: list[list[int]]) -> None:
+    def record_leaf(self, index: int, meta: Json, runs: Runs) -> None:
+        """Note a completed node that has no references."""
+        own = len(meta) // _TEXT_PER_STEP if type(meta) is str else 0
+        self._steps[index] = 1 + own + sum(map(len, runs))
+
+    def record(self, index: int, meta: Json, runs: Runs, references: References) -> None:
         """Note a completed node."""
-        own = 1 + (len(meta) // _TEXT_PER_STEP if type(meta) is str else 0)
-        steps = own + sum(self._run_steps(run, refs) for run, refs in zip(runs, references, strict=True))
+        self.record_leaf(index, meta, runs)
+        children = [r for run in references for r in run]
+        steps = self._steps[index] + sum([self._steps[r] for r in children])
         self._steps[index] = min(steps, self._ceiling)
-        self._depths[index] = 1 + max((self._depth(refs) for refs in references), default=0)
+        self._depths[index] = 1 + max([self._depths[r] for r in children])
 
-    def spend_walk(self, run: list[object], references: list[int]) -> None:
+    def spend_walk(self, run: list[object], references: Sequence[int]) -> None:
         """Allow one walk over these children, to the bottom. Raises MalformedValueError when it is too much."""
-        self._spend(self._run_steps(run, references))
+        self._spend(len(run) + sum([self._steps[r] for r in references]))
 
-    def spend_hashing(self, run: list[object], references: list[int]) -> None:
+    def spend_hashing(self, run: list[object], references: Sequence[int]) -> None:
         """Allow these children to become keys of one dict or set. Hashes them.
 
         Raises MalformedValueError when that takes too long, nests too deep, or the hashes collide too often.
         """
         self.spend_walk(run, references)
-        if self._depth(references) > self._deepest:
+        if not references:
+            return  # inline scalars: text is hashed with a secret, numbers collide a hundred times at most
+        if max([self._depths[r] for r in references]) > self._deepest:
             expect.malformed("a key is nested too deeply")
-        if (
-            references
-        ):  # inline scalars: text is hashed with a secret, numbers collide a hundred times at most
-            heaviest = max(self._steps[r] for r in references)
-            self._spend(_comparisons(run) * heaviest)
-
-    def _run_steps(self, run: list[object], references: list[int]) -> int:
-        return len(run) + sum([self._steps[r] for r in references])
-
-    def _depth(self, references: list[int]) -> int:
-        return max([self._depths[r] for r in references], default=0)
+        self._spend(_comparisons(run) * max([self._steps[r] for r in references]))
 
     def _spend(self, steps: int) -> None:
         self._left -= steps
