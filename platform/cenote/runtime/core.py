@@ -25,7 +25,7 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
-from cenote_security.rules import CheckerSession, SecurityChecker, SecurityViolation
+from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.content import Content
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
@@ -62,7 +62,7 @@ class RuntimeCore:
         self._targets: dict[tuple[str, str], Target] = {}
         self.classes: dict[str, type] = {}
         self._desk = HostDesk(self._targets, self.classes)
-        self._rules: CheckerSession | None = security_checker.session() if security_checker else None
+        self._rules: CheckSession | None = security_checker.session() if security_checker else None
         self._supervisor: Supervisor | None = None
         self._mourned = True
         self._closed = False
@@ -114,6 +114,9 @@ class RuntimeCore:
             self._check_open()
             supervisor, self._supervisor = self._supervisor, None
             self._mourned = True
+        if self._rules is not None:
+            self._rules.forget()
+            self._rules.define(*self.items)
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
 
@@ -173,7 +176,7 @@ class RuntimeCore:
         return JailRequest(
             Ask.EXECUTE,
             message,
-            _Witness(listener, self._lost),
+            _Witness(listener, self._lost, self._rules),
             descriptors,
             [content.close],
             timeout or self.policy.cell_timeout,
@@ -219,6 +222,8 @@ class RuntimeCore:
             self.classes.update(parcel.classes)
         for item in items:
             self.items[item.name] = item
+        if self._rules is not None:
+            self._rules.define(*(item.name for item in items))
         return parcels
 
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
@@ -299,11 +304,14 @@ class RuntimeCore:
 
 
 class _Witness:
-    """Passes on what happens and notes when its hearer learns that the jail is gone."""
+    """Passes on what happens; notes a cell's success, and when its hearer learns that the jail is gone."""
 
-    def __init__(self, listener: Listener, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, listener: Listener, lost: Callable[[], None], rules: CheckSession | None = None
+    ) -> None:
         self._listener = listener
         self._lost = lost
+        self._rules = rules
 
     def output(self, stream: StreamName, text: str) -> bool:
         return self._listener.output(stream, text)
@@ -313,6 +321,8 @@ class _Witness:
             isinstance(outcome, ExecutionResult) and outcome.state == "lost"
         ):
             self._lost()
+        if self._rules is not None and isinstance(outcome, ExecutionResult) and outcome.success:
+            self._rules.succeeded()
         self._listener.done(outcome)
 
 
@@ -333,7 +343,7 @@ class _Keeper:
 
 
 def _rejected(violations: list[SecurityViolation]) -> ExecutionResult:
-    text = "\n".join(violation.message for violation in violations[:20])
+    text = str(SecurityError(violations))
     return ExecutionResult(
         success=False, error=ErrorInfo(type="SecurityError", message=text, reason="policy")
     )

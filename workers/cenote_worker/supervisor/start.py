@@ -1,4 +1,4 @@
-"""Starts jails: one zygote per process and set of preloaded modules, one reactor per process."""
+"""Starts jails: one zygote per process and kind of policy, one reactor per process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
 from cenote_worker.zygote.client import ZygoteClient
+from cenote_worker.zygote.descriptors import JailDescriptors
 
 
 class Nursery:
@@ -19,7 +20,7 @@ class Nursery:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._zygotes: dict[tuple[str, ...], ZygoteClient] = {}
+        self._zygotes: list[ZygoteClient] = []
         self._reactor: Reactor | None = None
         os.register_at_fork(after_in_child=self._forget)
 
@@ -35,7 +36,10 @@ class Nursery:
         ours_out, out = os.pipe2(os.O_CLOEXEC)
         ours_err, err = os.pipe2(os.O_CLOEXEC)
         try:
-            started = zygote.start_jail(policy, [frames.fileno(), control.fileno(), out, err])
+            theirs = JailDescriptors(
+                frames=frames.fileno(), control=control.fileno(), stdout=out, stderr=err
+            )
+            started = zygote.start_jail(policy, theirs)
         except BaseException:
             ours_frames.close()
             ours_control.close()
@@ -51,17 +55,18 @@ class Nursery:
         return Supervisor(reactor, ends, policy, started.isolation)
 
     def _for(self, policy: SandboxPolicy) -> tuple[Reactor, ZygoteClient]:
-        key = tuple(policy.preload)
         with self._lock:
             if self._reactor is None:
                 self._reactor = Reactor()
-            if key not in self._zygotes:
-                self._zygotes[key] = ZygoteClient(key)
-            return self._reactor, self._zygotes[key]
+            for zygote in self._zygotes:
+                if zygote.fits(policy):
+                    return self._reactor, zygote
+            self._zygotes.append(ZygoteClient.for_policy(policy))
+            return self._reactor, self._zygotes[-1]
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._zygotes = {}
+        self._zygotes = []
         self._reactor = None
 
 
