@@ -1,0 +1,45 @@
+"""Rules that check a cell before it runs, and the policy of the jail that it runs in.
+
+Rules give a model early, readable feedback; the wall is the kernel, and it does not count on them.
+"""
+
+from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.rules import (
+    AllowedImportsRule,
+    AttributeRule,
+    CheckSession,
+    Context,
+    DynamicAttributeRule,
+    FunctionRule,
+    HiddenAttributeRule,
+    ImportRule,
+    InstallRule,
+    RegexRule,
+    SecurityChecker,
+    SecurityError,
+    SecurityRule,
+    SecurityViolation,
+    default_rules,
+    strict_rules,
+)
+
+__all__ = [
+    "AllowedImportsRule",
+    "AttributeRule",
+    "CheckSession",
+    "Context",
+    "default_rules",
+    "DynamicAttributeRule",
+    "FunctionRule",
+    "HiddenAttributeRule",
+    "ImportRule",
+    "InstallRule",
+    "Mount",
+    "RegexRule",
+    "SandboxPolicy",
+    "SecurityChecker",
+    "SecurityError",
+    "SecurityRule",
+    "SecurityViolation",
+    "strict_rules",
+]

@@ -1,0 +1,31 @@
+"""Checks cells against rules. Rules give a model early, readable feedback; the wall is the kernel, not these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cenote_security.rules.rule import SecurityRule
+from cenote_security.rules.session import CheckSession
+from cenote_security.rules.violation import SecurityViolation
+
+
+class SecurityChecker:
+    """A set of rules. It keeps nothing of the code it checks; `session` makes something that does."""
+
+    def __init__(self, rules: Iterable[SecurityRule] = ()) -> None:
+        self.rules = list(rules)
+
+    def add_rule(self, rule: SecurityRule) -> None:
+        """Check against this rule too, from now on, in sessions that are open as well."""
+        self.rules.append(rule)
+
+    def check_code(self, code: str) -> list[SecurityViolation]:
+        """What the rules do not allow in a cell that stands alone, in the order of the code.
+
+        Code that Python cannot parse violates no rule: running it reports what is wrong with it. Never raises.
+        """
+        return self.session().check_code(code)
+
+    def session(self) -> CheckSession:
+        """A checker for the cells of one namespace: it remembers aliases from one cell to the next."""
+        return CheckSession(self.rules)

@@ -1,0 +1,214 @@
+"""Reads members: attributes, items, what format strings and patterns reach, of values known and unknown."""
+
+from __future__ import annotations
+
+import ast
+import re
+import unicodedata
+
+from cenote_security.rules.reading import fold
+from cenote_security.rules.reading.modules import ASSUMED_MODULES, PASSED_THROUGH, USUAL_ALIASES, canonical
+from cenote_security.rules.reading.reader import Reader
+from cenote_security.rules.reading.scope import BUILTINS, Lookup
+from cenote_security.rules.reading.value import (
+    Bound,
+    Closure,
+    Const,
+    Either,
+    Items,
+    Table,
+    Value,
+    merge_all,
+    options,
+    paths,
+)
+
+LONGEST_PATH = 200
+"""Characters of a dotted name that is followed; long method chains end up unknown."""
+
+MOST_ELEMENTS = 64
+"""Elements of a literal list that a loop over it is read with; one more, unknown, stands for the rest."""
+
+JSON_KEYS = frozenset({"__class__", "__module__", "__name__", "__type__"})
+"""Keys of ordinary data, when nothing is known of what they are looked up in."""
+
+NAMESPACES = frozenset({"globals()", "locals()"})
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_STEP = re.compile(r"\.(\w+)|\[(\w+)\]")
+
+
+def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
+    """What a name means where it is read."""
+    value = reader.lookup(name)
+    if value is Lookup.UNBOUND:
+        value = _unbound(reader, name)
+    if value is not None:
+        reader.mention(node, value)
+    if name[:2] == "__":
+        _notice(reader, node, None, name, "")
+    return value
+
+
+def _unbound(reader: Reader, name: str) -> Value:
+    value = BUILTINS.get(name)
+    if reader.stars and name in reader.names_watched:
+        return merge_all((value, *(f"{module}.{name}" for module in reader.stars)))
+    if value is not None:
+        return value
+    if name == "__name__":
+        return Const("__main__")
+    if name in ASSUMED_MODULES or name in reader.watch.roots or name in reader.watch.methods:
+        value = name
+    else:
+        value = USUAL_ALIASES.get(name)
+    if value is not None and name not in reader.watch.methods:
+        reader.modules.add(value)
+    return value
+
+
+def access(
+    reader: Reader, node: ast.AST, owner: Value, name: str, *, token: str = "", load: bool = True
+) -> Value:
+    """An attribute is read (or, without `load`, written or deleted), by whatever syntax or function."""
+    if name in reader.names_watched or name[:1] == "_":
+        if not name.isascii():
+            name = unicodedata.normalize("NFKC", name)
+        _notice(reader, node, owner, name, token)
+    return member(reader, node, owner, name, load=load)
+
+
+def _notice(reader: Reader, node: ast.AST, owner: Value, name: str, token: str) -> None:
+    watch = reader.watch
+    if name in watch.attributes or (watch.hidden and name[:1] == "_"):
+        module = next((path for path in paths(owner) if path in reader.modules), "")
+        reader.report("attribute", name, node, owner=module, token=token)
+
+
+def member(reader: Reader, node: ast.AST, owner: Value, name: str, *, load: bool = True) -> Value:
+    """What the member is, once the rules know that it was reached."""
+    if owner is None:
+        return _unknown_member(reader, node, name)
+    if type(owner) is str:
+        return _path_member(reader, node, owner, name, load=load)
+    if type(owner) is Either:
+        return merge_all(tuple(member(reader, node, option, name, load=load) for option in owner.options))
+    if type(owner) is Const or type(owner) is Items or type(owner) is Table:
+        return Bound(owner, name)
+    if type(owner) is Closure and name == "__globals__":
+        return "globals()"
+    return "builtins" if name == "__builtins__" else None
+
+
+def _unknown_member(reader: Reader, node: ast.AST, name: str) -> Value:
+    if name == "__builtins__":
+        return "builtins"
+    if name[:1] == "_" and name[1:] in PASSED_THROUGH:
+        return reader.import_module(node, name[1:])
+    value = reader.fields.get(name)
+    if value is not None:
+        reader.mention(node, value)
+    return value
+
+
+def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: bool) -> Value:
+    if name[:2] == "__":
+        known = _dunder_of_path(owner, name)
+        if known is not None:
+            return known
+    if owner in NAMESPACES:
+        return None
+    hidden = name.lstrip("_")
+    if hidden in PASSED_THROUGH and owner.partition(".")[0] in reader.modules and "(" not in owner:
+        return reader.import_module(node, hidden)
+    if len(owner) > LONGEST_PATH:
+        return None
+    path = canonical(f"{owner}.{name}")
+    if name in reader.names_watched:
+        _watched_member(reader, node, path, load=load)
+    if path in fold.NAMED_CONSTANTS:
+        return Const(fold.NAMED_CONSTANTS[path])
+    return path
+
+
+def _dunder_of_path(owner: str, name: str) -> str | None:
+    if name == "__dict__":
+        return owner
+    if name == "__builtins__" or (name == "__self__" and owner.startswith("builtins.")):
+        return "builtins"
+    return "globals()" if name == "__globals__" else None
+
+
+def _watched_member(reader: Reader, node: ast.AST, path: str, *, load: bool) -> None:
+    if path in reader.watch.modules:
+        reader.report("module", path, node)
+        reader.modules.add(path)
+    if load:
+        reader.mention(node, path)
+
+
+def item(reader: Reader, node: ast.AST, owner: Value, key: Value) -> Value:
+    """What `owner[key]` is."""
+    if type(owner) is Either:
+        return merge_all(tuple(item(reader, node, option, key) for option in owner.options))
+    if type(key) is Either:
+        return merge_all(tuple(item(reader, node, owner, option) for option in key.options))
+    if type(key) is not Const:
+        return _unreadable_item(reader, node, owner)
+    if type(owner) is Table:
+        return owner.entries.get(key.value) if isinstance(key.value, str | int | bytes) else None
+    if type(owner) is Items or type(owner) is Const:
+        return fold.subscript(owner, key.value)
+    return _named_item(reader, node, owner, key.value) if isinstance(key.value, str) else None
+
+
+def _unreadable_item(reader: Reader, node: ast.AST, owner: Value) -> Value:
+    if owner == "sys.modules":
+        reader.report("unreadable module", owner, node)
+    elif owner == "builtins" or reader.is_module(owner):
+        reader.report("unreadable member", str(owner), node)
+    elif type(owner) is Items:
+        return merge_all(tuple(value for value in owner.values if type(value) is not Const))
+    elif type(owner) is Table:
+        return merge_all(tuple(value for value in owner.entries.values() if type(value) is not Const))
+    return None
+
+
+def _named_item(reader: Reader, node: ast.AST, owner: Value, key: str) -> Value:
+    if owner == "sys.modules":
+        return reader.import_module(node, key)
+    if owner in NAMESPACES:
+        return load_name(reader, node, key)
+    if key == "__builtins__":
+        _notice(reader, node, owner, key, "")
+        return "builtins"
+    if type(owner) is str and "(" not in owner:
+        return access(reader, node, owner, key)
+    if key[:2] == "__" and key not in JSON_KEYS:
+        _notice(reader, node, owner, key, "")
+    return reader.fields.get(key)
+
+
+def format_fields(reader: Reader, node: ast.AST, text: str) -> None:
+    """Attributes that a format string reads: `"{0.__class__}"`."""
+    for replaced in _FIELD.findall(text):
+        for attribute, key in _STEP.findall(replaced):
+            name = attribute or key
+            if name in reader.watch.attributes or (name[:2] == "__" and reader.watch.hidden):
+                reader.report("attribute", name, node)
+            if attribute[:1] == "_" and attribute[1:] in PASSED_THROUGH:
+                reader.import_module(node, attribute[1:])
+
+
+def elements(value: Value) -> Value:
+    """What iterating over the value gives, merged."""
+    found: list[Value] = []
+    for option in options(value):
+        if type(option) is Items:
+            found.extend(option.values)
+        elif type(option) is Table:
+            found.extend(Const(key) for key in option.entries)
+        else:
+            found.append(None)
+    if len(found) > MOST_ELEMENTS:
+        found = [*found[:MOST_ELEMENTS], None]
+    return merge_all(tuple(found))

@@ -1,0 +1,204 @@
+"""Functions that reach members and modules by name, make functions from others, or run source text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from cenote_security.rules.reading import source
+from cenote_security.rules.reading.arguments import Arguments
+from cenote_security.rules.reading.members import access, item
+from cenote_security.rules.reading.reader import Reader
+from cenote_security.rules.reading.value import (
+    Closure,
+    Const,
+    Getter,
+    Items,
+    Partial,
+    Value,
+    merge_all,
+    options,
+    paths,
+    strings,
+)
+
+Special = Callable[[Reader, ast.AST, Arguments], Value]
+
+
+def _getattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    owner, name = arguments.get(0), arguments.get(1)
+    found: list[Value] = []
+    for option in options(name):
+        if type(option) is Const:
+            if type(option.value) is str:
+                found.append(_chain(reader, node, owner, option.value))
+        else:
+            known = next(paths(owner), "")
+            reader.report("unreadable member", known, node)
+    return merge_all(tuple(found))
+
+
+def _chain(reader: Reader, node: ast.AST, owner: Value, dotted: str) -> Value:
+    for name in dotted.split("."):
+        owner = access(reader, node, owner, name)
+    return owner
+
+
+def _setattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    for name in strings(arguments.get(1)):
+        access(reader, node, arguments.get(0), name, load=False)
+        reader.keep(name, arguments.get(2))
+    return None
+
+
+def _getters(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """Names are reported now: what the getter is called with can be far from here."""
+    made = [Getter(tuple(name.split("."))) for value in arguments.positional for name in strings(value)]
+    for getter in made:
+        for name in getter.names:
+            access(reader, node, None, name)
+    if not made:
+        reader.report("unreadable member", "", node)
+    return made[0] if len(made) == 1 else None
+
+
+def _methodcaller(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    return _getters(reader, node, Arguments(arguments.positional[:1]))
+
+
+def _itemgetter(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+    names = tuple(strings(arguments.get(0)))
+    return Getter(names, items=True) if len(names) == 1 else None
+
+
+def _getitem(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    return item(reader, node, arguments.get(0), arguments.get(1))
+
+
+def _partial(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+    return Partial(arguments.get(0), arguments.positional[1:])
+
+
+def _reduce(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`reduce(getattr, ["a", "b"], x)`: the one use of it that reaches members."""
+    names, value = arguments.get(1), arguments.get(2)
+    if "builtins.getattr" in paths(arguments.get(0)) and type(names) is Items:
+        for name in names.values:
+            value = _getattr(reader, node, Arguments((value, name)))
+        return value
+    return None
+
+
+def _namespace(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+    """`globals()`, `locals()`, `vars()` are the cell's own names; `vars(x)` is x, by other means."""
+    return arguments.get(0) if arguments.positional else "globals()"
+
+
+def _import(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`__import__("a.b")` gives a, unless it is told what it is wanted for."""
+    whole = arguments.has(3, "fromlist")
+    return merge_all(
+        tuple(path if whole else path.partition(".")[0] for path in _imported(reader, node, arguments))
+    )
+
+
+def _import_module(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    return merge_all(tuple(_imported(reader, node, arguments)))
+
+
+def _imported(reader: Reader, node: ast.AST, arguments: Arguments) -> list[str]:
+    found: list[str] = []
+    for option in options(arguments.get(0, "name")):
+        if type(option) is Const and isinstance(option.value, str):
+            package = next(strings(arguments.get(1, "package")), "") if option.value[:1] == "." else ""
+            name = package + option.value.replace(":", ".")
+            path = reader.import_module(node, name)
+            reader.modules.add(path.partition(".")[0])
+            found.append(path)
+        else:
+            reader.report("unreadable module", "", node)
+    return found
+
+
+def _located(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`pydoc.locate("os.system")`, `pkgutil.resolve_name("os:system")`: a member of a module, in one string."""
+    for text in strings(arguments.get(0)):
+        root, *names = text.replace(":", ".").split(".")
+        reader.modules.add(root)
+        return _chain(reader, node, reader.import_module(node, root), ".".join(names)) if names else root
+    reader.report("unreadable module", "", node)
+    return None
+
+
+def _type(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    reader.use_function(node, "builtins.type")
+    if len(arguments.positional) == 3:
+        reader.use_function(node, "types.new_class")
+    value = arguments.get(0)
+    if type(value) is Closure:
+        return "types.FunctionType"
+    if reader.is_module(value):
+        return "types.ModuleType"
+    return value.removesuffix("()") if type(value) is str and value.endswith("()") else None
+
+
+def _run(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    for text in strings(arguments.get(0, "source")):
+        return source.run_source(reader, node, text)
+    return None
+
+
+def _time(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    for value in (arguments.get(0, "stmt"), arguments.get(1, "setup")):
+        for text in strings(value):
+            source.run_source(reader, node, text)
+    return None
+
+
+def run_query(reader: Reader, node: ast.AST, arguments: Arguments) -> None:
+    """`frame.query(...)`, `frame.eval(...)`, `pandas.eval(...)`: a small language with attributes and calls."""
+    for text in strings(arguments.get(0, "expr")):
+        source.read_query(reader, node, text)
+
+
+def _pandas_eval(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    run_query(reader, node, arguments)
+    return None
+
+
+SPECIAL: Mapping[str, Special] = {
+    "builtins.__import__": _import,
+    "builtins.compile": _run,
+    "builtins.delattr": _setattr,
+    "builtins.eval": _run,
+    "builtins.exec": _run,
+    "builtins.getattr": _getattr,
+    "builtins.globals": _namespace,
+    "builtins.hasattr": _setattr,
+    "builtins.locals": _namespace,
+    "builtins.setattr": _setattr,
+    "builtins.type": _type,
+    "builtins.vars": _namespace,
+    "cProfile.run": _run,
+    "functools.partial": _partial,
+    "functools.reduce": _reduce,
+    "importlib.__import__": _import,
+    "importlib.import_module": _import_module,
+    "importlib.reload": _namespace,
+    "importlib.util.find_spec": _import_module,
+    "inspect.getattr_static": _getattr,
+    "inspect.getmembers": _namespace,
+    "operator.attrgetter": _getters,
+    "operator.getitem": _getitem,
+    "operator.itemgetter": _itemgetter,
+    "operator.methodcaller": _methodcaller,
+    "pandas.eval": _pandas_eval,
+    "pkgutil.resolve_name": _located,
+    "pydoc.locate": _located,
+    "pydoc.safeimport": _located,
+    "runpy.run_module": _import_module,
+    "timeit.Timer": _time,
+    "timeit.repeat": _time,
+    "timeit.timeit": _time,
+}
+"""Functions whose calls mean more than a value."""

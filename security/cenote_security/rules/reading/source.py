@@ -1,0 +1,80 @@
+"""Reads code that stands in a string: what `exec`, `eval`, `timeit` and `DataFrame.query` are given."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import warnings
+from collections import deque
+
+from cenote_security.rules.reading.reader import Reader
+from cenote_security.rules.reading.scope import Lookup, Scope
+from cenote_security.rules.reading.value import Value
+
+LONGEST_NESTED = 20_000
+"""Characters of code in a string that are read."""
+
+DEEPEST_NESTING = 3
+"""Strings within strings that are read."""
+
+_AT_NAME = re.compile(r"@\s*([A-Za-z_]\w*)")
+_BACKTICKS = re.compile(r"`[^`]*`")
+_MARK = "at_sign_"
+
+_PARSING = threading.Lock()
+"""Silencing warnings changes the whole process: two threads at it at once could leave them silenced for good."""
+
+
+def parse(code: str) -> ast.Module | None:
+    """The syntax tree, None for what Python cannot parse. Warnings about the code are left to its execution."""
+    try:
+        with _PARSING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def run_source(reader: Reader, node: ast.AST, text: str) -> Value:
+    """Read the code in a string as if it stood here; the value of a lone expression."""
+    tree = _nested(reader, text.strip())
+    if tree is None:
+        return None
+    outer, reader.anchor = reader.anchor, reader.anchor or node
+    pending, reader.pending = reader.pending, deque()
+    closure = reader.closure
+    reader.nesting += 1
+    value: Value = None
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
+        value = reader.visit(tree.body[0].value)
+    else:
+        reader.branch(tree.body)
+    reader.finish()  # its functions are read while the string still stands for what is found in them
+    reader.pending, reader.closure = pending, closure
+    reader.nesting -= 1
+    reader.anchor = outer
+    return value
+
+
+def read_query(reader: Reader, node: ast.AST, text: str) -> None:
+    """Read a pandas expression: bare names are columns, those with an at sign are the cell's."""
+    marked = _AT_NAME.sub(rf"{_MARK}\1", _BACKTICKS.sub("column", text)).strip()
+    tree = _nested(reader, marked) if "." in marked or "@" in text else None
+    if tree is None:
+        return
+    names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    outer = reader.scoped(Scope("comprehension", reader.scope))
+    anchor, reader.anchor = reader.anchor, reader.anchor or node
+    for name in names:
+        found = reader.lookup(name.removeprefix(_MARK)) if name.startswith(_MARK) else None
+        reader.scope.names[name] = None if found is Lookup.UNBOUND else found
+    reader.branch(tree.body)
+    reader.anchor = anchor
+    reader.scoped(outer)
+
+
+def _nested(reader: Reader, text: str) -> ast.Module | None:
+    if len(text) > LONGEST_NESTED or reader.nesting >= DEEPEST_NESTING:
+        return None
+    return parse(text)

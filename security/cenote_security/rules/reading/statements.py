@@ -1,0 +1,267 @@
+"""How each kind of statement is read."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+from cenote_security.rules.reading import fold
+from cenote_security.rules.reading.expressions import closure, quiet
+from cenote_security.rules.reading.members import access, elements, load_name
+from cenote_security.rules.reading.patterns import read_match
+from cenote_security.rules.reading.reader import Handlers, Reader
+from cenote_security.rules.reading.scope import Scope
+from cenote_security.rules.reading.targets import assign, unbind
+from cenote_security.rules.reading.value import Value, merge, merge_all
+
+
+def read_expression(reader: Reader, node: ast.Expr) -> None:
+    quiet(reader, node.value)
+
+
+def read_assign(reader: Reader, node: ast.Assign) -> None:
+    value = reader.visit(node.value)
+    for target in node.targets:
+        assign(reader, target, value)
+
+
+def read_annotated(reader: Reader, node: ast.AnnAssign) -> None:
+    reader.visit(node.annotation)
+    if node.value is not None:
+        assign(reader, node.target, reader.visit(node.value))
+    elif type(node.target) is not ast.Name:
+        reader.visit(node.target)
+
+
+def read_augmented(reader: Reader, node: ast.AugAssign) -> None:
+    former = _former(reader, node.target)
+    value = fold.binary(node.op, former, reader.visit(node.value))
+    if value is None or reader.branches:
+        value = merge_all((former, value, None))  # in a loop it happens again
+    assign(reader, node.target, value)
+
+
+def _former(reader: Reader, target: ast.expr) -> Value:
+    return load_name(reader, target, target.id) if type(target) is ast.Name else None
+
+
+def read_delete(reader: Reader, node: ast.Delete) -> None:
+    for target in node.targets:
+        unbind(reader, target)
+
+
+def read_import(reader: Reader, node: ast.Import) -> None:
+    for alias in node.names:
+        where: ast.AST = node if len(node.names) == 1 else alias
+        path = reader.import_module(where, alias.name)
+        root = path.partition(".")[0]
+        reader.modules.add(root)
+        if alias.asname:
+            reader.bind(alias.asname, path)
+        else:
+            reader.bind(alias.name.partition(".")[0], root)
+
+
+def read_import_from(reader: Reader, node: ast.ImportFrom) -> None:
+    module = node.module or ""
+    if node.level or module == "__future__":
+        return
+    path = reader.import_module(node, module)
+    reader.modules.add(path.partition(".")[0])
+    for alias in node.names:
+        if alias.name == "*":
+            reader.stars.append(path)
+            continue
+        where: ast.AST = node if len(node.names) == 1 else alias
+        value = access(reader, where, path, alias.name, token=alias.name)
+        reader.bind(alias.asname or alias.name, value)
+
+
+def read_function(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    decorators = [reader.visit(decorator) for decorator in node.decorator_list]
+    _annotations(reader, node)
+    made = closure(reader, node)
+    reader.bind(node.name, made if not decorators else merge(made, None))
+    made.before[node.name] = made
+
+
+def _annotations(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    _type_parameters(reader, node)
+    arguments = node.args
+    named = [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        arguments.vararg,
+        arguments.kwarg,
+    ]
+    for part in named:
+        if part is not None and part.annotation is not None:
+            reader.visit(part.annotation)
+    if node.returns is not None:
+        reader.visit(node.returns)
+
+
+def _type_parameters(reader: Reader, node: ast.AST) -> None:
+    for parameter in getattr(node, "type_params", ()):
+        reader.visit(parameter)
+
+
+def read_class(reader: Reader, node: ast.ClassDef) -> None:
+    for decorator in node.decorator_list:
+        reader.visit(decorator)
+    _type_parameters(reader, node)
+    for base in node.bases:
+        reader.visit(base)
+    for keyword in node.keywords:
+        reader.visit(keyword.value)
+    outer = reader.scoped(Scope("class", reader.scope))
+    reader.block(node.body)
+    reader.scoped(outer)
+    reader.bind(node.name, None)
+
+
+def read_return(reader: Reader, node: ast.Return) -> None:
+    if node.value is not None:
+        value = reader.visit(node.value)
+        if reader.closure is not None:
+            reader.closure.returns = merge(reader.closure.returns, value)
+
+
+def read_if(reader: Reader, node: ast.If) -> None:
+    """A chain of `elif` is nested as deep as it is long: it is read in a loop."""
+    while True:
+        reader.visit(node.test)
+        reader.branch(node.body)
+        if len(node.orelse) == 1 and type(node.orelse[0]) is ast.If:
+            node = node.orelse[0]
+        else:
+            reader.branch(node.orelse)
+            return
+
+
+def read_for(reader: Reader, node: ast.For | ast.AsyncFor) -> None:
+    source = reader.visit(node.iter)
+    reader.branches += 1
+    assign(reader, node.target, elements(source))
+    reader.block(node.body)
+    reader.block(node.orelse)
+    reader.branches -= 1
+
+
+def read_while(reader: Reader, node: ast.While) -> None:
+    reader.visit(node.test)
+    reader.branch(node.body)
+    reader.branch(node.orelse)
+
+
+def read_with(reader: Reader, node: ast.With | ast.AsyncWith) -> None:
+    """A context manager may swallow an exception, so that the block is not read as certain."""
+    for manager in node.items:
+        value = reader.visit(manager.context_expr)
+        if manager.optional_vars is not None:
+            assign(reader, manager.optional_vars, value)
+    reader.branch(node.body)
+
+
+def read_try(reader: Reader, node: ast.Try) -> None:
+    reader.branch(node.body)
+    for handler in node.handlers:
+        _except(reader, handler)
+    reader.branch(node.orelse)
+    reader.block(node.finalbody)
+
+
+def _except(reader: Reader, handler: ast.ExceptHandler) -> None:
+    if handler.type is not None:
+        reader.visit(handler.type)
+    if handler.name:
+        reader.branches += 1
+        reader.bind(handler.name, None)
+        reader.branches -= 1
+    reader.branch(handler.body)
+
+
+def read_raise(reader: Reader, node: ast.Raise) -> None:
+    for part in (node.exc, node.cause):
+        if part is not None:
+            reader.visit(part)
+
+
+def read_assert(reader: Reader, node: ast.Assert) -> None:
+    reader.visit(node.test)
+    if node.msg is not None:
+        reader.visit(node.msg)
+
+
+def read_global(reader: Reader, node: ast.Global) -> None:
+    module = reader.scope.module()
+    if reader.scope is not module:
+        reader.scope.outward.update(dict.fromkeys(node.names, module))
+
+
+def read_nonlocal(reader: Reader, node: ast.Nonlocal) -> None:
+    for name in node.names:
+        scope = reader.scope.parent
+        while scope is not None and name not in scope.names:
+            scope = scope.parent
+        if scope is not None:
+            reader.scope.outward[name] = scope
+
+
+def read_nothing(reader: Reader, node: ast.stmt) -> None:
+    """`pass`, `break`, `continue`: there is nothing in them."""
+
+
+def read_type_parameter(reader: Reader, node: ast.AST) -> None:
+    """`T: bound = default` in a type parameter list, both evaluated on demand."""
+    for part in (getattr(node, "bound", None), getattr(node, "default_value", None)):
+        if part is not None:
+            reader.visit(part)
+
+
+STATEMENTS: Handlers = {
+    ast.AnnAssign: read_annotated,
+    ast.Assert: read_assert,
+    ast.Assign: read_assign,
+    ast.AsyncFor: read_for,
+    ast.AsyncFunctionDef: read_function,
+    ast.AsyncWith: read_with,
+    ast.AugAssign: read_augmented,
+    ast.Break: read_nothing,
+    ast.ClassDef: read_class,
+    ast.Continue: read_nothing,
+    ast.Delete: read_delete,
+    ast.Expr: read_expression,
+    ast.For: read_for,
+    ast.FunctionDef: read_function,
+    ast.Global: read_global,
+    ast.If: read_if,
+    ast.Import: read_import,
+    ast.ImportFrom: read_import_from,
+    ast.Match: read_match,
+    ast.Nonlocal: read_nonlocal,
+    ast.Pass: read_nothing,
+    ast.Raise: read_raise,
+    ast.Return: read_return,
+    ast.Try: read_try,
+    ast.TryStar: read_try,
+    ast.While: read_while,
+    ast.With: read_with,
+}
+
+if sys.version_info >= (3, 12):
+
+    def read_type_alias(reader: Reader, node: ast.TypeAlias) -> None:
+        """`type X = ...` evaluates its value when asked for it, which is any time."""
+        _type_parameters(reader, node)
+        reader.visit(node.value)
+        reader.bind(node.name.id, None)
+
+    STATEMENTS = {
+        **STATEMENTS,
+        ast.ParamSpec: read_type_parameter,
+        ast.TypeAlias: read_type_alias,
+        ast.TypeVar: read_type_parameter,
+        ast.TypeVarTuple: read_type_parameter,
+    }

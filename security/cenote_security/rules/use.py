@@ -1,0 +1,77 @@
+"""What a reading reports to rules, and what rules ask a reading to watch for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+UseKind = Literal["module", "function", "method", "attribute", "unreadable module", "unreadable member"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One thing that the code uses, with aliases resolved.
+
+    kind: `module`: the code gets hold of a module, by any road. `function`: a function of a known module or a
+        builtin (`builtins.eval`). `method`: a call of a method of an unknown object. `attribute`: an attribute
+        is read, written or deleted, by any road. `unreadable module`, `unreadable member`: the code computes at
+        run time which module it imports, or which member it reads of the module or value `name`.
+    name: dotted name for modules and functions (`os.path.join`; what a call returned is written `f()`), the bare
+        name for methods and attributes. `owner`: dotted name of what an attribute belongs to, "" when unknown.
+    node: where. token: the word within `node` that is meant, when no node stands for it.
+    """
+
+    kind: UseKind
+    name: str
+    node: ast.AST
+    owner: str = ""
+    token: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Names that a set of rules cares about. A reading looks closer at these and passes over the rest.
+
+    modules: dotted modules. functions: dotted functions. methods: bare names of methods and injected functions.
+    attributes: bare names. hidden: also every attribute that begins with an underscore.
+    """
+
+    modules: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    methods: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    hidden: bool = False
+
+    @classmethod
+    def union(cls, watches: Iterable[Watch]) -> Watch:
+        """Everything that any of the watches asks for."""
+        parts = tuple(watches)
+        return cls(
+            modules=frozenset().union(*(part.modules for part in parts)),
+            functions=frozenset().union(*(part.functions for part in parts)),
+            methods=frozenset().union(*(part.methods for part in parts)),
+            attributes=frozenset().union(*(part.attributes for part in parts)),
+            hidden=any(part.hidden for part in parts),
+        )
+
+    @cached_property
+    def function_tails(self) -> frozenset[str]:
+        return frozenset(name.rpartition(".")[2] for name in self.functions) | self.methods
+
+    @cached_property
+    def module_tails(self) -> frozenset[str]:
+        return frozenset(name.rpartition(".")[2] for name in self.modules)
+
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """First parts of dotted names: what an unknown name of a cell most likely is, when it is called that."""
+        dotted = (name for name in self.functions | self.modules if "." in name)
+        return frozenset(name.partition(".")[0] for name in dotted) - {"builtins"}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every bare name that deserves a closer look."""
+        return self.function_tails | self.module_tails | self.attributes
