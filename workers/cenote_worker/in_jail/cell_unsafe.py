@@ -1,0 +1,65 @@
+"""Runs the compiled code of a cell. This is the place where model-written code gets control."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from cenote_worker.in_jail.cells import Cell
+from cenote_worker.in_jail.interrupts import Interrupts
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+if TYPE_CHECKING:
+    from cenote_worker.in_jail.event_loop import Awaitable, CellLoop
+
+_eval = eval
+_CO_COROUTINE = 0x80
+
+
+class CellRunner:
+    """Runs cells in one namespace and one context, so that context variables set in a cell last.
+
+    The context carries more than users' own ContextVars: decimal precision and numpy's error and print settings
+    live there too, and a task that had a copy of it would lose what it sets.
+    """
+
+    def __init__(self, namespace: dict[str, object], interrupts: Interrupts) -> None:
+        self._namespace = namespace
+        self._interrupts = interrupts
+        self.context = contextvars.copy_context()
+        self._loop: CellLoop | None = None
+
+    def run(self, cell: Cell) -> object:
+        """The value of the last expression, None without one. Raises what the code raises."""
+        if cell.body is not None:
+            self._run_code(cell.body)
+        return None if cell.last is None else self._run_code(cell.last)
+
+    def _run_code(self, code: CodeType) -> object:
+        if code.co_flags & _CO_COROUTINE:
+            coroutine: Awaitable = _eval(code, self._namespace)
+            return self._open_loop().run(coroutine)
+        return self.context.run(_eval, code, self._namespace)
+
+    def _open_loop(self) -> CellLoop:
+        if self._loop is None:
+            # asyncio takes 50 ms to import, and few namespaces ever await.
+            from cenote_worker.in_jail.event_loop import CellLoop
+
+            self._loop = CellLoop(self._interrupts, self.context)
+        return self._loop
+
+
+def run_file(path: str, arguments: list[str], namespace: dict[str, object]) -> None:
+    """Runs a file of Python in the namespace, as `%run` does. arguments: its `sys.argv`."""
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    before, sys.argv = sys.argv, arguments
+    try:
+        exec(code, namespace)
+    finally:
+        sys.argv = before

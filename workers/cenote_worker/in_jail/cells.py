@@ -1,0 +1,127 @@
+"""A cell's source as something that can be run: parsed, split before its last expression, known to linecache."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+from collections import OrderedDict
+from dataclasses import dataclass
+from types import CodeType
+
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.rewrite import split_lines, to_python
+
+__builtins__ = BUILTINS
+
+_FUTURES = 0
+for _name in __future__.all_feature_names:
+    _FUTURES |= getattr(__future__, _name).compiler_flag
+
+_compile = compile  # bound here because every cell pays for the look-up
+_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_TREE = ast.PyCF_ONLY_AST | _AWAIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Compiled code of one cell. body: all but a last bare expression, which is `last`."""
+
+    filename: str
+    body: CodeType | None
+    last: CodeType | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    lines: list[str]
+    rewritten: frozenset[int]
+
+
+class CellCompiler:
+    """Compiles cells and keeps the sources of the latest ones.
+
+    `from __future__` imports hold for all later cells, as in any interactive Python.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._futures = 0
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+
+    def compile(self, source: str, step: int) -> Cell:
+        """Raises whatever the builtin `compile` raises, about the source as it was written."""
+        filename = f"<cell {step}>"
+        self._register(filename, source)
+        tree, source = self._parse_any(source, filename)
+        last = self._take_last(tree, source, filename)
+        body = _compile(tree, filename, "exec", self._futures | _AWAIT, True) if tree.body else None
+        if body is not None:
+            self._futures |= body.co_flags & _FUTURES
+        return Cell(filename=filename, body=body, last=last)
+
+    def is_cell(self, filename: str) -> bool:
+        return filename in self._sources
+
+    def line(self, filename: str, number: int) -> str:
+        """A line of a cell as it was written; empty when there is none."""
+        source = self._sources.get(filename)
+        if source is None or not 0 < number <= len(source.lines):
+            return ""
+        return source.lines[number - 1]
+
+    def is_rewritten(self, filename: str, number: int) -> bool:
+        """Whether a line was not Python as written, so that columns of the compiled code mean nothing in it."""
+        source = self._sources.get(filename)
+        return source is not None and number in source.rewritten
+
+    def _parse_any(self, source: str, filename: str) -> tuple[ast.Module, str]:
+        """The tree of Python or of what IPython adds to it, and the Python source that it is of."""
+        try:
+            return self._parse(source, filename), source
+        except SyntaxError:
+            python = to_python(source)
+            if python == source:
+                raise
+        self._note_rewritten(filename, python)
+        return self._parse(python, filename), python
+
+    def _parse(self, source: str, filename: str) -> ast.Module:
+        tree = _compile(source, filename, "exec", _TREE | self._futures, True)
+        assert isinstance(tree, ast.Module)
+        return tree
+
+    def _take_last(self, tree: ast.Module, source: str, filename: str) -> CodeType | None:
+        if not tree.body:
+            return None
+        last = tree.body[-1]
+        if not isinstance(last, ast.Expr) or _is_silenced(last, source):
+            return None
+        del tree.body[-1]
+        flags = self._futures | _AWAIT
+        code: CodeType = _compile(ast.Expression(last.value), filename, "eval", flags, True)
+        return code
+
+    def _register(self, filename: str, source: str) -> None:
+        lines = split_lines(source)
+        linecache.cache[filename] = (len(source), None, [line + "\n" for line in lines], filename)
+        self._sources[filename] = _Source(lines=lines, rewritten=frozenset())
+        if len(self._sources) > self._keep:
+            oldest, _ = self._sources.popitem(last=False)
+            linecache.cache.pop(oldest, None)
+
+    def _note_rewritten(self, filename: str, python: str) -> None:
+        lines = self._sources[filename].lines
+        pairs = zip(lines, split_lines(python), strict=False)
+        changed = frozenset(number for number, (old, new) in enumerate(pairs, 1) if old != new)
+        self._sources[filename] = _Source(lines=lines, rewritten=changed)
+
+
+def _is_silenced(last: ast.Expr, source: str) -> bool:
+    """Whether a `;` follows the last expression."""
+    if ";" not in source:
+        return False
+    assert last.end_lineno is not None
+    assert last.end_col_offset is not None
+    line = split_lines(source)[last.end_lineno - 1]
+    return line.encode("utf-8", "surrogatepass")[last.end_col_offset :].lstrip().startswith(b";")

@@ -1,0 +1,139 @@
+"""The event loop that `await` in a cell runs on: one for the life of a namespace, in the main thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from threading import Thread
+
+from cenote_worker.in_jail.interrupts import Interrupts
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_PATIENCE = 1.0
+"""Seconds that cancelled code gets to clean up before the cell ends without it."""
+
+_running_loop = asyncio._get_running_loop
+_current_task = asyncio.current_task
+
+Awaitable = Coroutine[object, object, object]
+
+
+class CellLoop:
+    """Runs a cell's coroutine to its end. Tasks that it leaves behind go on in later cells that await."""
+
+    def __init__(self, interrupts: Interrupts, context: contextvars.Context) -> None:
+        self._interrupts = interrupts
+        self._context = context
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Awaitable) -> object:
+        """The coroutine's result. An interrupt cancels it and comes out as KeyboardInterrupt."""
+        loop = self._open()
+        task = loop.create_task(coroutine, context=self._context)
+        attempt = _Attempt(loop, task)
+        self._interrupts.cancel = attempt.cancel
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            self._interrupts.cancel = None
+            _abandon(loop, task)
+            if attempt.interrupted and task.cancelled():
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            self._interrupts.cancel = None
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._loop.is_closed():
+            allow_nested_run()
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop
+
+
+class _Attempt:
+    """One run of a task, as the interrupt handler sees it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
+        self._loop = loop
+        self._task = task
+        self.interrupted = False
+
+    def cancel(self) -> bool:
+        """Cancels the task if the loop is only waiting.
+
+        False when Python code of a task is running, and on a second interrupt: then the exception must be raised
+        right there. Raising it inside the waiting loop could lose callbacks that are ready.
+        """
+        if self.interrupted or _current_task(self._loop) is not None:
+            return False
+        self.interrupted = True
+        self._task.cancel()
+        self._loop.call_soon_threadsafe(_wake_up)
+        return True
+
+
+def _wake_up() -> None:
+    """Nothing to do: being called has ended the loop's wait."""
+
+
+def _abandon(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
+    """Lets a task that the loop was torn away from clean up, for a moment."""
+    if not task.done() and not loop.is_closed():
+        task.cancel()
+        loop.run_until_complete(asyncio.wait([task], timeout=_PATIENCE))
+    if task.done() and not task.cancelled():
+        task.exception()  # marks it as seen, or its loss would be logged later
+
+
+def allow_nested_run() -> None:
+    """Makes `asyncio.run` work in a cell that awaits: there it runs its coroutine in a thread of its own."""
+    if getattr(asyncio.run, "_nests", False):
+        return
+    plain_run: Callable[..., object] = asyncio.run
+
+    @functools.wraps(plain_run)
+    def run(main: Awaitable, *, debug: bool | None = None, **options: object) -> object:
+        if _running_loop() is None:
+            return plain_run(main, debug=debug, **options)
+        return _Beside(main).result()
+
+    run._nests = True  # type: ignore[attr-defined]
+    asyncio.run = run  # type: ignore[assignment]
+
+
+class _Beside:
+    """A coroutine that runs in its own thread and loop while the caller waits."""
+
+    def __init__(self, main: Awaitable) -> None:
+        self._main = main
+        self._future: Future[object] = Future()
+        self._runner = asyncio.Runner()
+        self._thread = Thread(target=contextvars.copy_context().run, args=(self._work,), daemon=True)
+
+    def result(self) -> object:
+        self._thread.start()
+        try:
+            return self._future.result()
+        except KeyboardInterrupt:
+            self._runner.get_loop().call_soon_threadsafe(self._cancel_all)
+            self._thread.join(_PATIENCE)
+            raise
+
+    def _work(self) -> None:
+        try:
+            with self._runner:
+                result = self._runner.run(self._main)
+        except BaseException as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(result)
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._runner.get_loop()):
+            task.cancel()

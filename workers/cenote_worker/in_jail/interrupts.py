@@ -1,0 +1,39 @@
+"""SIGINT as the way to stop a cell, and nothing but a cell."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_signal = signal.signal
+_getsignal = signal.getsignal
+
+
+class Interrupts:
+    """The handler of SIGINT: raises KeyboardInterrupt while armed, does nothing otherwise.
+
+    armed: whether code of a cell is running.
+    cancel: set while the event loop runs; asked first, and says whether it dealt with the interrupt.
+    """
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.cancel: Callable[[], bool] | None = None
+        self._handler = self._on_signal
+
+    def install(self) -> None:
+        """Makes this the process's handler again if a cell has put another in its place."""
+        if _getsignal(signal.SIGINT) is not self._handler:
+            _signal(signal.SIGINT, self._handler)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.armed:
+            return
+        if self.cancel is not None and self.cancel():
+            return
+        raise KeyboardInterrupt

@@ -1,0 +1,188 @@
+"""Runs cells, one after the other, in one namespace."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import time
+from os import _exit, getpid
+from types import ModuleType
+
+from cenote_worker.in_jail import figure_backend, figures
+from cenote_worker.in_jail.bounded import bounded_str
+from cenote_worker.in_jail.cell_unsafe import CellRunner
+from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.in_jail.display import Displays
+from cenote_worker.in_jail.failures import Failures, brief, exit_status
+from cenote_worker.in_jail.interrupts import Interrupts
+from cenote_worker.in_jail.limits import KernelLimits
+from cenote_worker.in_jail.magics import Magics
+from cenote_worker.in_jail.outcome import CellOutcome
+from cenote_worker.in_jail.output import OutputBuffer, OutputSink
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.process_state import ProcessState
+from cenote_worker.in_jail.rewrite import MAGIC
+from cenote_worker.in_jail.show import show
+from cenote_worker.in_jail.streams import CellStream
+from cenote_worker.in_jail.terminal import leave_cell, print_help, refuse_debugger, refuse_input
+from cenote_worker.in_jail.variables import describe_variable, describe_variables
+from cenote_worker.results import ErrorInfo, VariableInfo
+
+__all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
+
+__builtins__ = BUILTINS
+
+_now = time.perf_counter
+
+
+class Kernel:
+    """A namespace and the means to run cells in it.
+
+    There is one per process: it becomes `sys.modules["__main__"]`, owns `sys.stdout`, `sys.stderr` and SIGINT, and
+    adds `show`, `display` and `reply` to the builtins. Make it and call it in the main thread.
+    """
+
+    def __init__(self, sink: OutputSink, *, limits: KernelLimits = KernelLimits()) -> None:  # noqa: B008  (frozen)
+        self.module = ModuleType("__main__")
+        self.namespace: dict[str, object] = vars(self.module)
+        sys.modules["__main__"] = self.module
+        self._limits = limits
+        self._pid = getpid()
+        self._output = OutputBuffer(sink)
+        self._interrupts = Interrupts()
+        self._interrupts.install()
+        stdout, stderr = CellStream(self._output, "stdout"), CellStream(self._output, "stderr")
+        self._process = ProcessState(stdout, stderr, self._interrupts)
+        self._compiler = CellCompiler(limits.cell_sources)
+        self._runner = CellRunner(self.namespace, self._interrupts)
+        self._failures = Failures(self._compiler, limits)
+        self._displays = Displays(self._output, limits)
+        self._magics = Magics(self.namespace)
+        self._reply: str | None = None
+        self._install_helpers()
+
+    def run_cell(self, code: str, step: int) -> CellOutcome:
+        """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child."""
+        started = _now()
+        self._begin()
+        value, error = self._run(code, step)
+        self._end()
+        return CellOutcome(
+            success=error is None,
+            value=value,
+            error=error,
+            reply=self._reply if error is None else None,
+            duration=_now() - started,
+        )
+
+    def describe(self) -> list[VariableInfo]:
+        """The user's variables in the order of their making; no modules, no names with an underscore."""
+        return describe_variables(self.namespace)
+
+    def describe_one(self, name: str) -> VariableInfo:
+        """One variable, private or not. Raises KeyError if there is none of that name."""
+        return describe_variable(name, self.namespace[name])
+
+    # -- one cell --
+
+    def _begin(self) -> None:
+        self._reply = None
+        self._displays.begin_cell()
+        self._process.begin_cell()
+        # A cell may have cleared its globals. Without an entry, the code would get this module's builtins.
+        self.namespace["__builtins__"] = builtins
+        self.namespace.setdefault("__name__", "__main__")
+        # Python shows a warning once per line number, and each cell has a line 1.
+        self.namespace.pop("__warningregistry__", None)
+
+    def _run(self, code: str, step: int) -> tuple[str | None, ErrorInfo | None]:
+        """The value and the error of a cell. An interrupt may come at any moment until the last line."""
+        value, error = None, None
+        try:
+            self._interrupts.armed = True
+            try:
+                value = self._attempt(code, step)
+            except BaseException as raised:
+                error = self._explain(raised, f"<cell {step}>")
+            self._finish()
+            self._interrupts.armed = False
+        except BaseException as raised:  # an interrupt in the lines above, or memory that is still short
+            self._interrupts.armed = False
+            error = error or brief(raised)
+        return (value if error is None else None), error
+
+    def _attempt(self, code: str, step: int) -> str | None:
+        try:
+            cell = self._compiler.compile(code, step)
+            value = self._runner.run(cell)
+        except BaseException as raised:
+            if getpid() != self._pid:
+                self._leave_child(raised)
+            raise
+        if getpid() != self._pid:
+            self._leave_child(None)
+        if value is None:
+            return None
+        self.namespace["_"] = value
+        return self._runner.context.run(self._displays.value, value)
+
+    def _explain(self, raised: BaseException, filename: str) -> ErrorInfo | None:
+        if isinstance(raised, SystemExit) and exit_status(raised) == 0:
+            self._note("exit() ends the cell; the runtime goes on")
+            return None
+        return self._failures.explain(raised, filename)
+
+    def _finish(self) -> None:
+        """What the end of a cell brings to light: figures, and the ends of `%%time` and `%%capture`."""
+        self._runner.context.run(self._displays.show_figures)
+        self._magics.end_cell()
+
+    def _end(self) -> None:
+        for name in self._process.restore():
+            self._note(f"{name} was replaced by the cell and is put back")
+        try:
+            self._output.drain()
+        except Exception:
+            return  # the reader of the output is gone; the outcome may still find its way
+
+    def _leave_child(self, raised: BaseException | None) -> None:
+        """Ends a process that a cell has forked: it must never come back to serve as the kernel."""
+        status = 0
+        try:
+            if isinstance(raised, SystemExit):
+                status = exit_status(raised) & 0xFF
+            elif raised is not None:
+                status = 1
+                self._output.write("stderr", f"{self._failures.explain(raised, '')}\n")
+            self._output.flush()
+        finally:
+            _exit(status)
+
+    # -- helpers --
+
+    def _install_helpers(self) -> None:
+        """Adds to the builtins, not to the namespace: they are no variables, and a user may have the names."""
+        helpers = {
+            "show": show,
+            "display": self._displays.display,
+            "reply": self._take_reply,
+            "input": refuse_input,
+            "help": print_help,
+            "exit": leave_cell,
+            "quit": leave_cell,
+            MAGIC: self._magics,
+        }
+        for name, helper in helpers.items():
+            setattr(builtins, name, helper)
+        sys.breakpointhook = refuse_debugger
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # modules in the working directory, wherever that is by then
+        figure_backend.on_show(self._displays.show_figures)
+        figures.select_backend()
+
+    def _take_reply(self, text: object, /) -> None:
+        """The final answer, given if the cell succeeds. The last one counts."""
+        self._reply = bounded_str(text, self._limits.reply_chars)
+
+    def _note(self, text: str) -> None:
+        self._output.write("stderr", f"[{text}]\n")

@@ -1,0 +1,24 @@
+"""What running one cell gave, as the kernel knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cenote_worker.results import ErrorInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOutcome:
+    """The end of one cell. Output and displays went to the sink while it ran.
+
+    value: bounded repr of a last bare expression; None for None, for a statement and after `;`.
+    error: set exactly when success is False.
+    reply: the last text given to `reply(...)`, None unless the cell succeeded.
+    duration: seconds of wall time.
+    """
+
+    success: bool
+    value: str | None = None
+    error: ErrorInfo | None = None
+    reply: str | None = None
+    duration: float = 0.0

@@ -1,0 +1,120 @@
+"""Where a cell's output goes, whole lines at a time and in one order."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from os import register_at_fork
+from os import write as write_descriptor
+from typing import Protocol
+
+from cenote_worker.in_jail.bounded import printable
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.results import StreamName
+
+__builtins__ = BUILTINS
+
+BUFFERED_CHARS = 8192
+"""An unfinished line is passed on when it gets this long."""
+
+
+class OutputSink(Protocol):
+    """What the kernel hands output to. Any thread may call it."""
+
+    def write(self, stream: StreamName, text: str) -> None:
+        """Takes text that can be encoded as UTF-8, in the order in which the program wrote it."""
+
+    def display(self, bundle: dict[str, str | bytes]) -> None:
+        """Takes one displayed object: text/plain and other text types as str, images as bytes."""
+
+    def drain(self) -> None:
+        """Called at the end of each cell, after its last output."""
+
+
+class DescriptorSink:
+    """Writes to descriptors 1 and 2: what a forked child has, since the sink belongs to its parent."""
+
+    def write(self, stream: StreamName, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        while data:
+            data = data[write_descriptor(1 if stream == "stdout" else 2, data) :]
+
+    def display(self, bundle: dict[str, str | bytes]) -> None:
+        text = bundle.get("text/plain")
+        if isinstance(text, str):
+            self.write("stdout", text + "\n")
+
+    def drain(self) -> None:
+        pass
+
+
+class OutputBuffer:
+    """Both streams of a kernel: collects until a line is complete, keeps the order between the streams.
+
+    A child made by `os.fork` gets a DescriptorSink, so that it never speaks for its parent.
+    """
+
+    def __init__(self, sink: OutputSink) -> None:
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._stream: StreamName = "stdout"
+        self._parts: list[str] = []
+        self._size = 0
+        self._passing_on = False
+        _guard_forks(self)
+
+    def write(self, stream: StreamName, text: str) -> None:
+        with self._lock:
+            if stream != self._stream:
+                self.flush()
+                self._stream = stream
+            self._parts.append(text)
+            self._size += len(text)
+            if text.endswith("\n") or self._size >= BUFFERED_CHARS:
+                self.flush()
+
+    def display(self, bundle: dict[str, str | bytes]) -> None:
+        with self._lock:
+            self.flush()
+            self._sink.display(bundle)
+
+    def flush(self) -> None:
+        """Hands everything to the sink.
+
+        A write from inside the sink (a `__del__` that prints, run by the collector) only joins the buffer: the
+        sink's own locks need not be reentrant.
+        """
+        with self._lock:
+            if not self._parts or self._passing_on:
+                return
+            self._passing_on = True
+            try:
+                text, self._parts, self._size = "".join(self._parts), [], 0
+                self._sink.write(self._stream, printable(text))
+            finally:
+                self._passing_on = False
+
+    def drain(self) -> None:
+        self.flush()
+        self._sink.drain()
+
+    def become_child(self) -> None:
+        """Forgets the parent's sink and lock: another thread may have held it when the process forked."""
+        self._lock = threading.RLock()
+        self._passing_on = False
+        self._sink = DescriptorSink()
+
+
+def _guard_forks(buffer: OutputBuffer) -> None:
+    """A hook cannot be taken back, so it must not keep the buffer alive."""
+    reference = weakref.ref(buffer)
+
+    def before() -> None:
+        if (living := reference()) is not None:
+            living.flush()
+
+    def in_child() -> None:
+        if (living := reference()) is not None:
+            living.become_child()
+
+    register_at_fork(before=before, after_in_child=in_child)

@@ -1,0 +1,43 @@
+"""What habit expects of a terminal, in a place that has none."""
+
+from __future__ import annotations
+
+from typing import Never
+
+from cenote_worker.in_jail.bounded import bounded_str, shorten
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+NOBODY = "nobody can type here; assign the value to a variable, or ask for it in your reply"
+
+_HELP_CHARS = 6_000
+_NO_SUBJECT = object()
+_print = print
+
+
+def refuse_input(prompt: object = "", /) -> Never:
+    """Stands for `input`: fails at once instead of waiting for somebody who is not there."""
+    asked = bounded_str(prompt, 200).strip()
+    raise EOFError(f"input({asked!r}) cannot be answered: {NOBODY}" if asked else f"no input(): {NOBODY}")
+
+
+def refuse_debugger(*_args: object, **_options: object) -> Never:
+    """Stands for `breakpoint`."""
+    raise RuntimeError("no breakpoint(): there is no terminal to debug from; print what you want to see")
+
+
+def leave_cell(code: object = None, /) -> Never:
+    """Stands for `exit` and `quit`, which would close stdin too. Ends the cell, not the runtime."""
+    raise SystemExit(code)
+
+
+def print_help(subject: object = _NO_SUBJECT, /) -> None:
+    """Stands for `help`: plain, bounded, never interactive."""
+    if subject is _NO_SUBJECT:
+        _print("help(x) prints the documentation of x")
+        return
+    import pydoc  # 20 ms, and few cells ask for help
+
+    text = pydoc.render_doc(subject, "Help on %s", renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    _print(shorten(text, _HELP_CHARS))

@@ -1,0 +1,62 @@
+"""Stopwatches for `%time` and `%timeit`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_BUDGET = 1.0
+"""Seconds that `%timeit` goes on for when nobody says how often."""
+
+_MOST_LOOPS = 100_000
+
+_wall = time.perf_counter
+_cpu = time.process_time
+_print = print
+
+
+class Stopwatch:
+    """Prints wall and CPU time from its making to `stop`. As a context it stops at the end, whatever happens."""
+
+    def __init__(self) -> None:
+        self._cpu = _cpu()
+        self._wall = _wall()
+
+    def stop(self) -> None:
+        wall, cpu = _wall() - self._wall, _cpu() - self._cpu
+        _print(f"CPU time: {duration(cpu)}, wall time: {duration(wall)}")
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+
+def repeat(loops: int | None) -> Iterator[int]:
+    """Iterates over what is to be timed, then prints the mean and the best time of one round.
+
+    loops: how often; None goes on for about a second.
+    """
+    times: list[float] = []
+    ends = _wall() + _BUDGET
+    for index in range(loops or _MOST_LOOPS):
+        started = _wall()
+        yield index
+        times.append(_wall() - started)
+        if loops is None and _wall() > ends:
+            break
+    mean = sum(times) / len(times)
+    _print(f"{duration(mean)} per loop (mean of {len(times):,} loops; best {duration(min(times))})")
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits in the unit that fits."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
