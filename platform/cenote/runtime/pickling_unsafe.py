@@ -84,6 +84,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 f"a {type(obj).__name__} holds a running frame and cannot be copied; send list(...) of it, "
                 f"or the function that makes it"
             )
+        if isinstance(obj, io.TextIOWrapper | io.BufferedIOBase | io.RawIOBase) and not isinstance(obj, io.BytesIO):
+            # cloudpickle would send a copy of a text file's content without a word.
+            raise TypeError("an open file stays where it is; send what you read from it")
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj

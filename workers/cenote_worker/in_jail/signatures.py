@@ -19,10 +19,11 @@ class _Text:
 def parse_signature(text: str) -> inspect.Signature | None:
     """The signature in text such as `(name: str, count: int = 1) -> list[Item]`; None if it is not one."""
     try:
-        function = ast.parse(f"def f{text}: ...").body[0]
+        body = ast.parse(f"def f{text}: ...").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    if not isinstance(function, ast.FunctionDef):
+    function = body[0]
+    if len(body) != 1 or not isinstance(function, ast.FunctionDef):
         return None
     returns = _annotation(function.returns)
     try:

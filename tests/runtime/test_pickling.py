@@ -1,0 +1,118 @@
+"""What goes into a jail: by value where the jail could not import it, large buffers beside the stream."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cenote.runtime.pickling_unsafe import dump, is_foreign
+from cenote_security.errors import NotTransferableError
+from cenote_worker.content import Content
+
+
+def load(content: Content) -> object:
+    stream, *buffers = content.unpack()
+    return pickle.loads(stream, buffers=buffers)
+
+
+def test_large_buffers_travel_beside_the_stream() -> None:
+    """An array of 1 MB is a part of its own; a small one stays in the stream."""
+    large = dump("large", np.ones(131_072)).content
+    assert [131_072 * 8] == [len(part) for part in large.unpack()[1:]]
+    assert 1 == len(dump("small", np.ones(10)).content.unpack())
+
+
+def test_arrays_that_are_not_contiguous() -> None:
+    """They are copied into one piece, values intact."""
+    array = np.arange(200_000).reshape(400, 500)[::2, ::3]
+    assert np.array_equal(array, load(dump("a", array).content))
+
+
+def test_two_names_for_one_array_stay_one(tmp_path: Path) -> None:
+    """Sharing inside one injection is kept, large buffers included."""
+    array = np.zeros(100_000)
+    first, second = load(dump("pair", (array, array)).content)
+    first[0] = 1
+    assert 1 == second[0]
+
+
+def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
+    """A function of the user's own module runs where that module does not exist; globals and classes with it."""
+    (tmp_path / "my_tools.py").write_text(
+        textwrap.dedent(
+            """
+            LIMIT = 3
+            class Item:
+                def __init__(self, n): self.n = n
+            def make(n): return Item(min(n, LIMIT))
+            """
+        )
+    )
+    sending = textwrap.dedent(
+        """
+        import sys
+        from cenote.runtime.pickling_unsafe import dump
+        import my_tools
+        pickled = dump("make", my_tools.make)
+        sys.stdout.buffer.write(bytes(pickled.content.unpack()[0]))
+        """
+    )
+    stream = subprocess.run(
+        [sys.executable, "-c", sending], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True
+    ).stdout
+    receiving = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(9).n)"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", receiving], input=stream, cwd="/", capture_output=True, check=True
+    )
+    assert b"3\n" == elsewhere.stdout
+
+
+def test_by_value_classes_are_noted() -> None:
+    """The client knows afterwards which classes a jail may send instances of."""
+
+    class Local:
+        pass
+
+    classes = dump("x", Local()).classes
+    assert [Local] == list(classes.values())
+    assert [f"{Local.__module__}:{Local.__qualname__}"] == list(classes)
+
+
+def test_foreign_and_installed_classes() -> None:
+    """Installed packages and the standard library are visible in a jail; this test module is not."""
+
+    class Local:
+        pass
+
+    assert is_foreign(Local)
+    assert not is_foreign(Path)
+    assert not is_foreign(np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [((i for i in ()), "generator"), (open("/dev/null"), "open file"), (sys._getframe(), "cannot pickle")],
+    ids=["generator", "file", "frame"],
+)
+def test_refusals_name_variable_and_reason(value: object, reason: str) -> None:
+    """The message names the variable, why, and what to do."""
+    with pytest.raises(NotTransferableError, match=reason) as caught:
+        dump("it", {"nested": [value]})
+    assert "'it'" in str(caught.value)
+
+
+def test_the_global_list_of_modules_is_left_as_it_was() -> None:
+    """cloudpickle's registry belongs to the user; it is the same before and after, errors included."""
+    import cloudpickle
+
+    before = set(cloudpickle.list_registry_pickle_by_value())
+    dump("x", 1)
+    with pytest.raises(NotTransferableError):
+        dump("x", sys._getframe())
+    assert before == set(cloudpickle.list_registry_pickle_by_value())
