@@ -77,3 +77,14 @@ async def test_many_runtimes_at_once() -> None:
     finally:
         for runtime in runtimes:
             await runtime.close()
+
+
+async def test_death_between_cells_is_a_result_here_too() -> None:
+    """Both faces report a jail that died while nobody looked in the next result, and raise nothing."""
+    async with AsyncPythonRuntime() as runtime:
+        await runtime.execute("import threading, os\nthreading.Timer(0.05, os._exit, (9,)).start()")
+        async with asyncio.timeout(20):
+            while runtime.core.running:
+                await asyncio.sleep(0.01)
+        assert "lost" == (await runtime.execute("1")).state
+        assert "1" == (await runtime.execute("1")).value

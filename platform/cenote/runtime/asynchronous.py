@@ -56,10 +56,12 @@ class AsyncPythonRuntime:
         self, code: str, timeout: float | None = None, on_output: OnOutput | None = None
     ) -> ExecutionResult:
         """Runs one cell. Never raises for what the code does. `on_output` is called in this event loop."""
-        await self._start()
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
-        request = self.core.execute(code, timeout, listener)
+        if self.core.running:
+            request = self.core.execute(code, timeout, listener)
+        else:
+            request = await asyncio.to_thread(self.core.execute, code, timeout, listener)
         try:
             return result(await listener.future)
         except BaseException:

@@ -58,6 +58,8 @@ class RuntimeCore:
         self.items: dict[str, Injectable] = {}
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        # A lock of its own: injections are noted on the reactor's thread, which must never wait for `start`.
+        self._noting = threading.Lock()
         self._parcels: list[Parcel] = []
         self._targets: dict[tuple[str, str], Target] = {}
         self.classes: dict[str, type] = {}
@@ -88,7 +90,7 @@ class RuntimeCore:
             self._supervisor = start_jail(self.policy)
             self._mourned = False
             try:
-                for parcel in self._parcels:
+                for parcel in self._noted():
                     self._deliver(self._supervisor, parcel)
             except BaseException:
                 self._mourned = True
@@ -125,10 +127,10 @@ class RuntimeCore:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-            supervisor, parcels, self._parcels = self._supervisor, self._parcels, []
+            supervisor = self._supervisor
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
-        for parcel in parcels:
+        for parcel in self._noted():
             parcel.close()
         self._desk.close()
 
@@ -241,11 +243,15 @@ class RuntimeCore:
             self.items.pop(name, None)
 
     def _keep(self, parcel: Parcel) -> None:
-        with self._lock:
+        with self._noting:
             superseded = [old for old in self._parcels if old.single and old.single == parcel.single]
             self._parcels = [old for old in self._parcels if old not in superseded] + [parcel]
         for old in superseded:
             old.close()
+
+    def _noted(self) -> list[Parcel]:
+        with self._noting:
+            return list(self._parcels)
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import _exit, getpid
 from types import ModuleType
 
@@ -82,6 +84,15 @@ class Kernel:
     def describe_one(self, name: str) -> VariableInfo:
         """One variable, private or not. Raises KeyError if there is none of that name."""
         return describe_variable(name, self.namespace[name])
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """For work outside cells that runs users' code, such as pickling: an interrupt raises here too."""
+        self._interrupts.armed = True
+        try:
+            yield
+        finally:
+            self._interrupts.armed = False
 
     # -- one cell --
 

@@ -131,8 +131,9 @@ class Worker:
 
     def _opened(self, content: Content, name: str) -> dict[str, object]:
         try:
-            value = load(content)
-        except Exception as error:  # a user's own class may raise anything while it is rebuilt
+            with self._kernel.interruptible():
+                value = load(content)
+        except (Exception, KeyboardInterrupt) as error:  # a user's class may raise anything while it is rebuilt
             text = f"it cannot be rebuilt in the jail: {type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
         finally:
@@ -164,18 +165,20 @@ class Worker:
 
     def _pickled(self, name: str, value: object) -> Content:
         try:
-            return dump(value)
-        except Exception as error:  # a user's own __reduce__ may raise anything
+            with self._kernel.interruptible():
+                return dump(value)
+        except (Exception, KeyboardInterrupt) as error:  # a user's own __reduce__ may raise anything
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
 
     def _encoded(self, value: object) -> Content:
         try:
-            encoded = encode(value)
+            with self._kernel.interruptible():
+                encoded = encode(value)
             return Content.pack([encoded.header, encoded.pieces])
         except UnsafeValueError as error:
             raise Refused(jail_pb2.Refusal.UNSAFE_VALUE, error.class_name, error.detail) from None
-        except Exception as error:  # hostile values may raise anything while they are looked at
+        except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
 
