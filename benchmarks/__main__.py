@@ -1,20 +1,37 @@
-"""One command for all benchmarks: `python -m benchmarks [runtime|tokens] [--help]`."""
+"""All benchmarks, or one of them: `python -m benchmarks [runtime|tokens] [--help]`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib import import_module
 
-from benchmarks.runtime import command as runtime
+KINDS = {
+    "runtime": "speed, memory and responsiveness against other runtimes",
+    "tokens": "tokens of whole conversations against JSON tool calling",
+}
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
+    """Each kind is imported only when it runs: one measures without what the other one needs."""
+    if words and words[0] in KINDS:
+        run(words[0], words[1:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    runtime.add_arguments(
-        kinds.add_parser("runtime", help="speed, memory, responsiveness against other runtimes")
-    )
-    runtime.run(parser.parse_args())
+    kinds = parser.add_subparsers(metavar="kind", help="all of them when none is named")
+    for name, summary in KINDS.items():
+        kinds.add_parser(name, help=summary)
+    parser.parse_args(words)
+    for name in KINDS:
+        run(name, [])
+
+
+def run(kind: str, words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {kind}", description=KINDS[kind])
+    command = import_module(f"benchmarks.{kind}.command")
+    command.add_arguments(parser)
+    command.run(parser.parse_args(words))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

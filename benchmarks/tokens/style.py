@@ -19,9 +19,9 @@ class Transcript:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """available: None, or why the style cannot be run here."""
+    """library: a package that `play` needs beyond Cenote's own; without it the style is left out."""
 
     name: str
     title: str
     play: Callable[[Conversation], Transcript]
-    available: Callable[[], str | None] = lambda: None
+    library: str = "cenote"
