@@ -31,11 +31,11 @@ def test_anything_else_is_refused(text: str) -> None:
         ("x.tsv", "a\tb\n1\t2\n", ("DataFrame", (1, 2))),
         ("x.jsonl", '{"a": 1}\n{"a": 2}\n', ("DataFrame", (2, 1))),
         ("x.json", '{"a": [1, 2]}', ("dict", (1,))),
-        ("x.txt", "some text", ("str", (9,))),
+        ("x.txt", "some text", ("str", None)),
     ],
 )
 def test_a_file_becomes_a_value_of_another_runtime(
-    file: str, content: str, described: tuple[str, tuple[int, ...]], tmp_path: Path
+    file: str, content: str, described: tuple[str, tuple[int, ...] | None], tmp_path: Path
 ) -> None:
     """It is parsed in one jail and arrives in another, by reference."""
     path = tmp_path / file
@@ -53,7 +53,7 @@ def test_a_file_that_does_not_parse(tmp_path: Path) -> None:
     path.write_text("{")
     with (
         PythonRuntime() as scratch,
-        pytest.raises(UsageError, match=r"cannot parse .*x\.json: JSONDecodeError"),
+        pytest.raises(UsageError, match=r"cannot parse .*x\.json: .*JSONDecodeError"),
     ):
         load(DataFile(name="data", path=path), scratch)
 

@@ -64,7 +64,12 @@ show(clean, rows=4)
 
 def _repair(messages: Sequence[Message]) -> str:
     hint = re.search(r"Flipper Length \(\w+\)", messages[-1].content)
-    return _REPAIR % hint[0] if hint else "The error does not say which columns there are, so I give up."
+    return repair_with(hint[0]) if hint else "The error does not say which columns there are, so I give up."
+
+
+def repair_with(column: str) -> str:
+    """The turn that uses the column named by the error."""
+    return _REPAIR % column
 
 
 CLEANER: list[str | Callable[[Sequence[Message]], str]] = [

@@ -21,7 +21,7 @@ class Screen:
         self._out = out if out is not None else sys.stdout
         self._err = err if err is not None else sys.stderr
         self._progress_shown = False
-        self._column = 0
+        self._mid_line = False
 
     @property
     def styled(self) -> bool:
@@ -35,16 +35,20 @@ class Screen:
         """Writes untrusted text at once: exactly into a pipe, control characters made visible on a terminal."""
         self.clear_progress()
         if text:
-            self._column = 0 if text.endswith("\n") else 1
+            self._mid_line = not text.endswith("\n")
             self._out.write(self.style(printable(text), *codes) if self._out.isatty() else text)
             self._out.flush()
 
     def line(self, text: str = "", *codes: str) -> None:
         """One line of its own, even after text that did not end its line."""
-        if self._column:
-            self.write("\n")
+        self.end_line()
         self.write(text, *codes)
         self.write("\n")
+
+    def end_line(self) -> None:
+        """Begins a new line unless one has begun."""
+        if self._mid_line:
+            self.write("\n")
 
     def write_error(self, text: str) -> None:
         """The same for `err`."""

@@ -9,17 +9,17 @@ from cenote.terminal.screen import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Screen
 if TYPE_CHECKING:
     from cenote.agent import Event
 
-# Headings and styles of the events that get a block of their own.
-HEADINGS = {
-    "code": ("code", CYAN),
-    "execution_output": ("output", DIM),
-    "execution_output_exceeded": ("output, cut", DIM),
-    "execution_error": ("error", RED),
-    "security_error": ("refused", YELLOW),
-    "compacting": ("compacting", DIM),
-    "compacted": ("compacted", DIM),
-    "final_response": ("answer", GREEN),
-    "max_steps_reached": ("stopped", RED),
+# Headings of the events that get a block of their own, with the styles of heading and content.
+BLOCKS = {
+    "code": ("code", CYAN, ""),
+    "execution_output": ("output", DIM, DIM),
+    "execution_output_exceeded": ("output, cut", DIM, DIM),
+    "execution_error": ("error", RED, RED),
+    "security_error": ("refused", YELLOW, YELLOW),
+    "compacting": ("compacting", DIM, DIM),
+    "compacted": ("compacted", DIM, DIM),
+    "final_response": ("answer", GREEN, ""),
+    "max_steps_reached": ("out of steps", RED, ""),
 }
 
 
@@ -28,22 +28,36 @@ class Transcript:
 
     def __init__(self, screen: Screen, name: str = "") -> None:
         self._screen = screen
-        self._name = f"{name}: " if name else ""
+        self._name = name
         self._said = ""
 
     def show(self, event: Event) -> None:
         """Prints one event; a final answer that was already streamed as text is not printed twice."""
         kind = event.type.value
         if kind == "text":
-            self._said += event.content
-            self._screen.write(event.content)
-        elif kind == "final_response" and event.content.strip() == self._said.strip():
-            self._screen.line()
-        elif kind in HEADINGS:
-            self._block(*HEADINGS[kind], event.content)
+            self._say(event.content)
+        elif kind in ("final_response", "max_steps_reached") and event.content.strip() == self._said.strip():
+            self._screen.end_line()
+            self._said = ""
+        elif kind in BLOCKS:
+            self._block(*BLOCKS[kind], event.content)
 
-    def _block(self, heading: str, style: str, content: str) -> None:
+    def _say(self, text: str) -> None:
+        if not self._said:
+            text = text.lstrip()
+            if text:
+                self._screen.line()
+                self._head("", BOLD)
+        self._said += text
+        self._screen.write(text)
+
+    def _block(self, heading: str, heading_style: str, style: str, content: str) -> None:
         self._said = ""
-        self._screen.line(f"--- {self._name}{heading}", BOLD, style)
+        self._head(heading, heading_style)
         if content.strip():
-            self._screen.line(content.strip("\n"), *((style,) if style in (DIM, RED, YELLOW) else ()))
+            self._screen.line(content.strip("\n"), *filter(None, (style,)))
+
+    def _head(self, heading: str, style: str) -> None:
+        words = ": ".join(filter(None, (self._name, heading)))
+        if words:
+            self._screen.line(f"--- {words}", BOLD, style)

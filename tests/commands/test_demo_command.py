@@ -1,0 +1,78 @@
+"""Tests of `cenote demo`: it shows what it claims, by the script and through a model client."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.fakes.openai_server import OpenAIServer, answer
+
+from cenote.demo import script
+
+Cenote = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def check_figure(folder: Path) -> None:
+    assert (folder / "demo-output" / "penguins.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) -> None:
+    """A refused import, a failing cell with its hint, the repair, numbers from the data, a figure, two tables."""
+    done = cenote("demo")
+    assert (0, "") == (done.returncode, done.stderr)
+    check_figure(tmp_path)
+    claims = [
+        "scripted models: their words are canned",
+        "--- cleaner: refused",
+        "nearest columns: 'Flipper Length (mm)'",
+        "344 rows in, 333 rows out",
+        "Gentoo 54.2 g per mm (r = 0.71, n = 119)",
+        "figure demo-output/penguins.png",
+        "cleaner -> analyst",
+        "together",
+    ]
+    assert [] == [claim for claim in claims if claim not in done.stdout], done.stdout
+
+
+def test_the_demo_on_a_model(cenote: Cenote, tmp_path: Path) -> None:
+    """With `--model` the same happens through LiteLLM, with the tokens that the server reports."""
+    first, *rest = script.ORCHESTRATOR
+    repair = script.repair_with("Flipper Length (mm)")
+    cleaner = [line if isinstance(line, str) else repair for line in script.CLEANER]
+    turns: Sequence[str] = [first, *cleaner, rest[0], *script.ANALYST, *rest[1:]]
+    with OpenAIServer([answer(turn) for turn in turns]) as server:
+        environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
+        done = cenote("demo", "--model", "openai/fake", **environment)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "model  the model openai/fake" in done.stdout
+    assert "canned" not in done.stdout
+    check_figure(tmp_path)
+
+
+def test_a_model_that_does_not_deliver(cenote: Cenote) -> None:
+    """An answer without a figure is status 1, and the tables are printed all the same."""
+    with OpenAIServer([answer("I would rather not.")]) as server:
+        environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
+        done = cenote("demo", "--model", "openai/fake", **environment)
+    assert 1 == done.returncode
+    assert "left no figure" in done.stdout
+    assert "orchestrator" in done.stdout
+
+
+def test_a_folder_that_cannot_be_written(cenote: Cenote) -> None:
+    """One line that names it, status 2."""
+    done = cenote("demo", "--output", "/proc/nowhere")
+    assert 2 == done.returncode
+    assert "cannot write /proc/nowhere" in done.stderr
+
+
+@pytest.mark.parametrize("said", ["KeyError: 'x'", ""])
+def test_the_script_does_not_repair_without_a_hint(said: str) -> None:
+    """Were the hint missing, the scripted cleaner would give up: the repair is no pretence."""
+    from cenote.models import Message
+
+    turn = script.CLEANER[3]
+    assert callable(turn)
+    assert "give up" in turn([Message("user", said)])

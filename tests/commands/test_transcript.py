@@ -1,0 +1,46 @@
+"""Tests of `cenote.terminal.transcript`."""
+
+from __future__ import annotations
+
+import io
+
+from cenote.agent import Event, EventType
+from cenote.terminal.screen import Screen
+from cenote.terminal.transcript import BLOCKS, Transcript
+
+
+def printed(*events: Event, name: str = "") -> list[str]:
+    out = io.StringIO()
+    transcript = Transcript(Screen(out, io.StringIO()), name)
+    for event in events:
+        transcript.show(event)
+    return out.getvalue().splitlines()
+
+
+def test_a_turn_with_code() -> None:
+    """What the model says comes as it is written; code and output have headings."""
+    lines = printed(
+        Event(EventType.TEXT, "\n\nFirst "),
+        Event(EventType.TEXT, "a look.\n"),
+        Event(EventType.CODE, "print(1)\n"),
+        Event(EventType.EXECUTION_OUTPUT, "1\n"),
+    )
+    assert ["", "First a look.", "--- code", "print(1)", "--- output", "1"] == lines
+
+
+def test_an_answer_that_was_streamed_is_not_repeated() -> None:
+    """A final text was printed while it came; an answer out of `reply` was not."""
+    text = [Event(EventType.TEXT, "All "), Event(EventType.TEXT, "done.")]
+    assert ["", "All done."] == printed(*text, Event(EventType.FINAL_RESPONSE, "All done."))
+    assert ["--- answer", "All done."] == printed(Event(EventType.FINAL_RESPONSE, "All done."))
+
+
+def test_agents_are_told_apart() -> None:
+    """With a name, it heads what the agent says and does."""
+    lines = printed(Event(EventType.TEXT, "Hm."), Event(EventType.CODE, "1"), name="cleaner")
+    assert ["", "--- cleaner", "Hm.", "--- cleaner: code", "1"] == lines
+
+
+def test_every_kind_of_event_is_shown() -> None:
+    """A kind that the transcript does not know would go unseen. `patch` is not emitted yet."""
+    assert {kind.value for kind in EventType} - {"text", "patch"} == set(BLOCKS)
