@@ -64,7 +64,11 @@ def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
         """
     )
     stream = subprocess.run(
-        [sys.executable, "-c", sending], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True
+        [sys.executable, "-c", sending],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=True,
     ).stdout
     receiving = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(9).n)"
     elsewhere = subprocess.run(

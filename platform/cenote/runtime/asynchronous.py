@@ -80,10 +80,7 @@ class AsyncPythonRuntime:
         parcels = self.core.prepare(items)
         try:
             for parcel in parcels:
-                done(
-                    await self._call(lambda listener, p=parcel: self.core.inject(p, listener, replace=False)),
-                    "",
-                )
+                done(await self._call(partial(self.core.inject, parcel, replace=False)), "")
         except BaseException:
             self.core.forget(item.name for item in items)
             raise

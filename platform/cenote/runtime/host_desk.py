@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from cenote_security.safeload import load
-
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import dump
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote_security.errors import CenoteError, MalformedValueError
+from cenote_security.safeload import load
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 
 THREADS = 16

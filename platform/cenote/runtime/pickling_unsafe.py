@@ -26,6 +26,8 @@ from cenote_worker.content import Content
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
 
+_FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
+
 _registry = threading.Lock()
 """cloudpickle's list of by-value modules is global to the process; it is changed only under this lock."""
 
@@ -84,7 +86,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 f"a {type(obj).__name__} holds a running frame and cannot be copied; send list(...) of it, "
                 f"or the function that makes it"
             )
-        if isinstance(obj, io.TextIOWrapper | io.BufferedIOBase | io.RawIOBase) and not isinstance(obj, io.BytesIO):
+        if isinstance(obj, _FILES) and not isinstance(obj, io.BytesIO):
             # cloudpickle would send a copy of a text file's content without a word.
             raise TypeError("an open file stays where it is; send what you read from it")
         reduced = super().reducer_override(obj)

@@ -36,9 +36,7 @@ class Nursery:
         ours_out, out = os.pipe2(os.O_CLOEXEC)
         ours_err, err = os.pipe2(os.O_CLOEXEC)
         try:
-            theirs = JailDescriptors(
-                frames=frames.fileno(), control=control.fileno(), stdout=out, stderr=err
-            )
+            theirs = JailDescriptors(frames=frames.fileno(), control=control.fileno(), stdout=out, stderr=err)
             started = zygote.start_jail(policy, theirs)
         except BaseException:
             ours_frames.close()
