@@ -101,7 +101,11 @@ def test_foreign_and_installed_classes() -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [((i for i in ()), "generator"), (open("/dev/null"), "open file"), (sys._getframe(), "cannot pickle")],
+    [
+        ((i for i in ()), "generator"),
+        (open("/dev/null"), "open file"),  # noqa: SIM115
+        (sys._getframe(), "cannot pickle"),
+    ],
     ids=["generator", "file", "frame"],
 )
 def test_refusals_name_variable_and_reason(value: object, reason: str) -> None:
