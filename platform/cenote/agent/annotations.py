@@ -62,7 +62,7 @@ def _render(annotation: object) -> str:
     if annotation is Ellipsis:
         return "..."
     if isinstance(annotation, str):
-        return annotation
+        return annotation.strip("'\"")
     if isinstance(annotation, typing.ForwardRef):
         return annotation.__forward_arg__
     if isinstance(annotation, list):

@@ -31,6 +31,9 @@ TRIGGER = 0.8
 TARGET = 0.5
 """Share of the window to come down to, so that the next compaction (and the loss of the prompt cache) is far off."""
 
+TRANSCRIPT = 0.6
+"""Share of the window that the transcript may take in the call that asks for a summary."""
+
 KEPT_STEPS = 2
 """Last steps that stay word for word as long as that does."""
 
@@ -127,6 +130,12 @@ class Compaction:
         scene = yield from ask(Look(), Scene)
         return self._replace((shortening.summary(summary, scene.names), *recent))
 
+    def _transcript(self, old: tuple[Entry, ...]) -> str:
+        """What is to be summarised, cut so that it fits into the window itself."""
+        text = shortening.transcript(old)
+        tokens, most = self._counter.count(text), int(self._window * TRANSCRIPT)
+        return text if tokens <= most else shortening.without_middle(text, len(text) * most // tokens)
+
     def _replace(self, entries: tuple[Entry, ...]) -> bool:
         changed = entries != self._conversation.entries
         self._conversation.entries = entries
@@ -134,8 +143,7 @@ class Compaction:
 
     def _ask_for_summary(self, old: tuple[Entry, ...], ledger: Ledger) -> Flow[str]:
         """The model's summary; empty if it failed, for whatever reason."""
-        # Twice as many characters as tokens: even dense text is safely within the window.
-        transcript = shortening.transcript(old, limit=self._window)
+        transcript = self._transcript(old)
         messages = (
             Message.system(prompts.COMPACTION_INSTRUCTIONS),
             Message.user(prompts.COMPACTION_TRANSCRIPT.format(transcript=transcript)),

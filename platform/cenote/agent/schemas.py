@@ -36,7 +36,7 @@ def type_stub(cls: type, doc: str = "") -> str:
     """
     if issubclass(cls, Enum):
         return f"{cls.__name__}(Enum): {_members(cls)}{comment(doc)}"
-    if typing.is_typeddict(cls):
+    if _is_typed_dict(cls):
         return f"{cls.__name__} = {{{_keys(cls)}}}{comment(doc)}"
     fields = _fields(cls)
     documented = fields is not None and any(field.doc for field in fields)
@@ -65,7 +65,7 @@ def is_record(cls: type) -> bool:
     return is_own(cls) and (
         dataclasses.is_dataclass(cls)
         or issubclass(cls, Enum)
-        or typing.is_typeddict(cls)
+        or _is_typed_dict(cls)
         or hasattr(cls, "model_fields")
         or hasattr(cls, "_fields")
     )
@@ -78,6 +78,11 @@ def is_own(cls: type) -> bool:
         return True
     path = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     return top not in sys.stdlib_module_names and "site-packages" not in path and "dist-packages" not in path
+
+
+def _is_typed_dict(cls: type) -> bool:
+    """Also for that of typing_extensions, which `typing.is_typeddict` does not know on Python 3.11."""
+    return issubclass(cls, dict) and hasattr(cls, "__required_keys__")
 
 
 def _collect(target: object, seen: dict[type, None]) -> None:

@@ -54,11 +54,13 @@ def condensed(entries: tuple[Entry, ...], keep: int) -> tuple[Entry, ...]:
     return (*shorter, *entries[start:])
 
 
-def transcript(entries: tuple[Entry, ...], limit: int) -> str:
-    """The entries as one text of at most about `limit` characters; what is cut out is the middle."""
-    text = "\n\n".join(f"{_NAMES[entry.kind]}: {entry.text}" for entry in entries)
-    if len(text) <= limit:
-        return text
+def transcript(entries: tuple[Entry, ...]) -> str:
+    """The entries as one text."""
+    return "\n\n".join(f"{_NAMES[entry.kind]}: {entry.text}" for entry in entries)
+
+
+def without_middle(text: str, limit: int) -> str:
+    """About `limit` characters of a text, half of them from its end."""
     return f"{text[: limit // 2]}\n[... middle left out ...]\n{text[-limit // 2 :]}"
 
 

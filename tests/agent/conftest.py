@@ -1,0 +1,12 @@
+"""Makes the fakes importable, and this folder's test language."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().parent):
+    if str(folder) not in sys.path:
+        sys.path.append(
+            str(folder)
+        )  # for `fakes` and `playbook`, which are no tests and so are not collected

@@ -1,0 +1,167 @@
+"""A language for conversations: what happens to the core of an agent, and what it commands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cenote.agent.core import AgentCore, CoreSettings
+from cenote.agent.events import Event
+from cenote.agent.flow import (
+    CellEnded,
+    CheckCode,
+    Checked,
+    Command,
+    Emit,
+    ExecuteCode,
+    Happening,
+    KeepOutput,
+    Kept,
+    Look,
+    ModelFailed,
+    NextChunk,
+    Scene,
+    Settled,
+    SettleSkills,
+    StartTurn,
+    StopTurn,
+    TextDelta,
+    TurnEnded,
+    TurnStopped,
+)
+from cenote.agent.response import AgentResponse
+from cenote.models.messages import Message
+from cenote.models.usage import TokenUsage
+from cenote_security.errors import CenoteError
+from cenote_worker.results import ErrorInfo, ExecutionResult, VariableInfo
+
+NOW = datetime(2026, 11, 3, 12, 30)
+USAGE = TokenUsage(prompt=100, cached=60, completion=10)
+
+
+def words(text: str) -> int:
+    """A tokenizer whose tokens are words: enough to reason about in a test."""
+    return len(text.split())
+
+
+@dataclass(frozen=True)
+class Says:
+    """The model writes this, in pieces, and ends its turn so."""
+
+    text: str
+    finish_reason: str | None = "stop"
+    fails: CenoteError | None = None
+    size: int = 5
+
+    def happenings(self) -> list[Happening]:
+        pieces = [self.text[i : i + self.size] for i in range(0, len(self.text), self.size)]
+        end = ModelFailed(self.fails, 1.0) if self.fails else TurnEnded(self.finish_reason, USAGE, 1.0)
+        return [*map(TextDelta, pieces), end]
+
+
+@dataclass
+class Playbook:
+    """Plays the world: answers each command of the core from lists that a test has written.
+
+    says: the model's turns, in order. cells: results of the cells, in order; an empty one if there are none left.
+    """
+
+    says: Iterable[Says | str]
+    cells: Iterable[ExecutionResult] = ()
+    violations: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    scene: Scene = field(default_factory=Scene)
+    scenes: Iterable[Scene] = ()
+    settled: Iterable[tuple[str, ...]] = ()
+    events: list[Event] = field(default_factory=list)
+    prompts: list[tuple[Message, ...]] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
+    kept: dict[int, str] = field(default_factory=dict)
+    stopped: int = 0
+
+    def __post_init__(self) -> None:
+        self._turns = iter([turn if isinstance(turn, Says) else Says(turn) for turn in self.says])
+        self._results = iter(self.cells)
+        self._scenes = iter(self.scenes)
+        self._settled = iter(self.settled)
+        self._answer: list[Happening] = []
+
+    def run(self, core: AgentCore, task: str = "the task") -> AgentResponse:
+        flow = core.run(task, NOW)
+        happening: Happening | None = None
+        while True:
+            try:
+                command = flow.send(happening)
+            except StopIteration as end:
+                return end.value
+            happening = self._react(command)
+
+    def _react(self, command: Command) -> Happening | None:
+        match command:
+            case Emit(event):
+                self.events.append(event)
+            case StartTurn(messages):
+                self.prompts.append(messages)
+                self._answer = next(self._turns).happenings()
+            case NextChunk():
+                return self._answer.pop(0)
+            case StopTurn():
+                self.stopped += 1
+                return TurnStopped(0.5)
+            case CheckCode(code):
+                return Checked(self.violations.get(code, ()))
+            case ExecuteCode(code):
+                self.executed.append(code)
+                return CellEnded(next(self._results, ExecutionResult(success=True)))
+            case KeepOutput(cell, text):
+                self.kept.setdefault(cell, text)
+                return Kept(f"read_output({cell})")
+            case SettleSkills():
+                return Settled(next(self._settled, ()))
+            case Look():
+                return next(self._scenes, self.scene)
+        return None
+
+    def of(self, kind: str) -> list[str]:
+        """Contents of the events of a kind."""
+        return [event.content for event in self.events if event.type.value == kind]
+
+    @property
+    def last_prompt(self) -> str:
+        """What the model was told last."""
+        return self.prompts[-1][-1].content
+
+
+def core(**settings: Any) -> AgentCore:
+    return AgentCore(CoreSettings(**settings), words)
+
+
+def block(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def printed(text: str, **fields: Any) -> ExecutionResult:
+    return ExecutionResult(success=True, stdout=text, **fields)
+
+
+def failed(type: str, message: str, **fields: Any) -> ExecutionResult:
+    return ExecutionResult(success=False, error=ErrorInfo(type=type, message=message), **fields)
+
+
+def scene(*names: str) -> Scene:
+    return Scene(described=tuple(VariableInfo(name=name, type="int") for name in names))
+
+
+def drive(flow: Generator[Command, Happening | None, Any], *happenings: Happening | None) -> list[Command]:
+    """The commands of a flow that is answered so; it is closed afterwards."""
+    commands = []
+    try:
+        commands.append(flow.send(None))
+        for happening in happenings:
+            commands.append(flow.send(happening))
+    except StopIteration:
+        pass
+    finally:
+        flow.close()
+    return commands

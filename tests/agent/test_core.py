@@ -1,0 +1,400 @@
+"""The agent's decisions, as conversations: given these answers and results, these events and prompts."""
+
+from __future__ import annotations
+
+import pytest
+from playbook import NOW, USAGE, Playbook, Says, block, core, drive, failed, printed, scene
+
+from cenote.agent.flow import CellEnded, Checked, ExecuteCode, Scene, TextDelta, TurnEnded
+from cenote.agent.response import ExecutionStatus
+from cenote.models.errors import ContextLengthError, ModelInterruptedError, ModelUnavailableError
+from cenote.models.messages import Message
+from cenote.models.usage import TokenUsage
+from cenote_security.errors import UsageError
+from cenote_worker.results import ErrorInfo, ExecutionResult
+
+
+def test_a_text_without_a_block_is_the_answer() -> None:
+    """One turn, no code: the text is streamed, then given as a whole."""
+    world = Playbook(["It is 42."])
+    response = world.run(core())
+    assert ("It is 42.", ExecutionStatus.SUCCESS, 1, ()) == (
+        response.content,
+        response.status,
+        response.steps_taken,
+        response.code_snippets,
+    )
+    assert "It is 42." == "".join(world.of("text"))
+    assert ["It is 42."] == world.of("final_response")
+
+
+def test_a_block_runs_and_its_output_goes_back() -> None:
+    """Code, output, answer: the prompt grows by what was said and what was printed."""
+    world = Playbook(["Let me add.\n" + block("print(1 + 1)"), "Two."], [printed("2\n")])
+    response = world.run(core())
+    assert ["print(1 + 1)"] == world.executed == world.of("code") == list(response.code_snippets)
+    assert ["2"] == world.of("execution_output")
+    assert ["Let me add.\n"] == ["".join(world.of("text")[:-1])]
+    assert [
+        Message.user("the task"),
+        Message.assistant("Let me add.\n" + block("print(1 + 1)")),
+        Message.user("Output:\n2"),
+    ] == list(world.prompts[1][1:])
+    assert ("Two.", 2) == (response.content, response.steps_taken)
+
+
+def test_a_cell_without_output_says_so() -> None:
+    """Silence is told in the fewest words."""
+    world = Playbook([block("x = 1"), "Done."])
+    world.run(core())
+    assert "(no output)" == world.last_prompt
+    assert ["(no output)"] == world.of("execution_output")
+
+
+def test_a_failing_cell_gives_one_line() -> None:
+    """What was printed before the failure stays; the error is one line with the failing line."""
+    result = ExecutionResult(
+        success=False,
+        stdout="a\n",
+        error=ErrorInfo(
+            type="NameError", message="name 'dff' is not defined;\n nearest: df", traceback="long"
+        ),
+    )
+    world = Playbook([block("print('a')\ndff"), "Sorry."], [result])
+    world.run(core())
+    assert "Output:\na\nError: NameError: name 'dff' is not defined; nearest: df" == world.last_prompt
+    assert ["a\nNameError: name 'dff' is not defined; nearest: df"] == world.of("execution_error")
+    assert [] == world.of("execution_output")
+
+
+def test_reply_in_a_cell_that_succeeds_is_the_answer() -> None:
+    """No further model call is paid for."""
+    world = Playbook([block("reply('Paid.')")], [ExecutionResult(success=True, reply="Paid.")])
+    agent = core()
+    response = world.run(agent)
+    assert ("Paid.", ExecutionStatus.SUCCESS) == (response.content, response.status)
+    assert ["Paid."] == world.of("final_response")
+    assert Message.assistant("Paid.") == agent.messages[-1]
+
+
+def test_reply_in_a_cell_that_fails_does_not_count() -> None:
+    """Even if a runtime should report one."""
+    world = Playbook([block("reply('Paid.'); 1/0"), "It failed."], [failed("E", "x", reply="Paid.")])
+    assert "It failed." == world.run(core()).content
+
+
+def test_steps_run_out() -> None:
+    """The last thing said is the content; the model was warned one turn before."""
+    world = Playbook([block("a"), "More:\n" + block("b")], [printed("1"), printed("2")])
+    response = world.run(core(max_steps=2))
+    assert (ExecutionStatus.MAX_STEPS_REACHED, 2, 2) == (
+        response.status,
+        response.steps_taken,
+        response.max_steps,
+    )
+    assert "Output:\n1\nOne turn is left: give the final answer." == world.last_prompt
+    assert [response.content] == world.of("max_steps_reached")
+    assert "More:\n" + block("b") == response.content
+
+
+def test_refused_code_is_not_run() -> None:
+    """Rules speak before the jail does; the model reads them, one a line."""
+    world = Playbook(
+        [block("import os"), "I can't."],
+        violations={"import os": ("line 1: os is blocked", "line 1: really")},
+    )
+    response = world.run(core())
+    assert [] == world.executed
+    assert ["line 1: os is blocked\nline 1: really"] == world.of("security_error")
+    assert "Not run, against the rules:\nline 1: os is blocked\nline 1: really" == world.last_prompt
+    assert ("import os",) == response.code_snippets
+
+
+def test_a_refusal_by_the_runtime_is_a_security_error_too() -> None:
+    """A runtime that checks the code itself reports `policy` as the reason."""
+    refused = ExecutionResult(
+        success=False, error=ErrorInfo(type="SecurityError", message="os is blocked", reason="policy")
+    )
+    world = Playbook([block("import os"), "I can't."], [refused])
+    world.run(core())
+    assert ["os is blocked"] == world.of("security_error")
+    assert [] == world.of("execution_error")
+
+
+def test_text_after_the_block_stops_the_model() -> None:
+    """The model is stopped when it begins to make up output; its invention is not kept; usage is counted here."""
+    world = Playbook([Says(block("print(1)") + "\nOutput: 5\nSo it is 5.", size=4), "One."], [printed("1")])
+    response = world.run(core())
+    assert 1 == world.stopped
+    assert Message.assistant(block("print(1)")) == world.prompts[1][2]
+    assert response.steps[0].usage.estimated
+    assert not response.steps[1].usage.estimated
+
+
+def test_a_model_that_stops_by_itself_reports_its_usage() -> None:
+    """Blanks after the block are waited for: the server's own figures come last."""
+    world = Playbook([Says(block("x") + "\n\n"), "Done."])
+    response = world.run(core())
+    assert (0, USAGE) == (world.stopped, response.steps[0].usage)
+
+
+def test_usage_is_booked_by_step_and_by_run() -> None:
+    """Each step has its tokens and times; the run their sum."""
+    world = Playbook([block("x"), "Done."], [ExecutionResult(success=True, duration=0.25)])
+    response = world.run(core())
+    assert TokenUsage(200, 120, 20) == response.token_usage
+    assert [(1, "x", USAGE, 1.0, 0.25), (2, None, USAGE, 1.0, 0.0)] == [
+        (s.number, s.code, s.usage, s.model_seconds, s.cell_seconds) for s in response.steps
+    ]
+
+
+# -- answers that are cut off -------------------------------------------------------------------------------
+
+
+def test_a_block_that_was_cut_off_is_asked_for_again() -> None:
+    """It is not run; what remains in the conversation is the block that was."""
+    world = Playbook([Says("```python\nx = [1, 2,", "length"), block("x = 1"), "Done."])
+    response = world.run(core())
+    assert ["x = 1"] == world.executed
+    assert "cut off by the length limit and was not run" in world.prompts[1][-1].content
+    assert ["user", "assistant", "user"] == [m.role for m in world.prompts[2][1:]]
+    assert TokenUsage(200, 120, 20) == response.steps[0].usage
+    assert 2 == response.steps_taken
+
+
+def test_a_block_that_was_closed_before_the_cut_runs() -> None:
+    """`length` says nothing about a block that is complete."""
+    world = Playbook([Says(block("x = 1") + "\n", "length"), "Done."])
+    world.run(core())
+    assert ["x = 1"] == world.executed
+
+
+def test_a_text_that_was_cut_off_is_continued() -> None:
+    """The parts make one answer, in the response and in the conversation."""
+    agent = core()
+    world = Playbook([Says("The answer is forty", "length"), "-two."])
+    response = world.run(agent)
+    assert "The answer is forty-two." == response.content
+    assert Message.assistant("The answer is forty") == world.prompts[1][2]
+    assert [Message.user("the task"), Message.assistant("The answer is forty-two.")] == list(
+        agent.messages[1:]
+    )
+
+
+def test_answers_that_stay_cut_off_end_the_run() -> None:
+    """After two further tries there is no answer, and the response says so."""
+    world = Playbook([Says("```python\nx = (", "length")] * 3)
+    response = world.run(core())
+    assert (ExecutionStatus.INCOMPLETE, []) == (response.status, world.executed)
+
+
+def test_an_empty_answer_is_asked_for_again() -> None:
+    """Models do fall silent after an output."""
+    world = Playbook(["", " \n", "Here."])
+    assert "Here." == world.run(core()).content.strip()
+    assert "empty" in world.last_prompt
+
+
+def test_a_block_without_a_closing_fence_runs() -> None:
+    """A stop sequence may have eaten the fence."""
+    world = Playbook(["```python\nx = 1", "Done."])
+    world.run(core())
+    assert ["x = 1"] == world.executed
+
+
+# -- failures of the model ----------------------------------------------------------------------------------
+
+
+def test_a_broken_connection_restarts_the_turn() -> None:
+    """Half an answer is no answer; what it cost is counted."""
+    lost = Says("Let me", fails=ModelInterruptedError("reset", "Let me"))
+    world = Playbook([lost, "It is 42."])
+    response = world.run(core())
+    assert "It is 42." == response.content
+    assert world.prompts[0] == world.prompts[1]
+    assert response.token_usage.estimated
+
+
+def test_a_connection_that_breaks_after_the_block_is_no_loss() -> None:
+    """The answer already says what to do."""
+    lost = Says(block("x = 1") + "\n", fails=ModelInterruptedError("reset"))
+    world = Playbook([lost, "Done."])
+    world.run(core())
+    assert (["x = 1"], 2) == (world.executed, len(world.prompts))
+
+
+def test_a_connection_that_keeps_breaking_is_an_error() -> None:
+    """After two restarts the caller hears of it; the task stays in the conversation."""
+    agent = core()
+    with pytest.raises(ModelInterruptedError):
+        Playbook([Says("x", fails=ModelInterruptedError("reset"))] * 3).run(agent)
+    assert [Message.user("the task")] == list(agent.messages[1:])
+
+
+def test_other_failures_are_the_callers() -> None:
+    """The model layer has done its retries; what it could not mend is raised as it is."""
+    with pytest.raises(ModelUnavailableError):
+        Playbook([Says("", fails=ModelUnavailableError("down"))]).run(core())
+
+
+def test_after_a_failure_the_next_task_goes_on() -> None:
+    """Neighbouring messages of one role are joined: the unanswered task and the new one are one message."""
+    agent = core()
+    with pytest.raises(ModelUnavailableError):
+        Playbook([Says("", fails=ModelUnavailableError("down"))]).run(agent, "first")
+    world = Playbook(["Both done."])
+    world.run(agent, "second")
+    assert Message.user("first\n\nsecond") == world.prompts[0][-1]
+
+
+def test_a_conversation_that_is_too_long_is_compacted_and_sent_again() -> None:
+    """The provider's word counts more than our own count."""
+    agent = core()
+    cells = [printed("word " * 500), printed("short"), printed("short")]
+    Playbook([block("a"), block("b"), block("c"), "x"], cells).run(agent, "first")
+    world = Playbook([Says("", fails=ContextLengthError("too long")), "Done."])
+    assert "Done." == world.run(agent, "second").content
+    assert (1, 1) == (len(world.of("compacting")), len(world.of("compacted")))
+    assert "read_output(1)" in world.prompts[1][3].content
+
+
+def test_a_task_that_is_too_long_by_itself_is_an_error() -> None:
+    """Where nothing can be shortened, asking again is no use."""
+    with pytest.raises(ContextLengthError):
+        Playbook([Says("", fails=ContextLengthError("too long"))]).run(core())
+
+
+# -- the namespace ------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_the_state_is_told() -> None:
+    """What is gone, why, and what there is now."""
+    lost = ExecutionResult(
+        success=False,
+        state="lost",
+        error=ErrorInfo(type="JailLost", message="out of memory", reason="memory"),
+    )
+    world = Playbook([block("x"), "Oh."], [lost], scenes=[Scene(), scene("df", "orders")])
+    world.run(core())
+    assert (
+        "Error: JailLost: out of memory\n"
+        "The runtime broke down (memory) and was started anew: whatever blocks defined, imported or changed is gone. "
+        "It has: df, orders."
+    ) == world.last_prompt
+
+
+def test_a_rolled_back_state_is_told() -> None:
+    """A cell that was undone must not be taken for one that failed half way."""
+    world = Playbook([block("x"), "Oh."], [failed("Killed", "signal 11", state="rolled_back")])
+    world.run(core())
+    assert world.last_prompt.endswith("The namespace is as it was before this block.")
+
+
+def test_the_delta_is_told_when_it_is_wanted() -> None:
+    """One line against what was there before; nothing for a block that changes nothing."""
+    scenes = [scene("a", "b"), scene("b", "c"), scene("b", "c")]
+    world = Playbook([block("x"), block("y"), "Done."], [printed("1")], scenes=scenes)
+    world.run(core(namespace_delta=True))
+    assert "Output:\n1\n[+ c int; - a]" == world.prompts[1][-1].content
+    assert "(no output)" == world.prompts[2][-1].content
+
+
+def test_no_delta_is_asked_for_by_default() -> None:
+    """It costs a round trip and tokens."""
+    world = Playbook([block("x"), "Done."], scenes=[scene("a"), scene("b")])
+    world.run(core())
+    assert "(no output)" == world.last_prompt
+
+
+def test_problems_of_skills_are_told() -> None:
+    """What kept an activated skill from being injected stands below the output."""
+    world = Playbook([block("x"), "Done."], settled=[("Skill s is not activated: name taken",)])
+    world.run(core(skills="s: does things"))
+    assert "(no output)\nSkill s is not activated: name taken" == world.last_prompt
+
+
+def test_an_interrupted_block_leaves_a_conversation_that_can_go_on() -> None:
+    """Code is followed by an output, even when nobody waited for it."""
+    agent = core()
+    happenings = [Scene(), None, TextDelta(block("x = 1")), TurnEnded("stop", USAGE), None, Checked()]
+    commands = drive(agent.run("the task", NOW), *happenings)
+    assert ExecuteCode("x = 1") == commands[-1]
+    assert [
+        Message.assistant(block("x = 1")),
+        Message.user("Interrupted; the block may have run in part."),
+    ] == list(agent.messages[2:])
+
+
+def test_an_answer_to_the_wrong_command_is_a_mistake_of_the_driver() -> None:
+    """The language is typed: a driver that mixes up its answers hears of it at once."""
+    flow = core().run("the task", NOW)
+    flow.send(None)
+    with pytest.raises(TypeError, match="Look is answered by Scene"):
+        flow.send(CellEnded(printed("")))
+
+
+# -- conversations ------------------------------------------------------------------------------------------
+
+
+def test_tasks_continue_one_conversation() -> None:
+    """The second task sees what was said in the first."""
+    agent = core()
+    Playbook(["One."]).run(agent, "first")
+    world = Playbook(["Two."])
+    world.run(agent, "second")
+    assert ["first", "One.", "second"] == [m.content for m in world.prompts[0][1:]]
+
+
+def test_max_history_keeps_the_task() -> None:
+    """Old messages go; the task and whole pairs of block and output stay."""
+    world = Playbook([*(block(f"x = {i}") for i in range(5)), "Done."])
+    world.run(core(max_history=4))
+    assert ["the task", block("x = 4"), "(no output)"] == [m.content for m in world.prompts[-1][1:]]
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    """Each limit, at the limit and one past it."""
+    for name, least in (
+        ("max_steps", 1),
+        ("max_exec_output", 100),
+        ("context_window", 1000),
+        ("max_history", 4),
+    ):
+        core(**{name: least})
+        with pytest.raises(UsageError, match=name):
+            core(**{name: least - 1})
+
+
+# -- output over the limit ----------------------------------------------------------------------------------
+
+
+def test_output_over_the_limit_is_shown_as_head_and_tail() -> None:
+    """The event says so, the model gets a handle, and nothing is thrown away."""
+    text = "\n".join(f"row {i}" for i in range(100))
+    world = Playbook([block("x"), "Done."], [printed(text)])
+    world.run(core(max_exec_output=100))
+    (shown,) = world.of("execution_output_exceeded")
+    assert f"Output:\n{shown}" == world.last_prompt
+    assert shown.startswith("row 0\n")
+    assert shown.endswith("row 99")
+    assert {1: text} == world.kept
+    assert "; read_output(1)[" in shown
+
+
+def test_output_at_the_limit_is_shown_whole() -> None:
+    """Exactly `max_exec_output` characters are not too many."""
+    world = Playbook([block("x"), "Done."], [printed("y" * 100)])
+    world.run(core(max_exec_output=100))
+    assert ["y" * 100] == world.of("execution_output")
+    assert [] == world.of("execution_output_exceeded")
+
+
+def test_an_error_is_shown_whole_below_output_over_the_limit() -> None:
+    """The cut never hides why the block failed."""
+    world = Playbook([block("x"), "Done."], [failed("KeyError", "'price'", stdout="y" * 200)])
+    world.run(core(max_exec_output=100))
+    assert world.last_prompt.endswith("\nError: KeyError: 'price'")
+    assert (1, ["KeyError: 'price'"]) == (
+        len(world.of("execution_output_exceeded")),
+        world.of("execution_error"),
+    )

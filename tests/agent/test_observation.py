@@ -1,0 +1,106 @@
+"""What a model is shown of a cell's run."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cenote.agent.observation import cut, error_line, observe
+from cenote_worker.results import ErrorInfo, ExecutionResult, Span
+
+
+def seen(**fields: object) -> str:
+    return observe(ExecutionResult(success=True, **fields), "").output
+
+
+def test_parts_come_in_the_order_of_a_notebook() -> None:
+    """Printed, displayed, returned, warned."""
+    assert "printed\nshown\n7\nstderr: careful" == seen(
+        stdout="printed\n", outputs=({"text/plain": "shown"},), value="7", stderr="careful\n"
+    )
+
+
+def test_nothing_is_nothing() -> None:
+    """Blank output counts as none."""
+    assert "" == seen(stdout="\n \n")
+
+
+def test_leading_blanks_of_output_stay() -> None:
+    """A table's first line may begin with blanks that align it."""
+    assert "   a  b\n0  1  2" == seen(stdout="   a  b\n0  1  2\n")
+
+
+def test_images_are_noted_with_their_size() -> None:
+    """No model can read a PNG as text."""
+    assert "[image/png 14 kB]" == seen(outputs=({"text/plain": "<Figure>", "image/png": b"x" * 14_200},))
+    assert "[image/svg+xml 5 B]" == seen(outputs=({"image/svg+xml": "<svg>"},))
+
+
+def test_text_is_preferred_to_markup() -> None:
+    """HTML only where there is nothing else, and then as a note."""
+    assert "a b" == seen(outputs=({"text/html": "<table>", "text/plain": "a b"},))
+    assert "[text/html 7 B]" == seen(outputs=({"text/html": "<table>"},))
+    assert "# hi" == seen(outputs=({"text/markdown": "# hi"},))
+
+
+def test_the_value_is_not_shown_twice() -> None:
+    """The rich form of the last expression is an output as well."""
+    assert "   a\n0  1" == seen(
+        outputs=({"text/plain": "   a\n0  1", "text/html": "<t>"},), value="   a\n0  1"
+    )
+
+
+def test_output_that_the_runtime_cut_says_so() -> None:
+    """What was never kept can't be read later."""
+    assert "x\n(the middle was dropped: more than the runtime keeps)" == seen(stdout="x", truncated=True)
+
+
+def test_an_error_is_one_line_with_the_failing_line() -> None:
+    """The message in one line, and where."""
+    error = ErrorInfo(
+        type="ValidationError",
+        message="1 error\n  field\n    required",
+        span=Span(line=2, column=4, end_line=2, end_column=9),
+    )
+    assert "ValidationError: 1 error field required [line 2: y = f(x)]" == error_line(
+        error, "x = 1\n    y = f(x)"
+    )
+
+
+def test_the_type_is_not_said_twice() -> None:
+    """Some messages begin with it, some errors have no message."""
+    assert "KeyError: 'a'" == error_line(ErrorInfo(type="KeyError", message="KeyError: 'a'"), "")
+    assert "KeyboardInterrupt" == error_line(ErrorInfo(type="KeyboardInterrupt", message=""), "")
+
+
+def test_a_span_outside_of_the_code_is_no_line() -> None:
+    """A runtime's figures are not trusted to fit."""
+    error = ErrorInfo(type="E", message="m", span=Span(line=9, column=0, end_line=9, end_column=1))
+    assert "E: m" == error_line(error, "x")
+
+
+def test_long_errors_keep_both_ends() -> None:
+    """The start says what happened, the end has the hints."""
+    line = error_line(ErrorInfo(type="E", message="a" * 5000 + " nearest: b"), "z" * 500)
+    assert (True, True, True) == (line.startswith("E: aaa"), line.endswith("nearest: b"), len(line) < 1600)
+
+
+def test_the_cut_falls_between_lines() -> None:
+    """Rows are shown whole where that costs little."""
+    text = "\n".join(f"row {i:04}" for i in range(1000))
+    shown = cut(text, 200, "read_output(1)")
+    assert all(re.fullmatch(r"row \d{4}|\[\.\.\. .*\]", line) for line in shown.split("\n"))
+
+
+@given(st.text(alphabet="ab\n", min_size=201, max_size=2000))
+def test_head_gap_and_tail_are_the_whole(text: str) -> None:
+    """The expression in the gap gives exactly what is left out."""
+    shown = cut(text, 200, "H")
+    match = re.search(r"\n\[\.\.\. (\d+) characters left out; H\[(\d+):(\d+)\] reads them\]\n", shown)
+    assert match is not None
+    count, start, end = map(int, match.groups())
+    assert end - start == count
+    assert text == shown[: match.start()] + text[start:end] + shown[match.end() :]
+    assert len(shown) <= 200 + 80

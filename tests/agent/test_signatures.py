@@ -1,0 +1,148 @@
+"""Callables as one line."""
+
+from __future__ import annotations
+
+import functools
+import typing
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from cenote.agent.signatures import function_stub
+from cenote.runtime.injectables import Function
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+UserId = typing.NewType("UserId", str)
+
+
+def documented(a: int, b: str = "x") -> list[str]:
+    """Do a thing.
+
+    Much more text.
+    """
+
+
+def plain(a, b=1, *args, c, d=None, **kwargs): ...
+
+
+def typed(
+    a: int | None,
+    b: str | None,
+    c: list[dict[str, Any]],
+    d: Literal["x", 2],
+    e: Annotated[int, "positive"],
+    f: Colour = Colour.RED,
+    g: list[Missing] = (),
+    h: UserId = UserId("u"),
+    i: typing.Callable[[int], str] = len,
+    j: tuple[int, ...] = (),
+    k: Literal[Colour.RED] = Colour.RED,
+) -> None: ...
+
+
+def late(a: Undefined) -> dict[str, Undefined]: ...
+
+
+def defaults(a=object(), b="long" * 20, c=float("nan"), d="line\nbreak"): ...
+
+
+class Callable:
+    """Called like a function."""
+
+    def __call__(self, x: int) -> str: ...
+
+
+async def fetch(url: str) -> bytes: ...
+
+
+@functools.wraps(documented)
+def wrapped(*args, **kwargs): ...
+
+
+class BadRepr:
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+def bad(a=BadRepr()): ...
+
+
+def test_a_function_is_one_line() -> None:
+    """Name, typed parameters, return type, the first line of what it is for."""
+    assert "documented(a: int, b: str = 'x') -> list[str]  # Do a thing" == function_stub(
+        Function(documented)
+    )
+
+
+def test_a_description_takes_the_place_of_the_docstring() -> None:
+    """It was written for the model; the docstring for people. Line breaks don't survive."""
+    stub = function_stub(Function(documented, "Say\n  this"))
+    assert stub.endswith("  # Say this")
+    assert "#" not in function_stub(Function(documented, include_doc=False))
+
+
+def test_untyped_parameters_are_as_in_the_source() -> None:
+    """Stars, keyword-only parameters, defaults."""
+    assert "plain(a, b=1, *args, c, d=None, **kwargs)" == function_stub(Function(plain))
+    assert "f(a, *, b=2)" == function_stub(Function(lambda a, *, b=2: 0, name="f"))
+
+
+def test_annotations_are_short() -> None:
+    """No module names, `|` for unions, literals as values, names for what can't be evaluated."""
+    stub = function_stub(Function(typed))
+    assert "a: Optional[int]" in stub or "a: int | None" in stub
+    assert "d: 'x' | 2" in function_stub(Function(_evaluable))
+    assert "late(a: Undefined) -> dict[str, Undefined]" == function_stub(Function(late))
+
+
+def _evaluable(
+    a: int | None,
+    b: str | None,
+    c: list[dict[str, Any]],
+    d: Literal["x", 2],
+    e: Annotated[int, "positive"],
+    f: Colour = Colour.RED,
+    h: UserId = UserId("u"),
+    i: typing.Callable[[int], str] = len,
+    j: tuple[int, ...] = (),
+    k: Literal[Colour.RED] = Colour.RED,
+) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["a: int | None", "b: str | None", "c: list[dict[str, Any]]", "d: 'x' | 2", "e: int", "f: Colour = Colour.RED",
+     "h: str = 'u'", "i: Callable[[int], str] = <built-in function len>", "j: tuple[int, ...] = ()",
+     "k: Colour.RED = Colour.RED", "-> None"],
+)  # fmt: skip
+def test_each_kind_of_annotation(part: str) -> None:
+    """As one would write it today."""
+    assert part in function_stub(Function(_evaluable))
+
+
+def test_defaults_that_say_nothing_are_dots() -> None:
+    """Long ones, and reprs that fail."""
+    assert "b=..., c=nan, d='line\\nbreak'" in function_stub(Function(defaults))
+    assert "bad(a=...)" == function_stub(Function(bad))
+
+
+def test_callables_of_all_kinds() -> None:
+    """Methods, instances, wrappers, partial functions, builtins, coroutine functions."""
+    assert "call(x: int) -> str  # Called like a function" == function_stub(Function(Callable(), name="call"))
+    assert "await fetch(url: str) -> bytes" == function_stub(Function(fetch))
+    assert "documented(a: int, b: str = 'x') -> list[str]  # Do a thing" == function_stub(Function(wrapped))
+    assert function_stub(Function(functools.partial(documented, 1), "d", name="p")).startswith(
+        "p(b: str = 'x')"
+    )
+    assert "getattr(...)  # " in function_stub(Function(getattr, "Get"))
+
+
+def test_long_descriptions_are_cut() -> None:
+    """At 200 characters; what is longer belongs into a skill."""
+    assert "# " + "x" * 200 == function_stub(Function(fetch, "x" * 200)).partition("  ")[2]
+    assert function_stub(Function(fetch, "x" * 201)).endswith("x...")

@@ -1,0 +1,157 @@
+"""The system prompt: small, complete, without values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from retail_tools import RetailDesk
+
+from cenote.agent import prompts
+from cenote.agent.flow import Scene
+from cenote.agent.port import SubAgent
+from cenote.agent.response import AgentResponse
+from cenote.agent.system_prompt import PromptParts, system_prompt
+from cenote.runtime.injectables import Function, Type, Variable
+from cenote.tokens import count_tokens
+from cenote_security.errors import UsageError
+from cenote_worker.results import VariableInfo
+
+NOW = datetime(2026, 11, 3, 12, 30, 5)
+EMPTY = Scene()
+
+
+class Door:
+    def open(self) -> bool:
+        """Open it."""
+        return True
+
+
+class Helper(SubAgent):
+    async def run(self, task: str) -> AgentResponse:
+        raise NotImplementedError
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        return ("data", "cleaned")
+
+
+def prompt(scene: Scene = EMPTY, skills: str = "", **parts: str) -> str:
+    return system_prompt(PromptParts(**parts), scene, skills, NOW)
+
+
+def test_the_base_prompt_has_at_most_400_tokens() -> None:
+    """It is paid for on every call."""
+    assert count_tokens(prompt()) <= 400
+
+
+def test_sixteen_retail_tools_fit_in_2000_tokens() -> None:
+    """With the types in their signatures, and the base prompt on top."""
+    scene = Scene(functions=tuple(Function(tool, host=True) for tool in RetailDesk().tools))
+    text = prompt(scene)
+    assert 16 == len(scene.functions)
+    assert count_tokens(text) - count_tokens(prompt()) <= 2000
+    for name in (
+        "find_customer_by_email(email: str) -> str",
+        "OrderStatus(Enum): PENDING='pending'",
+        "Variant = {",
+    ):
+        assert name in text
+
+
+def test_an_empty_runtime_has_no_sections() -> None:
+    """Nothing is said about what is not there."""
+    assert "Functions" not in prompt()
+    assert "Variables:" not in prompt()
+
+
+def test_variables_are_shown_by_their_metadata() -> None:
+    """Name, type, shape, description; never the value."""
+    scene = Scene(
+        variables=(Variable("secret", "s3cr3t-value", "A reversed message"), Variable("df", [1, 2], "Birds")),
+        described=(
+            VariableInfo(name="secret", type="str"),
+            VariableInfo(name="df", type="pandas.DataFrame", shape=(344, 8), description="species str"),
+            VariableInfo(name="made_by_code", type="int"),
+        ),
+    )
+    text = prompt(scene)
+    assert "secret: str  # A reversed message\ndf: DataFrame (344, 8)  # Birds; species str" in text
+    assert "s3cr3t" not in text
+    assert "made_by_code" not in text
+
+
+def test_deleted_variables_are_not_listed() -> None:
+    """What was injected once may be gone."""
+    assert "gone" not in prompt(Scene(variables=(Variable("gone", 1, "was here"),)))
+
+
+def test_objects_in_the_client_are_shown_by_their_class() -> None:
+    """A proxy's type says nothing; the methods of the real class are what can be called."""
+    scene = Scene(
+        variables=(Variable("door", Door(), "Front door", host=True),),
+        described=(VariableInfo(name="door", type="cenote.HostProxy"),),
+    )
+    text = prompt(scene)
+    assert "door: Door  # Front door" in text
+    assert "class Door\n  open() -> bool  # Open it" in text
+
+
+def test_types_have_schemas_unless_that_is_unwanted() -> None:
+    """`Type(include_schema=False)` only names the class; a class is listed once."""
+    variable = Variable("door", Door(), "Front door")
+    described = (VariableInfo(name="door", type="Door"),)
+    scene = Scene(variables=(variable,), described=described, types=(Type(Door, "A door"),))
+    assert 1 == prompt(scene).count("open() -> bool")
+    assert "class Door  # A door" in prompt(scene)
+    hidden = Scene(types=(Type(Door, "A door", include_schema=False),))
+    assert prompt(hidden).endswith("Types:\nDoor  # A door")
+
+
+def test_agents_are_described_once_how_and_each_what() -> None:
+    """How to work with agents is said once, however many there are."""
+    scene = Scene(variables=(Variable("cleaner", Helper(), "Cleans"), Variable("analyst", Helper())))
+    text = prompt(scene)
+    assert "cleaner  # Cleans; has variables data, cleaned\nanalyst  # has variables data, cleaned" in text
+    assert 1 == text.count("await x.run(task)")
+
+
+def test_a_custom_template_has_the_known_placeholders() -> None:
+    """Those of the seed's library, and `{context}` for all of them with headings."""
+    template = "{instructions}|{system_instructions}|{functions}|{variables}|{types}|{skills}|{current_time}"
+    text = prompt(instructions="You.", system_instructions="Do.", template=template)
+    assert "You.|Do.|(none)|(none)|(none)|(none)|2026-11-03 12:30:05" == text
+
+
+def test_braces_in_templates() -> None:
+    """Doubled ones are single, JSON is left alone, and what is filled in is not filled in again."""
+    parts = {"instructions": "Use {types} as {x: 1}.", "template": '{instructions} {{literal}} {"a": 1}'}
+    assert 'Use {types} as {x: 1}. {literal} {"a": 1}' == prompt(**parts)
+    assert "f'{x}' in ```py" == prompt(
+        template="{system_instructions}",
+        system_instructions="f'{x}' in ```{python_block_identifier}",
+        python_block_identifier="py",
+    )
+
+
+def test_an_unknown_placeholder_is_an_error() -> None:
+    """A typing mistake must not leave the model without its tools."""
+    with pytest.raises(UsageError, match=r"no placeholder \{function\}"):
+        PromptParts(template="{function}")
+
+
+def test_the_default_prompt_does_not_change_with_time() -> None:
+    """Else no provider could cache it."""
+    assert prompt() == system_prompt(PromptParts(), EMPTY, "", datetime(2030, 1, 1))
+
+
+@pytest.mark.parametrize("word", ["one ```python block", "loop over ids", "try/except", "show(x)", "reply(text)",
+                                  "persist", "Print only"])  # fmt: skip
+def test_the_base_prompt_leads_to_few_and_careful_turns(word: str) -> None:
+    """One block a turn, batches, guarded calls, little printing, `reply`."""
+    assert word in prompt()
+
+
+def test_skills_are_listed_with_how_to_use_them() -> None:
+    """One line each; the rest on activation."""
+    assert prompt(skills="pdf: Reads PDFs").endswith(f"{prompts.SKILLS_HEADING}\npdf: Reads PDFs")
