@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cenote_security.rules.rule import SecurityRule
+from cenote_security.rules.rule_set import RuleSet
 from cenote_security.rules.session import CheckSession
 from cenote_security.rules.violation import SecurityViolation
 
 
 class SecurityChecker:
-    """A set of rules. It keeps nothing of the code it checks; `session` makes something that does."""
+    """A list of rules. It keeps nothing of the code it checks; `session` makes something that does."""
 
     def __init__(self, rules: Iterable[SecurityRule] = ()) -> None:
         self.rules = list(rules)
+        self._set = RuleSet(self.rules)
 
     def add_rule(self, rule: SecurityRule) -> None:
         """Check against this rule too, from now on, in sessions that are open as well."""
         self.rules.append(rule)
+
+    def rule_set(self) -> RuleSet:
+        """The rules as they are now; `rules` is a list that anybody may change."""
+        if self._set.rules != tuple(self.rules):
+            self._set = RuleSet(self.rules)
+        return self._set
 
     def check_code(self, code: str) -> list[SecurityViolation]:
         """What the rules do not allow in a cell that stands alone, in the order of the code.
@@ -28,4 +36,4 @@ class SecurityChecker:
 
     def session(self) -> CheckSession:
         """A checker for the cells of one namespace: it remembers aliases from one cell to the next."""
-        return CheckSession(self.rules)
+        return CheckSession(self.rule_set)

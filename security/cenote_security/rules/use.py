@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-UseKind = Literal["module", "function", "method", "attribute", "unreadable module", "unreadable member"]
+UseKind = Literal[
+    "module", "function", "method", "attribute", "unreadable module", "unreadable member", "command"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,8 @@ class Use:
     kind: `module`: the code gets hold of a module, by any road. `function`: a function of a known module or a
         builtin (`builtins.eval`). `method`: a call of a method of an unknown object. `attribute`: an attribute
         is read, written or deleted, by any road. `unreadable module`, `unreadable member`: the code computes at
-        run time which module it imports, or which member it reads of the module or value `name`.
+        run time which module it imports, or which member it reads of the module or value `name`. `command`: a
+        program is started; `name` is its command line as far as it is spelled out.
     name: dotted name for modules and functions (`os.path.join`; what a call returned is written `f()`), the bare
         name for methods and attributes. `owner`: dotted name of what an attribute belongs to, "" when unknown.
     node: where. token: the word within `node` that is meant, when no node stands for it.

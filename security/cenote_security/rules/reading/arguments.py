@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cenote_security.rules.reading.value import Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arguments:
     """What a call passes. Stars are spread out as far as they are known; an unknown rest is one unknown argument."""
 

@@ -47,7 +47,7 @@ def read_call(reader: Reader, node: ast.Call) -> Value:
     arguments = _arguments(reader, node, quietly=_takes_any_text(function, method))
     result = call(reader, node, function, arguments, method)
     for value in arguments.positional:
-        if reader.is_module(value):
+        if type(value) is str and value in reader.modules:
             return merge(result, value)  # a module that is handed to a function may be handed back
     return result
 

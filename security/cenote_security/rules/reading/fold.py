@@ -169,7 +169,7 @@ def _list_method(owner: list[Any], name: str, arguments: list[Any]) -> Any:
 
 def _join(separator: str | bytes, arguments: list[Any]) -> Any:
     (parts,) = arguments
-    if not isinstance(parts, list | str) or sum(len(part) for part in parts) > LONGEST:
+    if not isinstance(parts, list) or sum(len(part) for part in parts) > LONGEST:
         raise Unfoldable
     if len(separator) * len(parts) > LONGEST:
         raise Unfoldable

@@ -40,6 +40,7 @@ class Reader:
         self.handlers = handlers
         self.watch = watch
         self.names_watched = watch.names
+        self._function_tails = watch.function_tails
         self.scope = Scope("module")
         self.scope.names = dict(memory.names)
         self.fields = dict(memory.fields)
@@ -121,8 +122,7 @@ class Reader:
 
     def keep(self, name: str, value: Value) -> None:
         """Remember what goes into attributes and items of this name, whatever the object: modules and functions."""
-        found = [path for path in paths(value) if "(" not in path]
-        if found:
+        if value is not None and any("(" not in path for path in paths(value)):
             self.fields[name] = merge(self.fields.get(name), value)
 
     def is_module(self, value: Value) -> bool:
@@ -156,12 +156,12 @@ class Reader:
 
     def mention(self, node: ast.AST, value: Value) -> None:
         """The code names a function, if only to hand it on. Classes are named all the time: a call reports them."""
-        for path in paths(value):
-            if path not in BUILTIN_CLASSES:
-                self.use_function(node, path)
+        for path in (value,) if type(value) is str else paths(value):
+            if path[path.rfind(".") + 1 :] in self._function_tails and path not in BUILTIN_CLASSES:
+                self.report("function", path, node)
 
     def use_function(self, node: ast.AST, path: str) -> None:
-        if path[path.rfind(".") + 1 :] in self.watch.function_tails:
+        if path[path.rfind(".") + 1 :] in self._function_tails:
             self.report("function", path, node)
 
     def spelled(self, node: ast.AST, text: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from cenote_security.rules.reading import source
 from cenote_security.rules.reading.arguments import Arguments
@@ -21,6 +22,9 @@ from cenote_security.rules.reading.value import (
     paths,
     strings,
 )
+
+MOST_WORDS = 100
+"""Words of a command line that rules see."""
 
 Special = Callable[[Reader, ast.AST, Arguments], Value]
 
@@ -155,6 +159,21 @@ def _time(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
+def _start(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """A program is started: its command line, as far as it is spelled out."""
+    words = list(islice((word for value in arguments.positional for word in _words(value)), MOST_WORDS))
+    reader.report("command", " ".join(words), node)
+    return None
+
+
+def _words(value: Value) -> Iterator[str]:
+    if type(value) is Items:
+        for part in value.values:
+            yield from _words(part)
+    else:
+        yield next(strings(value), "?")
+
+
 def run_query(reader: Reader, node: ast.AST, arguments: Arguments) -> None:
     """`frame.query(...)`, `frame.eval(...)`, `pandas.eval(...)`: a small language with attributes and calls."""
     for text in strings(arguments.get(0, "expr")):
@@ -167,6 +186,8 @@ def _pandas_eval(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
 
 
 SPECIAL: Mapping[str, Special] = {
+    "asyncio.create_subprocess_exec": _start,
+    "asyncio.create_subprocess_shell": _start,
     "builtins.__import__": _import,
     "builtins.compile": _run,
     "builtins.delattr": _setattr,
@@ -192,11 +213,21 @@ SPECIAL: Mapping[str, Special] = {
     "operator.getitem": _getitem,
     "operator.itemgetter": _itemgetter,
     "operator.methodcaller": _methodcaller,
+    "os.popen": _start,
+    "os.system": _start,
     "pandas.eval": _pandas_eval,
+    "pip.main": _start,
     "pkgutil.resolve_name": _located,
     "pydoc.locate": _located,
     "pydoc.safeimport": _located,
     "runpy.run_module": _import_module,
+    "subprocess.Popen": _start,
+    "subprocess.call": _start,
+    "subprocess.check_call": _start,
+    "subprocess.check_output": _start,
+    "subprocess.getoutput": _start,
+    "subprocess.getstatusoutput": _start,
+    "subprocess.run": _start,
     "timeit.Timer": _time,
     "timeit.repeat": _time,
     "timeit.timeit": _time,

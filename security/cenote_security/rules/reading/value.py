@@ -1,7 +1,8 @@
 """What a reading knows of a value: its dotted name, its constant, its parts, its alternatives, or nothing.
 
 A dotted name is a plain `str` (`os.path`, `builtins.eval`; `pandas.read_csv()` is what that call returned) and
-nothing known is `None`: both are made for almost every expression, so neither is worth an object.
+nothing known is `None`: both are made for almost every expression, so neither is worth an object. The rest is
+never changed once made, and not frozen: freezing makes their making, most of the cost of a reading, thrice as slow.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ MOST_ALTERNATIVES = 12
 """Beyond this many possible values a name counts as unknown too; merging stays cheap."""
 
 
-@dataclass(slots=True, eq=True)
+@dataclass(slots=True)
 class Const:
-    """A value that the source spells out. Not frozen: one is made for each literal, and freezing costs thrice."""
+    """A value that the source spells out."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Items:
     """A list, tuple, set or other sequence, element by element. Made by `items`, which keeps the weight low."""
 
@@ -36,7 +37,7 @@ class Items:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Table:
     """A dict display with constant keys. Made by `table`."""
 
@@ -44,14 +45,14 @@ class Table:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Either:
     """One of several values; `None` among them says that others are possible."""
 
     options: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bound:
     """A method of a value that is known itself, such as `"".join`."""
 
@@ -59,7 +60,7 @@ class Bound:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Getter:
     """What `operator.attrgetter`, `methodcaller` or, with `items`, `itemgetter` made: reads members."""
 
@@ -67,7 +68,7 @@ class Getter:
     items: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Partial:
     """What `functools.partial` made."""
 
