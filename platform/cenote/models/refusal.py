@@ -28,7 +28,7 @@ _TOO_LONG = re.compile(
     r"|prompt is too long|context limit|context window"
     r"|available context size"
     r"|input token count.{0,40}exceeds"
-    r"|inputs? tokens.{0,40}must be (<=|less)"
+    r"|inputs?`? tokens.{0,40}must be (<=|less)"
     r"|too large for model with \d+ maximum"
     r"|input is too long|too many tokens",
     re.IGNORECASE | re.DOTALL,
@@ -118,5 +118,6 @@ def _code_and_message(payload: Mapping[str, object]) -> tuple[str | None, str]:
 
 
 def _words(page: str) -> str:
-    without_code = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.IGNORECASE | re.DOTALL)
-    return re.sub(r"<[^>]*>", " ", without_code)
+    # Both patterns take linear time: what is never closed ends with the page, or at the next tag.
+    without_code = re.sub(r"<(script|style)\b.*?(</\1>|\Z)", " ", page, flags=re.IGNORECASE | re.DOTALL)
+    return re.sub(r"<[^<>]*>", " ", without_code)

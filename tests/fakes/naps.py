@@ -1,0 +1,16 @@
+"""Waiting that takes no time."""
+
+from __future__ import annotations
+
+from cenote.models.retrying import Waits
+
+
+class Naps:
+    """Pauses that are noted instead of taken; the dice always show one half."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self.waits = Waits(sleep=self._sleep, draw=lambda: 0.5)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)

@@ -1,0 +1,146 @@
+"""What only the model through LiteLLM does: keep LiteLLM quiet, offline, and to the facts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.openai_server import OpenAIServer, Reply, answer, delta, finish, refusal, stream
+
+from cenote.models import (
+    LiteLLMModel,
+    Message,
+    ModelError,
+    ModelRequestError,
+    ModelResponseError,
+    RetryPolicy,
+)
+from cenote_security.errors import UsageError
+
+PROMPT = [Message.user("Hi")]
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def model(url: str, **arguments: object) -> LiteLLMModel:
+    return LiteLLMModel(
+        "fake",
+        KEY,
+        "openai",
+        api_base=url,
+        retry=RetryPolicy(attempts=1),
+        **arguments,  # type: ignore[arg-type]
+    )
+
+
+SCRIPT = """
+import asyncio, sys
+
+contacted = set()
+def note(event, args):
+    if event == "socket.connect" and isinstance(args[1], tuple):
+        contacted.add(str(args[1][:2]))
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        contacted.add(f"{event} {args}")
+sys.addaudithook(note)
+
+from cenote.models import LiteLLMModel, Message, ModelError, RetryPolicy
+from cenote.models.litellm_library import load
+
+load()
+assert not contacted, contacted
+
+async def main(url):
+    model = LiteLLMModel(sys.argv[2], "sk-1234567", "openai", api_base=url, retry=RetryPolicy(attempts=1))
+    print((await model.complete([Message.user("Hi")])).text)
+    try:
+        await model.complete([Message.user("Hi")])
+    except ModelError as error:
+        print(type(error).__name__)
+    async for chunk in model.stream([Message.user("Hi")]):
+        print(chunk)
+        break
+
+asyncio.run(main(sys.argv[1]))
+print(*contacted)
+"""
+
+
+@pytest.mark.parametrize("model_id", ["gpt-4.1", "llama-3-8b"])
+def test_litellm_is_quiet_and_contacts_nobody_but_the_server(model_id: str) -> None:
+    """No price map, no tokenizer, no advertisement, no log line: for an answer, an error and a closed stream."""
+    roots = [str(Path(__file__).resolve().parents[2] / root) for root in ("platform", "workers", "security")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(roots)}
+    for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "LITELLM_LOG"):
+        environment.pop(name, None)
+    scenario = [answer("ok"), refusal(500), stream(delta("first"), ending="stall")]
+    with OpenAIServer(scenario) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, server.url, model_id],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=environment,
+        )
+        port = server.url.split(":")[2].split("/")[0]
+    expected = [f"ok\nModelUnavailableError\nfirst\n('127.0.0.1', {port})\n", ""]
+    assert expected == [done.stdout, done.stderr]
+
+
+async def test_a_finish_reason_that_litellm_supposes_is_none() -> None:
+    """The connection ended properly, but nobody said that the answer did."""
+    with OpenAIServer([stream(delta("Half"))]) as server:
+        turn = await model(server.url).complete(PROMPT)
+    assert ("Half", None) == (turn.text, turn.finish_reason)
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+async def test_no_answer_at_all_is_an_error(kind: str) -> None:
+    """LiteLLM makes an empty answer of a page or of a document."""
+    reply = Reply(headers={"content-type": kind}, parts=(b"<html></html>",))
+    with OpenAIServer([reply]) as server, pytest.raises(ModelResponseError):
+        await model(server.url).complete(PROMPT)
+
+
+async def test_an_empty_answer_is_one_if_the_model_finished() -> None:
+    """It had nothing to say; the agent asks on."""
+    with OpenAIServer([stream(finish())]) as server:
+        turn = await model(server.url).complete(PROMPT)
+    assert ("", "stop") == (turn.text, turn.finish_reason)
+
+
+async def test_an_unknown_provider_is_a_refusal_of_litellm() -> None:
+    """Nothing was sent, and nothing will change by waiting."""
+    with pytest.raises(ModelRequestError, match="provider"):
+        await LiteLLMModel("no-such-model-anywhere", retry=RetryPolicy(attempts=1)).complete(PROMPT)
+
+
+async def test_secret_parameters_reach_the_server_and_no_error() -> None:
+    """Headers are sent, and cut out of what the server echoes."""
+    secret = "team-secret-42"
+    echo = refusal(400, {"error": {"message": f"bad {secret}"}})
+    with OpenAIServer([echo]) as server, pytest.raises(ModelError) as caught:
+        await model(server.url, extra_headers={"x-team": secret}).complete(PROMPT)
+    assert secret == server.requests[0].headers["x-team"]
+    assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["stream", "messages", "num_retries", "max_retries"])
+def test_parameters_that_cenote_sets_are_refused(name: str) -> None:
+    """Two layers of retries would multiply."""
+    with pytest.raises(UsageError, match=name):
+        LiteLLMModel("m", **{name: 1})  # type: ignore[arg-type]
+
+
+async def test_undecodable_output_in_a_prompt_can_be_sent() -> None:
+    """Lone surrogates have no UTF-8 form."""
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url).complete([Message.user("bad: \udcff")])
+    assert "bad: ?" == server.requests[0].body["messages"][0]["content"]

@@ -1,0 +1,163 @@
+"""What only the model of our own HTTP does."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.openai_server import DONE, OpenAIServer, Reply, answer, delta, finish, refusal, stream
+
+from cenote.models import (
+    Message,
+    ModelInterruptedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelUnavailableError,
+    OpenAIServerModel,
+    RetryPolicy,
+)
+from cenote_security.errors import UsageError
+
+PROMPT = [Message.user("Hi")]
+ONCE = RetryPolicy(attempts=1)
+WHOLE = b'{"choices": [{"index": 0, "message": {"content": "whole"}, "finish_reason": "stop"}]}'
+
+
+def model(url: str, **arguments: object) -> OpenAIServerModel:
+    return OpenAIServerModel("fake", base_url=url, trust_env=False, retry=ONCE, **arguments)  # type: ignore[arg-type]
+
+
+def as_json(body: bytes) -> Reply:
+    return Reply(headers={"content-type": "application/json; charset=utf-8"}, parts=(body,))
+
+
+async def test_without_a_key_none_is_sent() -> None:
+    """Local servers want none."""
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url).complete(PROMPT)
+    assert "authorization" not in server.requests[0].headers
+
+
+async def test_the_key_of_openai_goes_to_openai_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OPENAI_API_KEY` is not for whoever else is asked."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url).complete(PROMPT)
+    assert "authorization" not in server.requests[0].headers
+    assert "***" == OpenAIServerModel("gpt-4.1").redact("sk-from-the-environment")
+
+
+async def test_headers_are_sent_and_win() -> None:
+    """Gateways authenticate in headers of their own."""
+    headers = {"X-Team": "blue-team", "Authorization": "Basic abc"}
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url, api_key="sk-1234567", headers=headers).complete(PROMPT)
+    sent = server.requests[0].headers
+    assert ("blue-team", "Basic abc") == (sent["x-team"], sent["authorization"])
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/chat/completions", "/chat/completions/"])
+async def test_the_base_url_may_be_written_in_several_ways(suffix: str) -> None:
+    """As it stands in each server's documentation."""
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url + suffix).complete(PROMPT)
+    assert "/v1/chat/completions" == server.requests[0].path
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://localhost/v1", "file:///etc/passwd"])
+def test_a_base_url_is_one_of_the_web(url: str) -> None:
+    """A forgotten scheme is the usual mistake."""
+    with pytest.raises(UsageError, match="http://"):
+        OpenAIServerModel("m", base_url=url)
+
+
+@pytest.mark.parametrize("name", ["stream", "messages", "stream_options", "n"])
+def test_parameters_that_cenote_sets_are_refused(name: str) -> None:
+    """They would break what reads the answer."""
+    with pytest.raises(UsageError, match=name):
+        OpenAIServerModel("m", **{name: 1})  # type: ignore[arg-type]
+
+
+async def test_a_server_that_does_not_stream_is_understood() -> None:
+    """Some ignore `stream` and send one document."""
+    with OpenAIServer([as_json(WHOLE)]) as server:
+        turn = await model(server.url).complete(PROMPT)
+    assert ("whole", "stop", True) == (turn.text, turn.finish_reason, turn.usage.estimated)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"{}", b'{"choices": []}', b"[]", b'"x"'])
+async def test_a_document_without_an_answer_is_named(body: bytes) -> None:
+    """Whatever it is instead."""
+    with OpenAIServer([as_json(body)]) as server, pytest.raises(ModelResponseError):
+        await model(server.url).complete(PROMPT)
+
+
+async def test_a_web_page_instead_of_an_answer_hints_at_the_url() -> None:
+    """The base URL without /v1 often shows a user interface, with status 200."""
+    page = Reply(headers={"content-type": "text/html"}, parts=(b"<html>Welcome</html>",))
+    with OpenAIServer([page]) as server, pytest.raises(ModelResponseError, match="base URL"):
+        await model(server.url).complete(PROMPT)
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    """The key would go to whom nobody named."""
+    moved = refusal(307, headers={"location": "http://127.0.0.1:9/v1/chat/completions"})
+    with OpenAIServer([moved]) as server, pytest.raises(ModelRequestError, match="307"):
+        await model(server.url).complete(PROMPT)
+
+
+async def test_an_orderly_end_without_a_finish_is_an_interruption() -> None:
+    """A server that was shut down ends its streams properly, in the middle of a sentence."""
+    with OpenAIServer([stream(delta("Half"))]) as server, pytest.raises(ModelInterruptedError) as caught:
+        await model(server.url).complete(PROMPT)
+    assert "Half" == caught.value.partial
+
+
+@pytest.mark.parametrize("end", [DONE, b"data: [DONE]\n", finish("stop")])
+async def test_each_usual_end_is_one(end: bytes) -> None:
+    """Some servers send no finish reason, some no [DONE], some no last blank line."""
+    with OpenAIServer([stream(delta("All"), end)]) as server:
+        assert "All" == (await model(server.url).complete(PROMPT)).text
+
+
+async def test_nothing_is_read_after_the_end() -> None:
+    """A server may keep the connection open."""
+    with OpenAIServer([stream(delta("All"), finish(), DONE, ending="stall")]) as server:
+        assert "All" == (await model(server.url).complete(PROMPT)).text
+
+
+async def test_a_huge_line_ends_the_answer() -> None:
+    """Its memory is bounded, whatever the server sends."""
+    huge = (b"data: " + b"x" * 1_000_000, *[b"x" * 1_000_000] * 5)
+    with (
+        OpenAIServer([stream(*huge, ending="stall")]) as server,
+        pytest.raises(ModelResponseError, match="line"),
+    ):
+        await model(server.url).complete(PROMPT)
+
+
+async def test_an_endless_error_is_read_to_its_limit() -> None:
+    """The beginning says enough."""
+    endless = Reply(status=500, parts=(b"broken " + b"x" * 100_000,), ending="stall")
+    with OpenAIServer([endless]) as server, pytest.raises(ModelUnavailableError, match="broken"):
+        await model(server.url).complete(PROMPT)
+
+
+@pytest.mark.parametrize("parts", [(), (delta("Hi"),)])
+async def test_a_silent_server_times_out(parts: tuple[bytes, ...]) -> None:
+    """Before the first piece as between two; the error names the setting."""
+    with OpenAIServer([stream(*parts, ending="stall")]) as server:
+        asked = model(server.url, idle_timeout=0.05)
+        with pytest.raises((ModelUnavailableError, ModelInterruptedError), match="idle_timeout"):
+            await asked.complete(PROMPT)
+
+
+async def test_comments_keep_a_slow_server_alive() -> None:
+    """Gateways send them while a model thinks."""
+    with OpenAIServer([stream(*[b": wait\n\n"] * 5, delta("Hi"), finish(), DONE)]) as server:
+        assert "Hi" == (await model(server.url).complete(PROMPT)).text
+
+
+async def test_undecodable_output_in_a_prompt_can_be_sent() -> None:
+    """Lone surrogates have no UTF-8 form."""
+    with OpenAIServer([answer("ok")]) as server:
+        await model(server.url).complete([Message.user("bad: \udcff")])
+    assert "bad: ?" == server.requests[0].body["messages"][0]["content"]

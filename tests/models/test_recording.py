@@ -1,0 +1,102 @@
+"""A recording is written whole or not at all, and read back as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cenote.models.messages import Message
+from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
+from cenote.models.turn import ModelTurn
+from cenote.models.usage import TokenUsage
+from cenote_security.errors import UsageError
+
+TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and line separators included
+MESSAGES = st.lists(st.builds(Message, st.sampled_from(["system", "user", "assistant"]), TEXT), max_size=3)
+TURNS = st.builds(
+    RecordedTurn,
+    model_id=TEXT,
+    messages=MESSAGES.map(tuple),
+    turn=st.builds(ModelTurn, TEXT, st.none() | TEXT, st.builds(TokenUsage, st.integers(0, 9))),
+)
+TURN = RecordedTurn(
+    model_id="m",
+    messages=(Message.user("6 * 7?"),),
+    turn=ModelTurn("42", "stop", TokenUsage(9, 4, 1)),
+)
+
+
+@given(turns=st.lists(TURNS, max_size=4))
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, turns: list[RecordedTurn]
+) -> None:
+    """One line a turn, whatever its texts hold."""
+    path = tmp_path_factory.mktemp("recording") / "r.jsonl"
+    write_recording(path, turns)
+    assert tuple(turns) == read_recording(path)
+    assert len(turns) == path.read_bytes().count(b"\n")
+    assert [path] == list(path.parent.iterdir())
+
+
+@given(one=MESSAGES, other=MESSAGES)
+def test_hashes_tell_prompts_apart(one: list[Message], other: list[Message]) -> None:
+    """Equal for equal prompts, and for no others."""
+    assert (one == other) is (prompt_hash(one) == prompt_hash(other))
+
+
+def test_a_failed_write_leaves_the_old_recording(tmp_path: Path) -> None:
+    """And no rest of the new one."""
+    path = tmp_path / "r.jsonl"
+    write_recording(path, [TURN])
+    before = path.read_bytes()
+    broken = RecordedTurn(model_id=object(), messages=(), turn=TURN.turn)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        write_recording(path, [TURN, broken])
+    assert before == path.read_bytes()
+    assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not JSON",
+        "[]",
+        "3",
+        "{}",
+        json.dumps({"model_id": "m", "prompt_hash": "", "messages": [{"role": "tool", "content": ""}]}),
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_turn_is_named(tmp_path: Path, line: str) -> None:
+    """With its number."""
+    path = tmp_path / "r.jsonl"
+    write_recording(path, [TURN])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(UsageError, match="line 2"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize(
+    "edit", [("6 * 7?", "6 * 8?"), ('"text": "42"', '"text": 42'), ('"prompt": 9', '"prompt": -9')]
+)
+def test_an_edited_line_is_refused(tmp_path: Path, edit: tuple[str, str]) -> None:
+    """A prompt that was changed by hand would never be asked; nor are texts numbers."""
+    path = tmp_path / "r.jsonl"
+    write_recording(path, [TURN])
+    path.write_text(path.read_text().replace(*edit))
+    with pytest.raises(UsageError, match="line 1"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """Missing, or no text."""
+    path = tmp_path / "r.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"r\.jsonl"):
+        read_recording(path)

@@ -1,0 +1,338 @@
+"""Both models that speak over a network, against a server that does what servers do, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+import pytest
+from fakes.naps import Naps
+from fakes.openai_server import (
+    DONE,
+    OpenAIServer,
+    Reply,
+    answer,
+    bytewise,
+    delta,
+    event,
+    finish,
+    refusal,
+    stream,
+    usage,
+)
+
+from cenote.models import (
+    ContextLengthError,
+    LiteLLMModel,
+    Message,
+    Model,
+    ModelChunk,
+    ModelError,
+    ModelInterruptedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelTurn,
+    ModelUnavailableError,
+    OpenAIServerModel,
+    RetryPolicy,
+    TokenUsage,
+    estimate_usage,
+)
+
+KEY = "sk-very-secret-0123456789"
+PROMPT = [Message.system("Be brief."), Message.user("Grüße?")]
+TEXT = "Grüße, 🌍! ```python\nx = 1\n```"
+IDLE = 5.0
+
+Connect = Callable[[OpenAIServer], Model]
+
+
+def openai_server(server: OpenAIServer, naps: Naps) -> Model:
+    return OpenAIServerModel(
+        "fake",
+        api_key=KEY,
+        base_url=server.url,
+        trust_env=False,
+        idle_timeout=IDLE,
+        retry=RetryPolicy(attempts=3),
+        waits=naps.waits,
+        temperature=0.5,
+    )
+
+
+def litellm(server: OpenAIServer, naps: Naps) -> Model:
+    return LiteLLMModel(
+        "fake",
+        api_key=KEY,
+        custom_llm_provider="openai",
+        api_base=server.url,
+        idle_timeout=IDLE,
+        retry=RetryPolicy(attempts=3),
+        waits=naps.waits,
+        temperature=0.5,
+    )
+
+
+@pytest.fixture(params=[openai_server, litellm], ids=["openai_server", "litellm"])
+def connect(request: pytest.FixtureRequest, naps: Naps, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return lambda server: request.param(server, naps)
+
+
+async def collect(model: Model, into: list[ModelChunk] | None = None) -> list[ModelChunk]:
+    received = [] if into is None else into
+    async for chunk in model.stream(PROMPT):
+        received.append(chunk)
+    return received
+
+
+def text_of(chunks: list[ModelChunk]) -> str:
+    return "".join(chunk for chunk in chunks if isinstance(chunk, str))
+
+
+async def test_an_answer_arrives_in_pieces_and_as_a_turn(connect: Connect) -> None:
+    """The deltas join to the text of the turn, which is last and carries what the server reported."""
+    with OpenAIServer([answer(TEXT, report=usage(10, 2, cached=4))]) as server:
+        *deltas, turn = await collect(connect(server))
+    assert ModelTurn(TEXT, "stop", TokenUsage(10, 4, 2)) == turn
+    assert (2, TEXT) == (len(deltas), text_of(deltas))
+
+
+async def test_the_request_is_what_the_api_asks_for(connect: Connect) -> None:
+    """Messages, parameters and the key; streamed, with usage, and on the documented path."""
+    with OpenAIServer([answer("ok")]) as server:
+        await connect(server).complete(PROMPT)
+    (request,) = server.requests
+    assert "/v1/chat/completions" == request.path
+    assert f"Bearer {KEY}" == request.headers["authorization"]
+    assert {
+        "model": "fake",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Grüße?"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+    } == request.body
+
+
+async def test_a_stream_cut_at_every_byte_is_the_same(connect: Connect) -> None:
+    """Networks cut where they like, inside characters, too."""
+    with OpenAIServer([bytewise(answer(TEXT, report=usage(10, 2)))]) as server:
+        *deltas, turn = await collect(connect(server))
+    assert ModelTurn(TEXT, "stop", TokenUsage(10, 0, 2)) == turn
+    assert TEXT == text_of(deltas)
+
+
+async def test_absent_usage_is_counted(connect: Connect) -> None:
+    """And marked as an estimate of ours."""
+    with OpenAIServer([answer(TEXT)]) as server:
+        turn = await connect(server).complete(PROMPT)
+    assert turn.usage.estimated
+    assert estimate_usage(PROMPT, TEXT, "fake") == turn.usage
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+async def test_the_finish_reason_passes_through(connect: Connect, reason: str) -> None:
+    """An agent recovers from a truncated answer only if it hears of it."""
+    with OpenAIServer([answer(TEXT, reason=reason)]) as server:
+        assert reason == (await connect(server).complete(PROMPT)).finish_reason
+
+
+async def test_reasoning_is_no_part_of_the_answer(connect: Connect) -> None:
+    """It comes in a member of its own, before the text."""
+    thinking = delta("", reasoning_content="The user greets me.")
+    with OpenAIServer([stream(thinking, delta("Hi"), finish(), DONE)]) as server:
+        assert ["Hi"] == (await collect(connect(server)))[:-1]
+
+
+async def test_retry_after_is_waited_for(connect: Connect, naps: Naps) -> None:
+    """The server's time, plus the part of it that keeps clients apart."""
+    busy = refusal(429, headers={"retry-after": "7"})
+    with OpenAIServer([busy, answer(TEXT)]) as server:
+        assert TEXT == (await connect(server).complete(PROMPT)).text
+    assert [7.5] == naps.taken
+    assert 2 == len(server.requests)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(500),
+        refusal(503, b"busy", headers={"content-type": "text/plain"}),
+        refusal(502, b"<html><h1>Bad gateway</h1></html>", headers={"content-type": "text/html"}),
+        stream(ending="drop"),
+    ],
+    ids=["500", "text", "page", "drop"],
+)
+async def test_a_server_that_fails_is_asked_again_and_then_given_up(
+    connect: Connect, naps: Naps, reply: Reply
+) -> None:
+    """As often as the policy says, by nobody's retries but ours; whatever the error's body is."""
+    with (
+        OpenAIServer([reply] * 4) as server,
+        pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"),
+    ):
+        await connect(server).complete(PROMPT)
+    assert 3 == len(server.requests)
+    assert [0.5, 1.0] == naps.taken
+
+
+async def test_a_server_that_comes_back_is_heard(connect: Connect) -> None:
+    """The answer of the attempt that got through, whole and once."""
+    with OpenAIServer([refusal(500), stream(ending="drop"), answer(TEXT)]) as server:
+        assert TEXT == text_of(await collect(connect(server)))
+
+
+async def test_a_connection_dropped_in_the_middle_is_an_interruption(connect: Connect, naps: Naps) -> None:
+    """What was delivered stays delivered, is told in the error, and nothing is asked again."""
+    received: list[ModelChunk] = []
+    with (
+        OpenAIServer([stream(delta("Half of "), delta("it"), ending="drop"), answer("x")]) as server,
+        pytest.raises(ModelInterruptedError) as caught,
+    ):
+        await collect(connect(server), received)
+    assert "Half of it" == caught.value.partial == text_of(received)
+    assert 1 == len(server.requests)
+    assert [] == naps.taken
+
+
+async def test_a_connection_lost_after_the_finish_loses_nothing(connect: Connect) -> None:
+    """The finish reason says that the text is whole."""
+    with OpenAIServer([stream(delta("All of it"), finish(), ending="drop")]) as server:
+        turn = await connect(server).complete(PROMPT)
+    assert ("All of it", "stop", True) == (turn.text, turn.finish_reason, turn.usage.estimated)
+
+
+async def test_an_error_event_in_the_stream_is_an_interruption(connect: Connect) -> None:
+    """Servers that fail after status 200 send the error as a chunk."""
+    failed = event({"error": {"message": "overloaded", "code": 503}})
+    with (
+        OpenAIServer([stream(delta("Hi"), failed, DONE)]) as server,
+        pytest.raises(ModelInterruptedError, match="overloaded"),
+    ):
+        await connect(server).complete(PROMPT)
+
+
+@pytest.mark.parametrize("bad", [b"data: {oops\n\n", event([1, 2]), event({"choices": "?"})])
+async def test_malformed_chunks_are_named(connect: Connect, bad: bytes) -> None:
+    """Nothing is guessed, nothing is asked again."""
+    with (
+        OpenAIServer([stream(bad, finish(), DONE), answer("x")]) as server,
+        pytest.raises(ModelResponseError),
+    ):
+        await connect(server).complete(PROMPT)
+    assert 1 == len(server.requests)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_a_refusal_is_final_and_says_why(connect: Connect, status: int) -> None:
+    """In the server's words."""
+    refused = refusal(status, {"error": {"message": "no, because", "type": "t"}})
+    with (
+        OpenAIServer([refused, answer("x")]) as server,
+        pytest.raises(ModelRequestError, match="no, because") as caught,
+    ):
+        await connect(server).complete(PROMPT)
+    assert status == caught.value.status
+    assert 1 == len(server.requests)
+
+
+async def test_a_spent_quota_is_final(connect: Connect) -> None:
+    """It looks like a rate limit but for its code."""
+    refused = refusal(429, {"error": {"message": "pay", "code": "insufficient_quota"}})
+    with (
+        OpenAIServer([refused, answer("x")]) as server,
+        pytest.raises(ModelRequestError, match="insufficient_quota"),
+    ):
+        await connect(server).complete(PROMPT)
+    assert 1 == len(server.requests)
+
+
+async def test_a_prompt_that_is_too_long_is_told_apart(connect: Connect) -> None:
+    """The agent compacts its history and asks again; any other refusal it can't mend."""
+    message = "This model's maximum context length is 10 tokens."
+    refused = refusal(400, {"error": {"message": message, "code": "context_length_exceeded"}})
+    with (
+        OpenAIServer([refused]) as server,
+        pytest.raises(ContextLengthError, match="maximum context length is 10"),
+    ):
+        await connect(server).complete(PROMPT)
+
+
+async def test_a_server_without_stream_options_is_asked_without(connect: Connect, naps: Naps) -> None:
+    """At once, and from then on."""
+    refused = refusal(400, {"error": {"message": "Unrecognized request argument: stream_options"}})
+    with OpenAIServer([refused, answer("one"), answer("two")]) as server:
+        model = connect(server)
+        assert ["one", "two"] == [(await model.complete(PROMPT)).text for _ in range(2)]
+    assert [True, False, False] == ["stream_options" in request.body for request in server.requests]
+    assert [] == naps.taken
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        refusal(401, {"error": {"message": f"Incorrect API key: {KEY}", "code": KEY}}),
+        refusal(500, f"<html>{KEY}</html>".encode()),
+        stream(b"data: " + KEY.encode() + b"\n\n"),
+        stream(event({"error": {"message": KEY, "code": KEY}})),
+        stream(delta("Hi"), event({"error": {"message": KEY, "code": 500}})),
+    ],
+    ids=["refusal", "page", "malformed", "event", "interruption"],
+)
+async def test_a_key_that_the_server_echoes_is_not_shown(connect: Connect, reply: Reply) -> None:
+    """Neither in the error, nor in what led to it, as far as a traceback prints."""
+    with OpenAIServer([reply] * 3) as server, pytest.raises(ModelError) as caught:
+        await connect(server).complete(PROMPT)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert KEY not in f"{error} {error!r} {vars(error)}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+async def test_closing_the_stream_hangs_up(connect: Connect) -> None:
+    """An agent that has its code block doesn't pay for the rest."""
+    with OpenAIServer([stream(delta("first"), delta("second"), ending="stall")]) as server:
+        async with aclosing(connect(server).stream(PROMPT)) as chunks:
+            assert "first" == await anext(chunks)
+        assert await asyncio.to_thread(server.hung_up.wait, 5)
+
+
+async def test_cancelling_the_task_hangs_up(connect: Connect) -> None:
+    """As a timeout around a turn does."""
+    with OpenAIServer([stream(delta("first"), ending="stall")]) as server:
+        chunks = connect(server).stream(PROMPT)
+        assert "first" == await anext(chunks)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(chunks), 0.05)
+        assert await asyncio.to_thread(server.hung_up.wait, 5)
+
+
+async def test_answers_run_side_by_side(connect: Connect) -> None:
+    """One model serves several agents at once."""
+    with OpenAIServer([bytewise(answer(TEXT)) for _ in range(4)]) as server:
+        model = connect(server)
+        turns = await asyncio.gather(*(model.complete(PROMPT) for _ in range(4)))
+    assert [TEXT] * 4 == [turn.text for turn in turns]
+
+
+def test_one_model_serves_one_event_loop_after_the_other(connect: Connect) -> None:
+    """Each synchronous run has a loop of its own, and new loops get the addresses of old ones."""
+    with OpenAIServer([answer(TEXT)] * 5) as server:
+        model = connect(server)
+        assert [TEXT] * 5 == [asyncio.run(model.complete(PROMPT)).text for _ in range(5)]
+
+
+async def test_nothing_is_sent_before_the_first_item_is_asked_for(connect: Connect) -> None:
+    """A stream that is made and not read costs nothing."""
+    with OpenAIServer([answer(TEXT)]) as server:
+        async with aclosing(connect(server).stream(PROMPT)):
+            assert [] == server.requests
+
+
+async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
+    """Nobody listens there any more."""
+    with OpenAIServer([]) as server:
+        model = connect(server)
+    with pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"):
+        await model.complete(PROMPT)
