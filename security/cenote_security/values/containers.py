@@ -90,7 +90,7 @@ def _fill_mapping(shell: Foreign, parts: Parts) -> None:
         dict.update(shell, pairs)  # its own `update` counts keys
     else:
         shell.update(pairs)
-    if len(shell) != parts.count:
+    if len(shell) != len(parts.runs[0]):
         expect.malformed("a key of a dict is repeated")
 
 

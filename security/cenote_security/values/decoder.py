@@ -131,9 +131,7 @@ class _Table:
         references = [self._scan(run) for run in node[2:]]
         self._references.append(references if any(references) else _LEAF)
         if isinstance(kind, Mutable):
-            count = self._length(node[2]) if kind.runs else 0
-            parts = Parts(source=self._source, meta=node[1], count=count, runs=[])
-            self._values[index] = kind.shell(parts)
+            self._values[index] = kind.shell(Parts(source=self._source, meta=node[1], runs=[]))
             self._states[index] = _SHELL
 
     def _scan(self, run: Json) -> Sequence[int]:
@@ -190,7 +188,7 @@ class _Table:
             self._weights.spend_walk(runs[position], references[position])
         for position in kind.hashed:
             self._weights.spend_hashing(runs[position], references[position])
-        parts = Parts(source=self._source, meta=meta, count=len(runs[0]) if runs else 0, runs=runs)
+        parts = Parts(source=self._source, meta=meta, runs=runs)
         if isinstance(kind, Immutable):
             self._values[index] = kind.build(parts)
         else:
@@ -211,20 +209,9 @@ class _Table:
         return [values[c[0]] if type(c) is list else c for c in children]
 
     def _unpack(self, run: dict[str, Json]) -> list[object]:
-        code, where = _packed(run)
-        numbers: array[int] | array[float] = array(code)
+        if len(run) != 1:
+            expect.malformed("a packed run has one type")
+        ((code, where),) = run.items()
+        numbers: array[int] | array[float] = array(expect.choice(code, ("q", "d")))
         numbers.frombytes(self._source.region.take(where))
         return [*numbers]
-
-    def _length(self, run: Json) -> int:
-        if type(run) is not dict:
-            return len(expect.items(run))
-        _, where = _packed(run)
-        return expect.integer(expect.items(where, 2)[1], 0, self._source.region.size) // 8
-
-
-def _packed(run: dict[str, Json]) -> tuple[str, Json]:
-    if len(run) != 1:
-        expect.malformed("a packed run has one type")
-    ((code, where),) = run.items()
-    return expect.choice(code, ("q", "d")), where

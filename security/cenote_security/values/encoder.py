@@ -93,9 +93,9 @@ class Encoder:
             return packed
         return list(map(self.child, values))
 
-    def buffer(self, content: Buffer, owner: object) -> list[Json]:
+    def buffer(self, content: Buffer, owner: object, *, align: bool = True) -> list[Json]:
         """Where these bytes will be in the region. They must stay unchanged and alive until they are written."""
-        return self.region.add(content, class_name(type(owner)))
+        return self.region.add(content, class_name(type(owner)), align=align)
 
     def finish(self) -> None:
         """Write the nodes of everything that has been referenced."""

@@ -69,7 +69,7 @@ def _write_tuple(encoder: Encoder, value: Foreign, shape: Shape) -> Node:
 
 def _build_tuple(parts: Parts) -> object:
     shape = parts.source.shape(parts.meta, "tuple")
-    if parts.count != len(shape.fields):
+    if len(parts.runs[0]) != len(shape.fields):
         expect.malformed(f"{shape.name} has {len(shape.fields)} fields")
     return tuple.__new__(shape.cls, parts.runs[0])
 

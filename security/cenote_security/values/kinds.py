@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cenote_security.values import (
+    arrays,
+    arrow,
     containers,
+    frames,
+    indexes,
     instances,
+    pandas_arrays,
+    pandas_scalars,
     scalars,
     times,
 )
@@ -20,16 +26,35 @@ KINDS: dict[str, Kind] = {
     **scalars.KINDS,
     **times.KINDS,
     **instances.KINDS,
+    **arrays.KINDS,
+    **arrow.KINDS,
+    **pandas_scalars.KINDS,
+    **pandas_arrays.KINDS,
+    **indexes.KINDS,
+    **frames.KINDS,
 }
 
 
 def writers() -> dict[type, Write]:
-    """Who writes objects of exactly these classes.
-
-    A library that was not imported has no objects here, so only imported ones are asked; asking imports nothing.
-    """
-    return {**containers.WRITERS, **scalars.WRITERS, **times.WRITERS}
+    """Who writes objects of exactly these classes."""
+    return {
+        **containers.WRITERS,
+        **scalars.WRITERS,
+        **times.WRITERS,
+        **arrays.writers(),
+        **arrow.writers(),
+        **pandas_scalars.writers(),
+        **indexes.writers(),
+        **frames.writers(),
+    }
 
 
 def fallback(encoder: Encoder, value: object) -> Node:
+    """The node of an object whose exact class nobody claimed: of a family of classes, or of the user's own."""
+    if arrays.is_scalar(value):
+        return arrays.write_scalar(encoder, value)
+    if pandas_arrays.is_array(value):
+        return pandas_arrays.write_array(encoder, value)
+    if arrow.is_array(value):
+        return arrow.write_array(encoder, value)
     return instances.write(encoder, value)

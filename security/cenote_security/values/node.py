@@ -44,13 +44,11 @@ Write = Callable[["Encoder", Foreign], Node]
 class Parts:
     """What a node is rebuilt from. (Not frozen only because a frozen one takes three times as long to make.)
 
-    source: buffers, classes, limits. meta: as a jail wrote it. count: children in the first run.
-    runs: the children; empty while shells are made.
+    source: buffers, classes, limits. meta: as a jail wrote it. runs: the children; empty for shells.
     """
 
     source: Source
     meta: Json
-    count: int
     runs: Runs
 
 

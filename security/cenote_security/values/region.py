@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.sealed import ALIGNMENT, Buffer, aligned
+from cenote_security.sealed import Buffer, aligned
 from cenote_security.values import expect
 from cenote_security.values.node import Json
 
@@ -16,10 +16,10 @@ class RegionWriter:
         self.size = 0
         self._max_bytes = max_bytes
 
-    def add(self, buffer: Buffer, class_name: str) -> list[Json]:
+    def add(self, buffer: Buffer, class_name: str, *, align: bool) -> list[Json]:
         """Where the buffer will be: [offset, length]. `class_name` is what an error names."""
         length = memoryview(buffer).nbytes
-        start = aligned(self.size) if length >= ALIGNMENT else self.size
+        start = aligned(self.size) if align else self.size
         if start + length > self._max_bytes:
             raise UnsafeValueError(class_name, f"more than {self._max_bytes} bytes of buffers")
         if start > self.size:

@@ -25,7 +25,7 @@ _PATHS: dict[str, type[PurePath]] = {"posix": PurePosixPath, "windows": PureWind
 
 
 def _write_text(encoder: Encoder, value: str) -> Node:
-    return ["text", encoder.buffer(value.encode("utf-8", "surrogatepass"), value)]
+    return ["text", encoder.buffer(value.encode("utf-8", "surrogatepass"), value, align=False)]
 
 
 def _build_text(parts: Parts) -> str:
@@ -33,7 +33,7 @@ def _build_text(parts: Parts) -> str:
 
 
 def _write_bytes(encoder: Encoder, value: bytes) -> Node:
-    return ["bytes", encoder.buffer(value, value)]
+    return ["bytes", encoder.buffer(value, value, align=False)]
 
 
 def _build_bytes(parts: Parts) -> bytes:
@@ -41,7 +41,7 @@ def _build_bytes(parts: Parts) -> bytes:
 
 
 def _write_bytearray(encoder: Encoder, value: bytearray) -> Node:
-    return ["bytearray", encoder.buffer(value, value)]
+    return ["bytearray", encoder.buffer(value, value, align=False)]
 
 
 def _bytearray_shell(parts: Parts) -> bytearray:
@@ -122,8 +122,8 @@ def _write_range(encoder: Encoder, value: range) -> Node:
 
 
 def _build_range(parts: Parts) -> range:
-    bounds = [_exact_int(bound) for bound in parts.runs[0]]
-    return range(*bounds) if len(bounds) == 3 else expect.malformed("a range has three bounds")
+    start, stop, step = (_exact_int(bound) for bound in expect.children(parts, 3))
+    return range(start, stop, step)
 
 
 def _exact_int(value: object) -> int:
@@ -138,11 +138,11 @@ def _write_slice(encoder: Encoder, value: slice) -> Node:
 
 
 def _build_slice(parts: Parts) -> slice:
-    bounds = parts.runs[0]
+    start, stop, step = bounds = expect.children(parts, 3)
     # Slices in slices are freed by recursion in C without a check: enough of them end the process.
-    if len(bounds) != 3 or not all(part is None or type(part) in (int, float, str) for part in bounds):
-        expect.malformed("a slice has three bounds, numbers or text")
-    return slice(*bounds)
+    if not all(bound is None or type(bound) in (int, float, str) for bound in bounds):
+        expect.malformed("the bounds of a slice are numbers or text")
+    return slice(start, stop, step)
 
 
 def _write_ellipsis(_encoder: Encoder, _value: object) -> Node:

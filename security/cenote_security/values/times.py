@@ -16,8 +16,11 @@ from cenote_security.values.shapes import class_name
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
 
-_ZONE = re.compile(r"[A-Za-z0-9_+\-]{1,32}(?:/[A-Za-z0-9_+\-]{1,32}){0,3}")
+ZONE = re.compile(r"[A-Za-z0-9_+\-]{1,32}(?:/[A-Za-z0-9_+\-]{1,32}){0,3}")
 """Names of the time zone database. No dot: a name becomes a path below the database."""
+
+OFFSET = re.compile(r"[+-]\d\d:\d\d")
+"""How Arrow writes a zone without a name."""
 
 _DAY = 86_400
 _MICROSECONDS = 1_000_000
@@ -36,7 +39,7 @@ def zone_meta(zone: tzinfo | None) -> Json:
         own_label = label if timezone(offset).tzname(None) != label else None
         return [offset.days, offset.seconds, offset.microseconds, own_label]
     name = _database_name(zone)
-    if name is None or not _ZONE.fullmatch(name):
+    if name is None or not ZONE.fullmatch(name):
         raise UnsafeValueError(class_name(type(zone)), "a time zone without a name in the database")
     return name
 
@@ -53,7 +56,7 @@ def read_zone(meta: Json) -> tzinfo | None:
 
 
 def _read_named_zone(name: str) -> tzinfo:
-    if not _ZONE.fullmatch(name):
+    if not ZONE.fullmatch(name):
         expect.malformed("expected the name of a time zone")
     return ZoneInfo(name)
 
@@ -105,9 +108,9 @@ def _clock(fields: list[int], zone: tzinfo | None) -> time:
 
 
 def _only_zone(parts: Parts) -> tzinfo | None:
-    (zone,) = parts.runs[0]
-    if zone is None or type(zone) in (timezone, ZoneInfo):
-        return zone  # type: ignore[return-value]
+    zone: object = expect.children(parts, 1)[0]
+    if zone is None or isinstance(zone, timezone | ZoneInfo):
+        return zone
     return expect.malformed("expected a time zone")
 
 
