@@ -25,7 +25,7 @@ HEAVY = {
 PUBLIC = [
     f"cenote{name}" for name in ("", ".agent", ".cli.main", ".models", ".runtime", ".security", ".skills")
 ]
-JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.__main__", "cenote_security.walls.probe"]
+JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.main", "cenote_security.walls.probe"]
 
 
 def run(code: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import version
 
 import pytest
 
@@ -28,3 +29,8 @@ def test_exported_names_exist_and_are_sorted(package: str) -> None:
     module = importlib.import_module(package)
     assert sorted(set(module.__all__), key=str.casefold) == list(module.__all__)
     assert [] == [name for name in module.__all__ if not hasattr(module, name)]
+
+
+def test_the_version_is_the_installed_one() -> None:
+    """The version in the code and the one in the package's metadata are changed together."""
+    assert version("cenote") == importlib.import_module("cenote").__version__
