@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic takes that of typing only from Python 3.12 on
 
 
-class OrderStatus(str, Enum):
+class OrderStatus(Enum):
     PENDING = "pending"
     PROCESSED = "processed"
     DELIVERED = "delivered"

@@ -309,7 +309,7 @@ def test_no_delta_is_asked_for_by_default() -> None:
 def test_problems_of_skills_are_told() -> None:
     """What kept an activated skill from being injected stands below the output."""
     world = Playbook([block("x"), "Done."], settled=[("Skill s is not activated: name taken",)])
-    world.run(core(skills="s: does things"))
+    world.run(core(has_skills=True))
     assert "(no output)\nSkill s is not activated: name taken" == world.last_prompt
 
 

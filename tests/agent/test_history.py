@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,4 +48,4 @@ def test_trimming_keeps_the_end_and_the_task(entries: tuple[Entry, ...], count: 
 def test_roles_alternate(entries: tuple[Entry, ...]) -> None:
     """Whatever the parts are."""
     roles = [message.role for message in to_messages("system", entries)]
-    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert all(a != b for a, b in pairwise(roles))

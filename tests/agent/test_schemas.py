@@ -91,6 +91,10 @@ class Node(BaseModel):
     children: list[Node] = []
 
 
+class Shelf:
+    def fits(self, size: Size) -> bool: ...
+
+
 def uses(order: Order, row: Row | None, when: date, counts: Counter[Size]) -> dict[str, Point]: ...
 
 
@@ -160,6 +164,7 @@ def test_records_are_found_through_each_other() -> None:
     """In the order in which they are met; classes that any model knows are left out; cycles end."""
     assert [Order, Item, Size, Row, Point] == list(records_in(uses))
     assert [Node] == list(records_in(Node))
+    assert [Size] == list(records_in(Shelf))
 
 
 @pytest.mark.parametrize(("expected", "cls"), [(True, Item), (False, date), (False, BaseModel), (False, int)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import typing
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Optional, Union
 
 import pytest
 
@@ -31,13 +31,12 @@ def plain(a, b=1, *args, c, d=None, **kwargs): ...
 
 
 def typed(
-    a: int | None,
-    b: str | None,
-    c: list[dict[str, Any]],
+    a: Optional[int],  # noqa: UP045
+    b: Union[str, None],  # noqa: UP007
+    c: typing.List[typing.Dict[str, Any]],  # noqa: UP006
     d: Literal["x", 2],
     e: Annotated[int, "positive"],
     f: Colour = Colour.RED,
-    g: list[Missing] = (),
     h: UserId = UserId("u"),
     i: typing.Callable[[int], str] = len,
     j: tuple[int, ...] = (),
@@ -45,10 +44,10 @@ def typed(
 ) -> None: ...
 
 
-def late(a: Undefined) -> dict[str, Undefined]: ...
+def late(a: Undefined) -> dict[str, Undefined]: ...  # noqa: F821
 
 
-def defaults(a=object(), b="long" * 20, c=float("nan"), d="line\nbreak"): ...
+def defaults(b="long" * 20, c=float("nan"), d="line\nbreak"): ...
 
 
 class Callable:
@@ -69,7 +68,7 @@ class BadRepr:
         raise ValueError
 
 
-def bad(a=BadRepr()): ...
+def bad(a=BadRepr()): ...  # noqa: B008
 
 
 def test_a_function_is_one_line() -> None:
@@ -92,26 +91,9 @@ def test_untyped_parameters_are_as_in_the_source() -> None:
     assert "f(a, *, b=2)" == function_stub(Function(lambda a, *, b=2: 0, name="f"))
 
 
-def test_annotations_are_short() -> None:
-    """No module names, `|` for unions, literals as values, names for what can't be evaluated."""
-    stub = function_stub(Function(typed))
-    assert "a: Optional[int]" in stub or "a: int | None" in stub
-    assert "d: 'x' | 2" in function_stub(Function(_evaluable))
+def test_what_can_not_be_evaluated_is_shown_as_written() -> None:
+    """A name that only type checkers see is better than nothing."""
     assert "late(a: Undefined) -> dict[str, Undefined]" == function_stub(Function(late))
-
-
-def _evaluable(
-    a: int | None,
-    b: str | None,
-    c: list[dict[str, Any]],
-    d: Literal["x", 2],
-    e: Annotated[int, "positive"],
-    f: Colour = Colour.RED,
-    h: UserId = UserId("u"),
-    i: typing.Callable[[int], str] = len,
-    j: tuple[int, ...] = (),
-    k: Literal[Colour.RED] = Colour.RED,
-) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -122,7 +104,7 @@ def _evaluable(
 )  # fmt: skip
 def test_each_kind_of_annotation(part: str) -> None:
     """As one would write it today."""
-    assert part in function_stub(Function(_evaluable))
+    assert part in function_stub(Function(typed))
 
 
 def test_defaults_that_say_nothing_are_dots() -> None:

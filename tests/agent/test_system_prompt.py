@@ -7,7 +7,6 @@ from datetime import datetime
 import pytest
 from retail_tools import RetailDesk
 
-from cenote.agent import prompts
 from cenote.agent.flow import Scene
 from cenote.agent.port import SubAgent
 from cenote.agent.response import AgentResponse
@@ -36,8 +35,8 @@ class Helper(SubAgent):
         return ("data", "cleaned")
 
 
-def prompt(scene: Scene = EMPTY, skills: str = "", **parts: str) -> str:
-    return system_prompt(PromptParts(**parts), scene, skills, NOW)
+def prompt(scene: Scene = EMPTY, **parts: str) -> str:
+    return system_prompt(PromptParts(**parts), scene, NOW)
 
 
 def test_the_base_prompt_has_at_most_400_tokens() -> None:
@@ -142,7 +141,7 @@ def test_an_unknown_placeholder_is_an_error() -> None:
 
 def test_the_default_prompt_does_not_change_with_time() -> None:
     """Else no provider could cache it."""
-    assert prompt() == system_prompt(PromptParts(), EMPTY, "", datetime(2030, 1, 1))
+    assert prompt() == system_prompt(PromptParts(), EMPTY, datetime(2030, 1, 1))
 
 
 @pytest.mark.parametrize("word", ["one ```python block", "loop over ids", "try/except", "show(x)", "reply(text)",
@@ -152,6 +151,6 @@ def test_the_base_prompt_leads_to_few_and_careful_turns(word: str) -> None:
     assert word in prompt()
 
 
-def test_skills_are_listed_with_how_to_use_them() -> None:
-    """One line each; the rest on activation."""
-    assert prompt(skills="pdf: Reads PDFs").endswith(f"{prompts.SKILLS_HEADING}\npdf: Reads PDFs")
+def test_skills_have_a_section() -> None:
+    """What the skills say of themselves, under a heading."""
+    assert prompt(Scene(skills="pdf: Reads PDFs")).endswith("Skills:\npdf: Reads PDFs")

@@ -30,6 +30,7 @@ class InProcessRuntime:
         self.executed: list[str] = []
         self.timeouts: list[float | None] = []
         self.cancelled = 0
+        self.started = asyncio.Event()
         self._forbidden = forbidden
         self._replies: list[str] = []
         self._put(items)
@@ -75,6 +76,7 @@ class InProcessRuntime:
         self, code: str, *, timeout: float | None, on_output: Callable[[StreamName, str], None] | None
     ) -> ExecutionResult:
         self.executed.append(code)
+        self.started.set()
         self.timeouts.append(timeout)
         self._replies.clear()
         out = io.StringIO()

@@ -92,7 +92,7 @@ class CaveAgent(SubAgent):
         )
         settings = CoreSettings(
             prompt=prompt,
-            skills=self._skills.listing,
+            has_skills=self._skills.any,
             max_steps=max_steps,
             max_history=max_history,
             max_exec_output=max_exec_output,

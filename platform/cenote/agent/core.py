@@ -28,7 +28,7 @@ class CoreSettings:
     """The numbers and texts that decisions depend on. See `CaveAgent`."""
 
     prompt: PromptParts = field(default_factory=PromptParts)
-    skills: str = ""
+    has_skills: bool = False
     max_steps: int = 10
     max_history: int | None = None
     max_exec_output: int = 5000
@@ -62,7 +62,7 @@ class AgentCore:
         cells = CellSettings(
             max_output=settings.max_exec_output,
             namespace_delta=settings.namespace_delta,
-            has_skills=bool(settings.skills),
+            has_skills=settings.has_skills,
         )
         self._cells = CellRunner(self._conversation, cells)
 
@@ -74,7 +74,7 @@ class AgentCore:
     def run(self, task: str, now: datetime) -> Flow[AgentResponse]:
         """Do a task. Raises what the model raises, where asking again is no use; the conversation stays."""
         scene = yield from ask(Look(), Scene)
-        self._conversation.system = system_prompt(self._settings.prompt, scene, self._settings.skills, now)
+        self._conversation.system = system_prompt(self._settings.prompt, scene, now)
         self._conversation.add(Entry(kind=Kind.TASK, text=task))
         self._cells.begin(scene)
         ledger = Ledger()

@@ -32,15 +32,13 @@ from cenote.agent.flow import (
     TurnStopped,
 )
 from cenote.agent.kept_outputs import KeptOutputs
-from cenote.agent.namespace_function import is_own
+from cenote.agent.namespace_functions import install, is_agents_own
 from cenote.agent.port import AgentRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.models import Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
-from cenote.runtime.injectables import Function
-from cenote_security.errors import NameExistsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,8 @@ class Run:
                 return await self._look()
             case KeepOutput(cell, text):
                 self._world.outputs.keep(cell, text)
-                return Kept(f"{await self._reader()}({cell})")
+                reader = await install(runtime, self._world.outputs.read_output, "pure")
+                return Kept(f"{reader}({cell})")
             case SettleSkills():
                 return Settled(await self._world.skills.settle())
         raise TypeError(f"no command of the core: {command!r}")
@@ -136,32 +135,11 @@ class Run:
 
     async def _look(self) -> Scene:
         runtime = self._world.runtime
-        self._world.skills.use(runtime)
-        for function in self._world.skills.functions():
-            if not _is_there(runtime, function):
-                await runtime.inject(function)
+        skills = await self._world.skills.install(runtime)
         return Scene(
-            functions=tuple(function for function in runtime.functions if not is_own(function)),
+            functions=tuple(function for function in runtime.functions if not is_agents_own(function)),
             variables=tuple(runtime.variables),
             types=tuple(runtime.types),
             described=tuple(await runtime.describe()),
+            skills=skills,
         )
-
-    async def _reader(self) -> str:
-        """The name under which the namespace reads kept outputs; injected when there is something to read."""
-        runtime, outputs = self._world.runtime, self._world.outputs
-        for attempt in range(1, 100):
-            name = "read_output" if attempt == 1 else f"read_output_{attempt}"
-            function = Function(outputs.read_output, name=name, host=True, effect="pure")
-            if _is_there(runtime, function):
-                return name
-            try:
-                await runtime.inject(function)
-            except NameExistsError:
-                continue
-            return name
-        raise NameExistsError("read_output")
-
-
-def _is_there(runtime: AgentRuntime, function: Function) -> bool:
-    return any(other.name == function.name and other.func == function.func for other in runtime.functions)

@@ -85,12 +85,16 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a runtime holds. described: its variables, those that nobody injected included."""
+    """What a runtime holds.
+
+    described: its variables, those that nobody injected included. skills: what the model is told of them.
+    """
 
     functions: tuple[Function, ...] = ()
     variables: tuple[Variable, ...] = ()
     types: tuple[Type, ...] = ()
     described: tuple[VariableInfo, ...] = ()
+    skills: str = ""
 
     @property
     def names(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote.agent.namespace_function import NamespaceFunctions
+from cenote.agent.namespace_functions import NamespaceFunctions
 
 MAX_CHARACTERS = 64 * 2**20
 """Characters kept over the life of an agent; beyond that the oldest outputs go."""

@@ -34,9 +34,10 @@ AGENTS_HEADING = (
     "fetch: `x.runtime.retrieve(name)`; to pass data on, unseen: `x.runtime.share(name)` gives a reference to use "
     "as value):"
 )
-SKILLS_HEADING = "Skills (before you use one, `print(activate_skill(name))` once, then follow what it says):"
+SKILLS_HEADING = "Skills:"
+SKILLS_HINT = "Before you use a skill, `print({activate}(name))` once, then follow what it says."
 SKILL_EXPORTS = "Ready to use from the next block on:"
-SKILL_FILES_HINT = "A skill may name further files: `read_skill_file(name, path)`."
+SKILL_FILES_HINT = "It may name further files: `print({read}(name, path))`."
 
 EMPTY = "(none)"
 """Stands in a custom template where there is nothing to list."""

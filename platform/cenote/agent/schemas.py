@@ -41,16 +41,14 @@ def type_stub(cls: type, doc: str = "") -> str:
     fields = _fields(cls)
     documented = fields is not None and any(field.doc for field in fields)
     lines = [f"  {field}{comment(field.doc)}" for field in fields or ()] if documented else []
-    head = _head(cls, None if documented else fields)
+    head = f"class {cls.__name__}" if documented else _head(cls, fields)
     return "\n".join([f"{head}{comment(doc)}", *lines, *_attributes(cls, fields), *_methods(cls)])
 
 
 def class_doc(cls: type) -> str:
     """The first line of the class's own docstring; generated and inherited ones say nothing."""
     own = cls.__dict__.get("__doc__") or ""
-    return (
-        "" if own.startswith(f"{cls.__name__}(") or (issubclass(cls, Enum) and not own) else first_line(cls)
-    )
+    return "" if own.startswith(f"{cls.__name__}(") or not own else first_line(cls)
 
 
 def records_in(target: object) -> Iterator[type]:
@@ -86,11 +84,19 @@ def _is_typed_dict(cls: type) -> bool:
 
 
 def _collect(target: object, seen: dict[type, None]) -> None:
-    for annotation in hints_of(target).values():
+    for annotation in _annotations(target):
         for cls in classes_in(annotation):
             if cls not in seen and is_record(cls):
                 seen[cls] = None
                 _collect(cls, seen)
+
+
+def _annotations(target: object) -> Iterator[object]:
+    yield from hints_of(target).values()
+    if isinstance(target, type):
+        for _, member in _public(target):
+            function = _function_of(member)
+            yield from hints_of(function).values() if function else ()
 
 
 def _head(cls: type, fields: list[_Field] | None) -> str:
@@ -107,11 +113,17 @@ def _members(cls: type[Enum]) -> str:
 
 
 def _keys(cls: type) -> str:
-    optional: frozenset[str] = getattr(cls, "__optional_keys__", frozenset())
     return ", ".join(
-        f'"{name}"{"?" if name in optional else ""}: {render(annotation)}'
+        f'"{name}"{"?" if _is_optional(cls, name, annotation) else ""}: {render(annotation)}'
         for name, annotation in hints_of(cls).items()
     )
+
+
+def _is_optional(cls: type, name: str, annotation: object) -> bool:
+    """The class itself does not see `NotRequired` in an annotation that was a text when it was made."""
+    origin = typing.get_origin(annotation)
+    optional: frozenset[str] = getattr(cls, "__optional_keys__", frozenset())
+    return origin is typing.NotRequired or (name in optional and origin is not typing.Required)
 
 
 def _fields(cls: type) -> list[_Field] | None:
@@ -200,8 +212,8 @@ def _attributes(cls: type, fields: list[_Field] | None) -> Iterator[str]:
 def _methods(cls: type) -> Iterator[str]:
     listed = 0
     for name, member in _public(cls):
-        function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if not inspect.isfunction(function):
+        function = _function_of(member)
+        if function is None:
             continue
         listed += 1
         if listed > _MAX_MEMBERS:
@@ -209,6 +221,11 @@ def _methods(cls: type) -> Iterator[str]:
             return
         call = "await " if inspect.iscoroutinefunction(function) else ""
         yield f"  {call}{callable_stub(name, _bound(cls, name, member), first_line(function))}"
+
+
+def _function_of(member: object) -> Callable[..., object] | None:
+    function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+    return function if inspect.isfunction(function) else None
 
 
 def _bound(cls: type, name: str, member: object) -> Callable[..., object]:

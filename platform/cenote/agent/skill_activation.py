@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cenote.agent import prompts
-from cenote.agent.namespace_function import NamespaceFunctions
+from cenote.agent.namespace_functions import NamespaceFunctions, install
 from cenote.agent.port import AgentRuntime
 from cenote.agent.system_prompt import injected_text
-from cenote.runtime.injectables import Function, Injectable
+from cenote.runtime.injectables import Injectable
 from cenote.skills import Skill
 from cenote_security.errors import CenoteError, NameExistsError, UsageError
 
@@ -30,25 +30,21 @@ class SkillActivation(NamespaceFunctions):
         self._runtime: AgentRuntime | None = None
 
     @property
-    def listing(self) -> str:
-        """A line for each skill, for the system prompt; empty if there are none."""
-        lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in self._skills.values()]
-        if any(skill.has_files for skill in self._skills.values()):
-            lines.append(prompts.SKILL_FILES_HINT)
-        return "\n".join(lines)
+    def any(self) -> bool:
+        return bool(self._skills)
 
-    def functions(self) -> tuple[Function, ...]:
-        """What the namespace needs for these skills."""
-        if not self._skills:
-            return ()
-        activate = Function(self.activate_skill, host=True, effect="idempotent")
-        if not any(skill.has_files for skill in self._skills.values()):
-            return (activate,)
-        return (activate, Function(self.read_skill_file, host=True, effect="pure"))
-
-    def use(self, runtime: AgentRuntime) -> None:
-        """Say into which runtime the skills go."""
+    async def install(self, runtime: AgentRuntime) -> str:
+        """Put into a runtime what the skills need; gives what the model is told of them: a line each, and how."""
         self._runtime = runtime
+        if not self._skills:
+            return ""
+        lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in self._skills.values()]
+        activate = await install(runtime, self.activate_skill, "idempotent")
+        hints = [prompts.SKILLS_HINT.format(activate=activate)]
+        if any(skill.has_files for skill in self._skills.values()):
+            read = await install(runtime, self.read_skill_file, "pure")
+            hints.append(prompts.SKILL_FILES_HINT.format(read=read))
+        return "\n".join([*lines, " ".join(hints)])
 
     def activate_skill(self, name: str) -> str:
         """Activate a skill; gives its instructions."""

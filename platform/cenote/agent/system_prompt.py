@@ -42,12 +42,12 @@ class PromptParts:
             )
 
 
-def system_prompt(parts: PromptParts, scene: Scene, skills: str, now: datetime) -> str:
+def system_prompt(parts: PromptParts, scene: Scene, now: datetime) -> str:
     """The whole system prompt.
 
-    skills: one line for each skill, empty if there are none. now: shown only where the template asks for it.
+    now: shown only where the template asks for it.
     """
-    sections = _sections(scene, skills)
+    sections = _sections(scene)
     values = {name: text or prompts.EMPTY for name, text in sections.plain.items()}
     values["context"] = sections.context
     values["python_block_identifier"] = parts.python_block_identifier
@@ -74,7 +74,7 @@ class _Sections:
     context: str
 
 
-def _sections(scene: Scene, skills: str) -> _Sections:
+def _sections(scene: Scene) -> _Sections:
     agents = "\n".join(_agent_line(v) for v in scene.variables if isinstance(v.value, SubAgent))
     functions = "\n".join(map(function_stub, scene.functions))
     variables = "\n".join(_variable_lines(scene))
@@ -86,13 +86,13 @@ def _sections(scene: Scene, skills: str) -> _Sections:
         (prompts.AGENTS_HEADING, agents),
         (prompts.TYPES_HEADING, types),
         (prompts.SHAPES_HEADING, shapes),
-        (prompts.SKILLS_HEADING, skills),
+        (prompts.SKILLS_HEADING, scene.skills),
     ]
     plain = {
         "functions": functions,
         "variables": _joined(variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
         "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
-        "skills": skills and f"{prompts.SKILLS_HEADING}\n{skills}",
+        "skills": scene.skills,
     }
     return _Sections(plain, "\n\n".join(f"{heading}\n{text}" for heading, text in headed if text))
 

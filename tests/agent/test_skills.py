@@ -1,0 +1,320 @@
+"""Skills: reading SKILL.md, running injection.py, and what is wrong with either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cenote.runtime.injectables import Function, Type, Variable
+from cenote.skills import Skill, SkillDiscovery, SkillError
+from cenote.skills.front_matter import parse
+from cenote.skills.skill_files import MAX_BYTES
+
+SKILL = """---
+name: data-processor
+description: Process and analyze datasets.
+license: MIT
+compatibility: Python 3.11
+metadata:
+  author: somebody
+  version: 1.0
+allowed-tools: Bash(git:*) Read
+---
+
+# Instructions
+
+Do this.
+"""
+
+INJECTION = """
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cenote.runtime import Function, Type, Variable
+
+CONFIG = {"threshold": 0.5}
+
+@dataclass
+class Result:
+    mean: float
+    tags: list[str] = field(default_factory=list)
+
+def analyze(data: list[float]) -> Result:
+    \"\"\"Analyze data.\"\"\"
+    return Result(sum(data) / len(data), [str(CONFIG["threshold"])])
+
+__exports__ = [Function(analyze), Variable("CONFIG", value=CONFIG, description="Settings"), Type(Result)]
+"""
+
+
+def write(folder: Path, skill: str | bytes = SKILL, injection: str | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "SKILL.md"
+    path.write_bytes(skill if isinstance(skill, bytes) else skill.encode())
+    if injection is not None:
+        (folder / "injection.py").write_text(injection)
+    return path
+
+
+def problem(path: Path) -> str:
+    """What is wrong with a skill, without its path."""
+    with pytest.raises(SkillError) as caught:
+        SkillDiscovery.from_file(path)
+    return "\n".join(text.removeprefix(f"{path}: ") for text in caught.value.problems)
+
+
+def front(text: str, body: str = "body") -> str:
+    return f"---\n{text}\n---\n{body}"
+
+
+def test_a_skill_is_read_with_all_its_fields(tmp_path: Path) -> None:
+    """Required and optional fields, and the body without front matter."""
+    skill = SkillDiscovery.from_file(write(tmp_path / "s"))
+    assert ("data-processor", "Process and analyze datasets.", "# Instructions\n\nDo this.") == (
+        skill.name,
+        skill.description,
+        skill.body_content,
+    )
+    assert ("MIT", "Python 3.11", {"author": "somebody", "version": "1.0"}, ("Bash(git:*)", "Read")) == (
+        skill.license,
+        skill.compatibility,
+        dict(skill.metadata),
+        skill.allowed_tools,
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + SKILL.encode(),
+        SKILL.replace("\n", "\r\n").encode(),
+        SKILL.replace("---\n", "---  \n").encode(),
+        SKILL.replace("Do this.", "Do this.\n\n---\n\nAnd that.").encode(),
+    ],
+)
+def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
+    """A byte order mark, carriage returns, blanks behind the hyphens, a rule in the body."""
+    skill = SkillDiscovery.from_file(write(tmp_path, data))
+    assert skill.body_content.startswith("# Instructions\n\nDo this.")
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("line 1: the file must begin with front matter between two lines of '---'", "# no front matter"),
+        ("line 1: the file must begin with front matter between two lines of '---'", ""),
+        ("line 1: the front matter has no closing line of '---'", "---\nname: a\n"),
+        ("line 3: not valid YAML: mapping values are not allowed here", front("name: a\ndescription: b: c")),
+        ("line 2: the front matter must be fields such as `name: my-skill`", front("just text")),
+        ("name: missing\ndescription: missing", front("other: 1")),
+        ("description: missing", front("name: a")),
+        ("description: must be a text of 1 to 1024 characters, not 1025 characters",
+         front("name: a\ndescription: " + "d" * 1025)),
+        ("description: must be a text of 1 to 1024 characters, not ['a']", front("name: a\ndescription: [a]")),
+        ("compatibility: must be a text of 1 to 500 characters",
+         front("name: a\ndescription: b\ncompatibility: " + "c" * 501)),
+        ("metadata: must be fields with texts", front("name: a\ndescription: b\nmetadata: [1]")),
+    ],
+)  # fmt: skip
+def test_malformed_files_are_refused(tmp_path: Path, expected: str, text: str) -> None:
+    """With the line or the field that is wrong, all fields at once."""
+    assert expected == problem(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", ["Upper", "a--b", "-a", "a-", "a_b", "ä", "a b", "x" * 65, "'5\n'"])
+def test_names_are_those_of_the_standard(tmp_path: Path, name: str) -> None:
+    """Lowercase letters, digits, single hyphens inside, 64 characters."""
+    assert problem(write(tmp_path, front(f"name: {name}\ndescription: d"))).startswith(
+        "name: must be 1 to 64"
+    )
+
+
+@pytest.mark.parametrize("name", ["a", "a-b-c", "x" * 64, "pdf2text"])
+def test_good_names_are_accepted(tmp_path: Path, name: str) -> None:
+    """Up to the limit."""
+    assert name == SkillDiscovery.from_file(write(tmp_path, front(f"name: {name}\ndescription: d"))).name
+
+
+def test_a_skill_made_by_hand_is_checked_too() -> None:
+    """The same limits as for files."""
+    with pytest.raises(SkillError, match="name: must be"):
+        Skill("Not Good", "d")
+    assert "x" * 1024 == Skill("s", "x" * 1024).description
+
+
+def test_files_that_are_too_large_or_no_text_are_refused(tmp_path: Path) -> None:
+    """Bounded, and UTF-8."""
+    head = front("name: a\ndescription: b", "")
+    assert "larger than 256 KiB" == problem(write(tmp_path, head + "x" * (MAX_BYTES - len(head) + 1)))
+    SkillDiscovery.from_file(write(tmp_path, head + "x" * (MAX_BYTES - len(head))))
+    assert "not a text in UTF-8: byte 4 is 0xff" == problem(write(tmp_path, b"---\n\xff"))
+    assert "No such file or directory" == problem(tmp_path / "nowhere" / "SKILL.md")
+
+
+def test_hostile_yaml_builds_nothing(tmp_path: Path) -> None:
+    """Tags that would make objects are refused, deep nesting is no crash."""
+    tagged = front("name: !!python/object/apply:os.system ['true']\ndescription: d")
+    assert "not valid YAML" in problem(write(tmp_path, tagged))
+    assert "not valid YAML" in problem(write(tmp_path, front("a: " + "[" * 5000)))
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_skill_or_an_error(text: str) -> None:
+    """Nothing else is ever raised."""
+    with contextlib.suppress(SkillError):
+        parse("---\n" + text + "\n---\n")
+
+
+def test_a_directory_gives_its_skills_in_order(tmp_path: Path) -> None:
+    """Its own SKILL.md and those one level down."""
+    for folder in ("b", "a"):
+        write(tmp_path / folder, front(f"name: {folder}\ndescription: d"))
+    write(tmp_path, front("name: root\ndescription: d"))
+    write(tmp_path / "a" / "deep", front("name: deep\ndescription: d"))
+    assert ["root", "a", "b"] == [skill.name for skill in SkillDiscovery.from_directory(str(tmp_path))]
+
+
+def test_a_directory_reports_all_problems_at_once(tmp_path: Path) -> None:
+    """So that they can be mended in one go."""
+    write(tmp_path / "good", front("name: good\ndescription: d"))
+    write(tmp_path / "bad", front("name: Bad"))
+    write(tmp_path / "worse", "nothing")
+    write(tmp_path / "zwei", front("name: good\ndescription: d"))
+    with pytest.raises(SkillError) as caught:
+        SkillDiscovery.from_directory(tmp_path)
+    folders = [Path(text.partition(":")[0]) for text in caught.value.problems]
+    assert [tmp_path / f / "SKILL.md" for f in ("bad", "bad", "worse")] + [tmp_path / "zwei"] == folders
+    assert "'good' is also that of" in caught.value.problems[-1]
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """Not an empty list: somebody mistyped it."""
+    with pytest.raises(SkillDiscovery.Error, match="no such folder"):
+        SkillDiscovery.from_directory(tmp_path / "skils")
+
+
+# -- injection.py -------------------------------------------------------------------------------------------
+
+
+def test_injection_brings_functions_variables_and_types(tmp_path: Path) -> None:
+    """What `__exports__` lists, ready to be sent by value to a process that has no such module."""
+    skill = SkillDiscovery.from_file(write(tmp_path / "s", SKILL, INJECTION))
+    assert (["analyze"], ["CONFIG"], ["Result"]) == (
+        [f.name for f in skill.functions],
+        [v.name for v in skill.variables],
+        [t.name for t in skill.types],
+    )
+    assert 2.0 == skill.functions[0].func([1, 3]).mean
+    pickled = cloudpickle.dumps(skill.functions[0].func)
+    assert b"threshold" in pickled
+
+
+@pytest.mark.parametrize(
+    ("expected", "source"),
+    [
+        ("__exports__ must be a list of Function, Variable and Type objects", "x = 1"),
+        ("__exports__ must be a list of Function, Variable and Type objects", "__exports__ = 'x'"),
+        ("__exports__[1] must be a Function, Variable or Type, not int",
+         "from cenote.runtime import Variable\n__exports__ = [Variable('x'), 5]"),
+        ("__exports__ has the name 'x' twice",
+         "from cenote.runtime import Variable\n__exports__ = [Variable('x'), Variable('x')]"),
+        ("line 2: ZeroDivisionError: division by zero", "x = 1\nx / 0"),
+        ("line 1: ModuleNotFoundError: No module named 'cave_agent'", "from cave_agent.runtime import Function"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_injection_is_said(tmp_path: Path, expected: str, source: str) -> None:
+    """File, line, entry."""
+    path = write(tmp_path / "s", SKILL, source)
+    with pytest.raises(SkillError) as caught:
+        SkillDiscovery.from_file(path)
+    assert f"{path.parent / 'injection.py'}: {expected}" == str(caught.value)
+
+
+def test_a_syntax_error_in_an_injection_names_its_line(tmp_path: Path) -> None:
+    """As the interpreter does."""
+    path = write(tmp_path / "s", SKILL, "x = 1\ndef (:")
+    with pytest.raises(SkillError, match=r"injection\.py: line 2: SyntaxError"):
+        SkillDiscovery.from_file(path)
+
+
+def test_skills_of_equal_names_in_two_places_do_not_meet(tmp_path: Path) -> None:
+    """Each file is a module of its own."""
+    skills = [
+        SkillDiscovery.from_file(write(tmp_path / place, SKILL, INJECTION.replace("0.5", place)))
+        for place in "12"
+    ]
+    assert [["1"], ["2"]] == [skill.functions[0].func([1]).tags for skill in skills]
+
+
+def test_exports_come_types_first() -> None:
+    """The rest may be made of them."""
+    skill = Skill("s", "d", variables=[Variable("v", 1)], functions=[Function(len)], types=[Type(Path)])
+    assert ["Path", "len", "v"] == [item.name for item in skill.exports]
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def skill_with_files(tmp_path: Path) -> Skill:
+    path = write(tmp_path / "skill")
+    (path.parent / "references").mkdir()
+    (path.parent / "references" / "forms.md").write_text("# Forms")
+    (path.parent / "image.png").write_bytes(b"\x89PNG\xff")
+    (path.parent / "big.txt").write_text("x" * (MAX_BYTES + 1))
+    (tmp_path / "secret.txt").write_text("secret")
+    os.symlink(tmp_path / "secret.txt", path.parent / "link.txt")
+    os.symlink(tmp_path, path.parent / "parent")
+    return SkillDiscovery.from_file(path)
+
+
+def test_files_of_a_skill_can_be_read(skill_with_files: Skill) -> None:
+    """Those that its instructions refer to."""
+    assert skill_with_files.has_files
+    assert "# Forms" == skill_with_files.read_file("references/forms.md")
+    assert "# Forms" == skill_with_files.read_file("references/../references/forms.md")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "/etc/passwd", "link.txt", "parent/secret.txt", "references/../../secret.txt", "~/x"],
+)
+def test_nothing_outside_of_the_directory_is_read(skill_with_files: Skill, path: str) -> None:
+    """Neither by dots, nor by an absolute path, nor through a symbolic link."""
+    with pytest.raises(SkillError, match=r"outside of the skill's directory|has no file"):
+        skill_with_files.read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nope.md", "there are: big.txt, image.png, link.txt, references/forms.md"),
+        ("references", "has no file 'references'"),
+        ("image.png", "image.png: not a text in UTF-8"),
+        ("big.txt", "big.txt: larger than 256 KiB"),
+        ("a\0b", "not a path"),
+    ],
+)
+def test_what_can_not_be_read_is_said(skill_with_files: Skill, path: str, message: str) -> None:
+    """In words that a model can act on."""
+    with pytest.raises(SkillError) as caught:
+        skill_with_files.read_file(path)
+    assert message in str(caught.value)
+
+
+def test_a_skill_without_further_files_has_none(tmp_path: Path) -> None:
+    """Its two own files and caches don't count."""
+    path = write(tmp_path / "s", SKILL, INJECTION)
+    skill = SkillDiscovery.from_file(path)
+    (path.parent / "__pycache__").mkdir(exist_ok=True)
+    (path.parent / "__pycache__" / "injection.pyc").write_bytes(b"x")
+    assert not skill.has_files
+    with pytest.raises(SkillError, match="has no files"):
+        Skill("s", "d").read_file("x")
