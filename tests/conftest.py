@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-GRACE = 10.0  # seconds that a process of a finished test may take to go away
 
 # -- options ----------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--grace", type=float, default=10.0, help="seconds that a last process may take to end")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -107,8 +107,8 @@ def _orphans(mark: int) -> dict[int, str]:
     return found
 
 
-def _orphans_after_grace(mark: int) -> dict[int, str]:
-    deadline = time.monotonic() + GRACE
+def _orphans_after(mark: int, grace: float) -> dict[int, str]:
+    deadline = time.monotonic() + grace
     while (found := _orphans(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
@@ -128,9 +128,9 @@ class Leftovers:
         tempfile.tempdir = None
         os.environ["TMPDIR"] = str(self.folder)
 
-    def describe(self) -> list[str]:
+    def describe(self, grace: float) -> list[str]:
         lines = [
-            f"process {pid} is still alive: {line}" for pid, line in _orphans_after_grace(self.mark).items()
+            f"process {pid} is still alive: {line}" for pid, line in _orphans_after(self.mark, grace).items()
         ]
         files = {name for name in _visible_entries(self.folder) if not name.startswith("pytest-of-")}
         lines += [f"left in the temporary folder: {name}" for name in sorted(files)]
@@ -159,7 +159,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     leftovers = session.config.stash.get(LEFTOVERS, None)
     if leftovers is None:
         return
-    session.config.stash[FOUND] = found = leftovers.describe()
+    session.config.stash[FOUND] = found = leftovers.describe(session.config.getoption("--grace"))
     leftovers.remove()
     if found:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

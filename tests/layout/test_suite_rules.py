@@ -1,0 +1,54 @@
+"""The rules of the suite's own conftest: a run that leaves something behind fails, the network is out of reach."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+CLEAN = "def test_it(tmp_path): (tmp_path / 'file').touch()"
+ORPHAN = (
+    "import subprocess\n"
+    "def test_it(): subprocess.run(['sh', '-c', 'env -i setsid sleep 5 >/dev/null 2>&1 &'])"
+)
+TEMPORARY = "import tempfile\ndef test_it(): tempfile.mkdtemp(prefix='forgotten-')"
+BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
+
+
+def run_suite(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A suite of one test under our conftest."""
+    tests = folder / "tests"
+    tests.mkdir()
+    shutil.copy(CONFTEST, tests)
+    (tests / "test_it.py").write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", "--grace", "0.2", "-p", "no:cacheprovider", str(tests)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "said"),
+    [
+        (CLEAN, 0, "1 passed"),
+        (ORPHAN, 1, "is still alive: sleep 5"),
+        (TEMPORARY, 1, "left in the temporary folder: forgotten-"),
+        (BESIDE, 1, "left beside the sources: stray"),
+    ],
+    ids=["clean", "orphan", "temporary", "beside"],
+)
+def test_leftovers_fail_a_run(source: str, status: int, said: str, tmp_path: Path) -> None:
+    """Even a process in a session of its own, with an empty environment and a dead parent, is found."""
+    done = run_suite(source, tmp_path)
+    assert status == done.returncode, done.stdout + done.stderr
+    assert said in done.stdout
+
+
+@pytest.mark.parametrize("address", [("192.0.2.1", 80), ("example.org", 80)])
+def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
+    """A test that connects or looks up a name beyond loopback fails at once."""
+    with pytest.raises(AssertionError, match="only loopback"):
+        socket.create_connection(address, timeout=1)
