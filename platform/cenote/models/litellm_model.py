@@ -69,7 +69,8 @@ class LiteLLMModel(RemoteModel):
     ) -> AsyncGenerator[str, None]:
         import asyncio
 
-        from cenote.models.litellm_library import keep_to_the_facts, load, model_error
+        from cenote.models.litellm_errors import model_error
+        from cenote.models.litellm_library import keep_to_the_facts, load
 
         library = await asyncio.to_thread(load)  # the first time takes seconds
         try:

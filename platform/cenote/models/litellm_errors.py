@@ -1,0 +1,83 @@
+"""What LiteLLM's exceptions mean."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from cenote.models.credentials import Redact
+from cenote.models.errors import ContextLengthError, ModelError, ModelResponseError, ModelUnavailableError
+from cenote.models.refusal import Refusal, bounded, error_code, refusal_in_stream
+from cenote.models.retry import retry_after
+
+_PREFIX = re.compile(r"^((litellm\.)?\w*(Error|Exception|Timeout): |\w*Exception - )+")
+_MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
+
+
+def model_error(error: Exception, redact: Redact) -> ModelError:
+    """What an exception out of LiteLLM, or out of a provider's adapter in it, means to the caller."""
+    import httpx
+    import litellm
+
+    if isinstance(error, ModelError):
+        return error
+    causes = list(_causes(error))
+    message = _message(causes)
+    shown = bounded(redact(message))
+    if isinstance(error, litellm.exceptions.ContextWindowExceededError):
+        return ContextLengthError(shown, status=error.status_code)
+    if not isinstance(error, _vague_errors()):
+        return _refusal(error, message).error(redact)
+    # These three stand for a lost connection, an error event, a malformed chunk and a real status 500 alike.
+    if any(isinstance(cause, OSError | httpx.RequestError) for cause in causes):
+        return ModelUnavailableError(shown)
+    if any(isinstance(cause, _MALFORMED) for cause in causes):
+        return ModelResponseError(f"the server's answer cannot be read: {shown}")
+    code = _event_code(causes)
+    refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(error, message)
+    return refusal.error(redact)
+
+
+def _vague_errors() -> tuple[type[Exception], ...]:
+    from litellm import exceptions
+
+    return exceptions.MidStreamFallbackError, exceptions.APIConnectionError, exceptions.InternalServerError
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that led to `error`, itself excluded where it only wraps another one, root last."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        inner = getattr(following, "original_exception", None) or following.__cause__ or following.__context__
+        if not hasattr(following, "original_exception") or inner is None:
+            yield following
+        following = inner
+
+
+def _message(causes: Sequence[BaseException]) -> str:
+    """The server's own words, without the names that LiteLLM puts before them."""
+    text = str(getattr(causes[0], "message", "") or causes[0])
+    return _PREFIX.sub("", text) or type(causes[0]).__name__
+
+
+def _refusal(error: Exception, message: str) -> Refusal:
+    headers = getattr(error, "litellm_response_headers", None)
+    body = getattr(error, "body", None)
+    status = getattr(error, "status_code", None)
+    return Refusal(
+        message=message,
+        status=status if isinstance(status, int) else None,
+        code=error_code(body) if isinstance(body, Mapping) else None,
+        retry_after=retry_after(headers, time.time()) if isinstance(headers, Mapping) else None,
+    )
+
+
+def _event_code(causes: Sequence[BaseException]) -> str | None:
+    """The code of an error event inside a stream: only the OpenAI package's exception still holds it."""
+    import openai
+
+    codes = [cause.code for cause in causes if isinstance(cause, openai.APIError) and cause.code]
+    return str(codes[-1]) if codes else None
