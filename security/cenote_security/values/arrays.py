@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
 
 _LAST_CODE_POINT = 0x10FFFF
-_MAX_NESTING = 8  # of arrays of objects: a column of lists of text is one in another
 _FLAVOURS = ("ndarray", "matrix", "recarray")
 
 
@@ -111,21 +110,7 @@ def check_content(array: Foreign) -> None:
 def _write_objects(encoder: Encoder, value: Foreign) -> Node:
     if value.size > encoder.limits.brackets:
         raise UnsafeValueError("numpy.ndarray", f"{value.size} objects")
-    _check_nesting(value, _MAX_NESTING)
     return ["objects", list(value.shape), encoder.run(value.ravel().tolist())]
-
-
-def _check_nesting(array: Foreign, allowed: int) -> None:
-    if not allowed:
-        raise UnsafeValueError("numpy.ndarray", f"arrays of objects nested more than {_MAX_NESTING} times")
-    for element in array.flat:
-        if _holds_objects(element):
-            _check_nesting(element, allowed - 1)
-
-
-def _holds_objects(value: Foreign) -> bool:
-    np = libraries.numpy()
-    return isinstance(value, np.ndarray) and value.dtype == object
 
 
 def _build_objects(parts: Parts) -> Foreign:
@@ -134,18 +119,7 @@ def _build_objects(parts: Parts) -> Foreign:
     elements = parts.runs[0]
     _check_extent(shape, 1, len(elements), parts.source.limits)
     # `fromiter` does not look into the elements, as every other way to fill an array would.
-    array = np.fromiter(elements, dtype=object, count=len(elements)).reshape(shape)
-    _note_nesting(parts, array, elements)
-    return array
-
-
-def _note_nesting(parts: Parts, array: Foreign, elements: list[object]) -> None:
-    """Such arrays are freed by recursion in C without a check: deep enough, that ends the process."""
-    depths = parts.source.object_arrays
-    depth = 1 + max((depths[id(element)] for element in elements if _holds_objects(element)), default=0)
-    if depth > _MAX_NESTING:
-        expect.malformed("arrays of objects nest too deeply")
-    depths[id(array)] = depth
+    return np.fromiter(elements, dtype=object, count=len(elements)).reshape(shape)
 
 
 def _build_scalar(parts: Parts) -> Foreign:
@@ -187,8 +161,8 @@ def _build_masked(parts: Parts) -> Foreign:
 
 
 KINDS: dict[str, Kind] = {
-    "array": Immutable(build=_build_array),
-    "npscalar": Immutable(build=_build_scalar),
-    "objects": Immutable(build=_build_objects, runs=1, whole=True),
-    "masked": Immutable(build=_build_masked, runs=1, whole=True),
+    "array": Immutable(build=_build_array, runs=0),
+    "npscalar": Immutable(build=_build_scalar, runs=0),
+    "objects": Immutable(build=_build_objects, whole=True, frail=True),
+    "masked": Immutable(build=_build_masked, whole=True),
 }

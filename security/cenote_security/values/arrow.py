@@ -203,9 +203,9 @@ def _build_schema(parts: Parts) -> Foreign:
 
 
 KINDS: dict[str, Kind] = {
-    "arrow": Immutable(build=_build_array),
-    "chunked": Immutable(build=_build_chunked, runs=1, whole=True),
-    "table": Immutable(build=_build_table, runs=1, whole=True),
-    "batch": Immutable(build=_build_batch, runs=1, whole=True),
-    "schema": Immutable(build=_build_schema),
+    "arrow": Immutable(build=_build_array, runs=0),
+    "chunked": Immutable(build=_build_chunked, whole=True),
+    "table": Immutable(build=_build_table, whole=True),
+    "batch": Immutable(build=_build_batch, whole=True),
+    "schema": Immutable(build=_build_schema, runs=0),
 }

@@ -106,8 +106,8 @@ def _build_frozenset(parts: Parts) -> object:
     return frozenset(parts.runs[0])
 
 
-def _mapping_kind(shell: Callable[[Parts], object]) -> Mutable:
-    return Mutable(shell=shell, fill=_fill_mapping, runs=2, hashed=(0,))
+def _mapping_kind(shell: Callable[[Parts], object], *, frail: bool = False) -> Mutable:
+    return Mutable(shell=shell, fill=_fill_mapping, runs=2, hashed=(0,), whole=frail, frail=frail)
 
 
 WRITERS: dict[type, Write] = {
@@ -125,13 +125,13 @@ WRITERS: dict[type, Write] = {
 
 KINDS: dict[str, Kind] = {
     "list": Mutable(shell=_shell(list), fill=_extend),
-    "tuple": Immutable(build=_build_tuple, runs=1),
+    "tuple": Immutable(build=_build_tuple),
     "set": Mutable(shell=_shell(set), fill=_fill_set, hashed=(0,)),
-    "frozenset": Immutable(build=_build_frozenset, runs=1, hashed=(0,)),
+    "frozenset": Immutable(build=_build_frozenset, hashed=(0,)),
     "dict": _mapping_kind(_shell(dict)),
     "ordered": _mapping_kind(_shell(OrderedDict)),
     "counter": _mapping_kind(_shell(Counter)),
-    "defaultdict": _mapping_kind(_defaultdict_shell),
+    "defaultdict": _mapping_kind(_defaultdict_shell, frail=True),
     "deque": Mutable(shell=_deque_shell, fill=_extend),
     "namespace": Mutable(shell=_shell(SimpleNamespace), fill=_fill_namespace),
 }

@@ -18,7 +18,17 @@ from cenote_security.sealed import Buffer
 from cenote_security.values import expect
 from cenote_security.values.kinds import KINDS
 from cenote_security.values.limits import DEFAULT_LIMITS, Limits
-from cenote_security.values.node import VERSION, Foreign, Immutable, Json, Kind, Mutable, Parts, References
+from cenote_security.values.node import (
+    VERSION,
+    Foreign,
+    Immutable,
+    Json,
+    Kind,
+    Mutable,
+    Parts,
+    References,
+    Runs,
+)
 from cenote_security.values.region import RegionReader
 from cenote_security.values.source import Source
 from cenote_security.values.weights import Weights
@@ -188,16 +198,24 @@ class _Table:
             self._weights.spend_walk(runs[position], references[position])
         for position in kind.hashed:
             self._weights.spend_hashing(runs[position], references[position])
+        if kind.frail:
+            self._weights.check_depth([r for run in references for r in run])
         parts = Parts(source=self._source, meta=meta, runs=runs)
         if isinstance(kind, Immutable):
             self._values[index] = kind.build(parts)
         else:
             kind.fill(self._values[index], parts)
+        self._weigh(index, meta, runs)
         self._states[index] = _COMPLETE
-        if references is _LEAF:
-            self._weights.record_leaf(index, meta, runs)
-        else:
+
+    def _weigh(self, index: int, meta: Json, runs: Runs) -> None:
+        references = self._references[index]
+        if references is _LEAF or type(self._values[index]).__hash__ is object.__hash__:
+            self._weights.record_leaf(index, meta, runs)  # hashed and compared by identity
+        elif all(self._states[r] == _COMPLETE for run in references for r in run):
             self._weights.record(index, meta, runs, references)
+        else:
+            self._weights.record_unknown(index)  # its children may yet become anything
 
     def _resolve(self, run: Json, references: Sequence[int]) -> list[object]:
         if type(run) is dict:

@@ -50,8 +50,8 @@ def encode(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Encoded:
         [VERSION, root, encoder.nodes], ensure_ascii=False, separators=(",", ":"), check_circular=False
     )
     header = text.encode("utf-8", "surrogatepass")
-    if len(header) > limits.header_bytes:
-        raise UnsafeValueError(class_name(type(value)), f"its encoding takes {len(header)} bytes of text")
+    if len(header) > limits.header_bytes or header.count(b"[") + header.count(b"{") > limits.brackets:
+        raise UnsafeValueError(class_name(type(value)), f"its description takes {len(header)} bytes")
     return Encoded(header=header, pieces=tuple(encoder.region.pieces), size=encoder.region.size)
 
 

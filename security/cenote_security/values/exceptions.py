@@ -38,4 +38,4 @@ def _build(parts: Parts) -> ExceptionRecord:
     return ExceptionRecord(type=expect.text(name), message=expect.text(message, _LONGEST_MESSAGE))
 
 
-KINDS: dict[str, Kind] = {"exception": Immutable(build=_build)}
+KINDS: dict[str, Kind] = {"exception": Immutable(build=_build, runs=0)}

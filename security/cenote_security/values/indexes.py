@@ -96,6 +96,6 @@ def _build_multi(parts: Parts) -> Foreign:
 
 KINDS: dict[str, Kind] = {
     "index": Immutable(build=_build_index, runs=2, hashed=(1,), whole=True),
-    "rangeindex": Immutable(build=_build_range, runs=1, hashed=(0,), whole=True),
+    "rangeindex": Immutable(build=_build_range, hashed=(0,), whole=True),
     "multiindex": Immutable(build=_build_multi, runs=3, hashed=(2,), whole=True),
 }

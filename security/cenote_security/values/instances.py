@@ -153,9 +153,9 @@ def _class_attribute(cls: type, name: str) -> object:
 
 
 KINDS: dict[str, Kind] = {
-    "member": Immutable(build=_build_member),
-    "flag": Immutable(build=_build_flag),
-    "named": Immutable(build=_build_tuple, runs=1),
+    "member": Immutable(build=_build_member, runs=0),
+    "flag": Immutable(build=_build_flag, runs=0),
+    "named": Immutable(build=_build_tuple),
     "instance": Mutable(shell=_instance_shell, fill=_fill_instance),
     **exceptions.KINDS,
     **models.KINDS,

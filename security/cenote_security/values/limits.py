@@ -18,7 +18,8 @@ class Limits:
     empty_extent: product of the dimensions of an array that takes no bytes. Nothing else bounds them.
     walk: steps that hashing, comparing and validating may take in total. A tuple of shared tuples can be
         short to write and take 2**100 steps to hash.
-    key_depth: nesting of what is hashed: `hash` of a tuple uses the C stack without a check.
+    depth: nesting of what is hashed, and of what is freed, by recursion in C without a check: tuples used as
+        keys; arrays of objects and defaultdicts. Nothing else has a limit of depth.
     """
 
     header_bytes: int = 64 * 2**20
@@ -29,7 +30,7 @@ class Limits:
     item_bytes: int = 16 * 2**20
     empty_extent: int = 2**20
     walk: int = 2**25
-    key_depth: int = 100
+    depth: int = 100
 
 
 DEFAULT_LIMITS = Limits()

@@ -53,39 +53,38 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Immutable:
-    """A kind of node whose object exists only when all its children do.
+class _AnyKind:
+    """What the decoder does for a kind of node before its object is built or filled.
 
     runs: how many runs such a node has.
-    hashed: positions of the runs whose elements get hashed, so that the decoder bounds that work first.
-    walked: positions of the runs whose elements are visited to the bottom (validated, say).
+    hashed: positions of the runs whose elements get hashed; that work is bounded first.
+    walked: positions of the runs whose elements are visited to the bottom (validated, say); likewise.
     whole: children must be complete, not merely exist, because building looks into them or copies them.
         A value cannot refer to itself through such a node.
+    frail: C frees such an object by recursion without a check, so how deep it holds others is bounded.
+        Only together with `whole`: the depth of what is incomplete is not known.
     """
 
-    build: Callable[[Parts], object]
-    runs: int = 0
+    runs: int = 1
     hashed: tuple[int, ...] = ()
     walked: tuple[int, ...] = ()
     whole: bool = False
+    frail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mutable:
+class Immutable(_AnyKind):
+    """A kind of node whose object exists only when all its children do."""
+
+    build: Callable[[Parts], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutable(_AnyKind):
     """A kind of node whose object is made empty first and filled later, so that it can be part of a cycle."""
 
     shell: Callable[[Parts], object]
     fill: Callable[[Foreign, Parts], None]
-    runs: int = 1
-    hashed: tuple[int, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        return False
-
-    @property
-    def walked(self) -> tuple[int, ...]:
-        return ()
 
 
 Kind = Immutable | Mutable

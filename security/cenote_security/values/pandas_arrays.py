@@ -191,12 +191,12 @@ def _build_nullable(parts: Parts) -> Foreign:
 
 
 KINDS: dict[str, Kind] = {
-    "plain": Immutable(build=_build_plain, runs=1, whole=True),
-    "dates": Immutable(build=_build_dates, runs=1, whole=True),
-    "categorical": Immutable(build=_build_categorical, runs=1, whole=True),
-    "periods": Immutable(build=_build_periods, runs=1, whole=True),
-    "intervals": Immutable(build=_build_intervals, runs=1, whole=True),
-    "strings": Immutable(build=_build_strings, runs=1, whole=True),
-    "arrowed": Immutable(build=_build_arrowed, runs=1, whole=True),
-    "nullable": Immutable(build=_build_nullable, runs=1, whole=True),
+    "plain": Immutable(build=_build_plain, whole=True),
+    "dates": Immutable(build=_build_dates, whole=True),
+    "categorical": Immutable(build=_build_categorical, whole=True),
+    "periods": Immutable(build=_build_periods, whole=True),
+    "intervals": Immutable(build=_build_intervals, whole=True),
+    "strings": Immutable(build=_build_strings, whole=True),
+    "arrowed": Immutable(build=_build_arrowed, whole=True),
+    "nullable": Immutable(build=_build_nullable, whole=True),
 }

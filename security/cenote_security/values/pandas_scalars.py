@@ -102,10 +102,10 @@ def _build_na(_parts: Parts) -> Foreign:
 
 
 KINDS: dict[str, Kind] = {
-    "timestamp": Immutable(build=_build_timestamp),
-    "duration": Immutable(build=_build_timedelta),
-    "period": Immutable(build=_build_period),
-    "interval": Immutable(build=_build_interval, runs=1),
-    "nat": Immutable(build=_build_nat),
-    "na": Immutable(build=_build_na),
+    "timestamp": Immutable(build=_build_timestamp, runs=0),
+    "duration": Immutable(build=_build_timedelta, runs=0),
+    "period": Immutable(build=_build_period, runs=0),
+    "interval": Immutable(build=_build_interval),
+    "nat": Immutable(build=_build_nat, runs=0),
+    "na": Immutable(build=_build_na, runs=0),
 }

@@ -170,15 +170,15 @@ WRITERS: dict[type, Write] = {
 }
 
 KINDS: dict[str, Kind] = {
-    "text": Immutable(build=_build_text),
-    "bytes": Immutable(build=_build_bytes),
+    "text": Immutable(build=_build_text, runs=0),
+    "bytes": Immutable(build=_build_bytes, runs=0),
     "bytearray": Mutable(shell=_bytearray_shell, fill=_fill_nothing, runs=0),
-    "int": Immutable(build=_build_integer),
-    "complex": Immutable(build=_build_complex),
-    "decimal": Immutable(build=_build_decimal),
-    "uuid": Immutable(build=_build_uuid),
-    "path": Immutable(build=_build_path),
-    "range": Immutable(build=_build_range, runs=1),
-    "slice": Immutable(build=_build_slice, runs=1),
-    "ellipsis": Immutable(build=_build_ellipsis),
+    "int": Immutable(build=_build_integer, runs=0),
+    "complex": Immutable(build=_build_complex, runs=0),
+    "decimal": Immutable(build=_build_decimal, runs=0),
+    "uuid": Immutable(build=_build_uuid, runs=0),
+    "path": Immutable(build=_build_path, runs=0),
+    "range": Immutable(build=_build_range),
+    "slice": Immutable(build=_build_slice),
+    "ellipsis": Immutable(build=_build_ellipsis, runs=0),
 }

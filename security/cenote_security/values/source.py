@@ -18,7 +18,6 @@ class Source:
     def __init__(self, region: RegionReader, classes: Mapping[str, type], limits: Limits) -> None:
         self.region = region
         self.limits = limits
-        self.object_arrays: dict[int, int] = {}  # id of an array of objects -> how deep they nest in it
         self._classes = classes
         self._shapes: dict[str, Shape] = {}
 

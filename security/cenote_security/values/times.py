@@ -150,9 +150,9 @@ WRITERS: dict[type, Write] = {
 }
 
 KINDS: dict[str, Kind] = {
-    "datetime": Immutable(build=_build_datetime, runs=1),
-    "date": Immutable(build=_build_date),
-    "time": Immutable(build=_build_time, runs=1),
-    "timedelta": Immutable(build=_build_delta),
-    "zone": Immutable(build=_build_zone),
+    "datetime": Immutable(build=_build_datetime),
+    "date": Immutable(build=_build_date, runs=0),
+    "time": Immutable(build=_build_time),
+    "timedelta": Immutable(build=_build_delta, runs=0),
+    "zone": Immutable(build=_build_zone, runs=0),
 }

@@ -25,10 +25,10 @@ class Weights:
         self._depths = [1] * count
         self._left = limits.walk
         self._ceiling = limits.walk + 1  # beyond it nothing is allowed, so nothing needs counting
-        self._deepest = limits.key_depth
+        self._deepest = limits.depth
 
     def record_leaf(self, index: int, meta: Json, runs: Runs) -> None:
-        """Note a completed node that has no references."""
+        """Note a completed node that has no references, or that no walk goes through."""
         own = len(meta) // _TEXT_PER_STEP if type(meta) is str else 0
         self._steps[index] = 1 + own + sum(map(len, runs))
 
@@ -39,6 +39,11 @@ class Weights:
         steps = self._steps[index] + sum([self._steps[r] for r in children])
         self._steps[index] = min(steps, self._ceiling)
         self._depths[index] = 1 + max([self._depths[r] for r in children])
+
+    def record_unknown(self, index: int) -> None:
+        """Note a node in a cycle. It can be neither walked nor hashed: nobody knows for how long."""
+        self._steps[index] = self._ceiling
+        self._depths[index] = self._ceiling
 
     def spend_walk(self, run: list[object], references: Sequence[int]) -> None:
         """Allow one walk over these children, to the bottom. Raises MalformedValueError when it is too much."""
@@ -52,9 +57,14 @@ class Weights:
         self.spend_walk(run, references)
         if not references:
             return  # inline scalars: text is hashed with a secret, numbers collide a hundred times at most
-        if max([self._depths[r] for r in references]) > self._deepest:
-            expect.malformed("a key is nested too deeply")
+        self.check_depth(references)
         self._spend(_comparisons(run) * max([self._steps[r] for r in references]))
+
+    def check_depth(self, references: Sequence[int]) -> None:
+        if max([self._depths[r] for r in references], default=0) > self._deepest:
+            expect.malformed(
+                f"a key, an array of objects or a defaultdict nests more than {self._deepest} deep"
+            )
 
     def _spend(self, steps: int) -> None:
         self._left -= steps
