@@ -25,6 +25,8 @@ SINGLE_THREADED: Final[Mapping[str, str]] = {
     **dict.fromkeys(_POOL_SIZES, "1"),
     # Arrow's allocator starts a thread at import; a process that forks must have one thread.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    # Its other allocator reserves a gibibyte as if it were used, which counts against the memory limit.
+    "MIMALLOC_ARENA_EAGER_COMMIT": "0",
 }
 """What a process sets before it imports modules in order to fork afterwards."""
 

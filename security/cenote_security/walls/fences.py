@@ -6,7 +6,6 @@ a second domain below. So neither can undo its walls, and the worker cannot reac
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,22 +17,26 @@ from cenote_security.walls.system_files import DEVICES
 from cenote_security.walls.template import WORKDIR
 from cenote_security.walls.wall import building
 
-_DEVICE_GRANTS: Final = tuple(Grant(path=f"/dev/{name}", access=landlock.DEVICE) for name in DEVICES)
+DEVICE_GRANTS: Final = tuple(Grant(path=f"/dev/{name}", access=landlock.DEVICE) for name in DEVICES)
 
 STRICT_GRANTS: Final[Sequence[Grant]] = (
     Grant(path="/", access=landlock.READ),
     *(Grant(path=path, access=landlock.WRITE) for path in (WORKDIR, "/tmp", "/dev/shm")),
-    *_DEVICE_GRANTS,
+    *DEVICE_GRANTS,
 )
 """On a private root everything visible may be read. What may be written is said here a second time."""
 
 
-def confine_paths(grants: Sequence[Grant]) -> None:
-    """Enter a Landlock domain. Raises WallError."""
+def ruleset(grants: Sequence[Grant]) -> int:
+    """A descriptor of Landlock rules, for as many nested domains as wanted. Raises WallError."""
+    with building("make the Landlock rules"):
+        return landlock.ruleset(grants)
+
+
+def confine_paths(rules: int) -> None:
+    """Enter a Landlock domain below the present one; no_new_privs must be set. Raises WallError."""
     with building("confine with Landlock"):
-        ruleset = landlock.ruleset(grants)
-        landlock.restrict(ruleset)
-        os.close(ruleset)
+        libc.landlock_restrict_self(rules)
 
 
 def filter_calls(program: bytes) -> None:

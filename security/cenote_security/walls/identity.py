@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
@@ -16,7 +15,6 @@ PREFERRED_IDS: Final = (1_979_711_488, 65_533)
 """Host ids that a jail started by root runs as: far above every range that distributions hand out; or, in a
 container whose user namespace maps only 16 bits, the last below `nobody`."""
 
-_LAST_CAPABILITY: Final = 63
 # NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock, and KEEP_CAPS locked off.
 _SECUREBITS: Final = 0b1110_1111
 
@@ -69,15 +67,25 @@ def write_proc(proc: int, name: str, text: str) -> None:
         os.close(descriptor)
 
 
-def renounce_capabilities() -> None:
+def last_capability(proc: int) -> int:
+    """The highest capability that the kernel knows. proc: a descriptor of `/proc`."""
+    with open(os.open("sys/kernel/cap_last_cap", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as number:
+        return int(number.read())
+
+
+def renounce_capabilities(last: int) -> None:
     """No capability now, and none to be had from any program: bounding set and securebits first, they need one."""
+    drop_bounding_set(last)
     libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_CLEAR_ALL)
-    for capability in range(_LAST_CAPABILITY + 1):
-        with suppress(OSError):  # EINVAL: above the kernel's last capability
-            libc.prctl(libc.PR_CAPBSET_DROP, capability)
     libc.prctl(libc.PR_SET_SECUREBITS, _SECUREBITS)
     libc.drop_capabilities()
     forbid_new_privileges()
+
+
+def drop_bounding_set(last: int) -> None:
+    """No program that is started from now on can give a capability. Needs CAP_SETPCAP."""
+    for capability in range(last + 1):
+        libc.prctl(libc.PR_CAPBSET_DROP, capability)
 
 
 def forbid_new_privileges() -> None:

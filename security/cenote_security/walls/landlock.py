@@ -112,8 +112,3 @@ def _allow(descriptor: int, grant: Grant, known: int) -> None:
         libc.landlock_allow_beneath(descriptor, path, access)
     finally:
         os.close(path)
-
-
-def restrict(descriptor: int) -> None:
-    """Enter a domain below the present one. no_new_privs must be set."""
-    libc.landlock_restrict_self(descriptor)

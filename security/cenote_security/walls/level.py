@@ -33,20 +33,28 @@ class Home:
 
 
 class Level(ABC):
-    """The stages, in the order in which they happen; each in a process further in. All raise WallError."""
+    """The stages, in the order in which they happen; each in a process further in. All raise WallError.
+
+    ends_with_warden: whether the kernel ends all processes of a jail with its warden, the first of a pid namespace.
+    """
 
     name: LevelName
+    ends_with_warden: bool
 
     @abstractmethod
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
         """Once, in the zygote, before it imports anything of the user's."""
 
     @abstractmethod
+    def home(self, number: int) -> Home:
+        """Where a jail will live. Pure."""
+
+    @abstractmethod
     def enter(self, allowance: Allowance) -> None:
         """In a process forked from the zygote, before it forks the warden."""
 
     @abstractmethod
-    def settle(self, allowance: Allowance) -> Home:
+    def settle(self, allowance: Allowance) -> None:
         """In the warden: make the jail's folders, set its limits, stand in the working directory."""
 
     @abstractmethod
@@ -60,3 +68,7 @@ class Level(ABC):
     @abstractmethod
     def clean_up(self, number: int) -> None:
         """In the zygote, when all processes of a jail are gone: remove what it left outside."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """In the zygote, at its end: remove what it made outside itself."""

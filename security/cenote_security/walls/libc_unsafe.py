@@ -12,6 +12,7 @@ import os
 from cenote_security.walls.syscalls import number
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
 _ulong = ctypes.c_ulong
 
 AT_FDCWD = -100
@@ -140,6 +141,16 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+
+def bare_fork() -> int:
+    """The C library's fork, without what Python runs before and after one. For single-threaded processes only.
+
+    `os.fork` renews, in the child, locks that other threads may have held. With one thread there is nothing to
+    renew, and in a large interpreter those handlers dirty most of a megabyte, which each jail would own for its life.
+    What else they do, new random state above all, the child must do itself.
+    """
+    return _check(_python.fork(), "fork")
 
 
 def prctl(option: int, argument: int | bytes = 0) -> int:

@@ -6,8 +6,10 @@ added beside these without touching them.
 
 from __future__ import annotations
 
+import os
 import resource
-from dataclasses import dataclass
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 OPEN_FILES: Final = 4096
@@ -19,17 +21,8 @@ LOCKED_BYTES: Final = 64 * 2**10
 PENDING_SIGNALS: Final = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """memory, disk: bytes. processes: processes and threads at once, the warden not counted."""
-
-    memory: int
-    processes: int
-    disk: int
-
-
-def table(limits: Limits) -> dict[int, tuple[int, int]]:
-    """`{RLIMIT_*: (soft, hard)}`. Pure.
+def table(memory: int, disk: int, processes: int) -> dict[int, tuple[int, int]]:
+    """`{RLIMIT_*: (soft, hard)}` for limits in bytes, and a number of processes beside the warden. Pure.
 
     RLIMIT_DATA counts private writable memory, mappings included. RLIMIT_AS would count reservations too, and
     numpy, Arrow and thread stacks reserve far more than they use. Memory files escape both.
@@ -37,12 +30,11 @@ def table(limits: Limits) -> dict[int, tuple[int, int]]:
     the jail's memory.
     RLIMIT_NPROC counts per user *and user namespace* when set after the namespace is made: so it is per jail.
     """
-    one = limits.processes + 1
-    size = max(limits.disk, limits.memory)
+    size = max(disk, memory)
     return {
-        resource.RLIMIT_DATA: (limits.memory, limits.memory),
+        resource.RLIMIT_DATA: (memory, memory),
         resource.RLIMIT_FSIZE: (size, size),
-        resource.RLIMIT_NPROC: (one, one),
+        resource.RLIMIT_NPROC: (processes + 1, processes + 1),
         resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
         resource.RLIMIT_CORE: (0, 0),
         resource.RLIMIT_MEMLOCK: (LOCKED_BYTES, LOCKED_BYTES),
@@ -53,10 +45,30 @@ def table(limits: Limits) -> dict[int, tuple[int, int]]:
     }
 
 
-def apply(limits: Limits) -> None:
+def apply(memory: int, disk: int, processes: int) -> None:
     """Set the limits for this process and all that it starts; never above what it has now."""
-    for kind, (soft, hard) in table(limits).items():
+    for kind, (soft, hard) in table(memory, disk, processes).items():
         _, ceiling = resource.getrlimit(kind)
         if ceiling != resource.RLIM_INFINITY:
             soft, hard = min(soft, ceiling), min(hard, ceiling)
         resource.setrlimit(kind, (soft, hard))
+
+
+def data_in_use(proc: int) -> int:
+    """Bytes of this process that RLIMIT_DATA counts: what a fork begins with. proc: a descriptor of `/proc`."""
+    with open(os.open("self/status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as lines:
+        for line in lines:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def tasks_of(uid: int) -> int:
+    """How many processes and threads of a user the machine runs now. Without a user namespace they all count."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            if int(fields["Uid"].split()[0]) == uid:
+                total += int(fields["Threads"])
+    return total

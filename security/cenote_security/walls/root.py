@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
@@ -17,20 +19,42 @@ from cenote_security.walls.wall import building
 BYTES_PER_INODE: Final = 4096
 """How a disk limit in bytes bounds the number of files: one per page, as if none were smaller."""
 
+_MIN_INODES: Final = 1024
 _SAFE: Final = libc.MS_NOSUID | libc.MS_NODEV
 _HIDDEN_FILES: Final = ("cmdline", "config.gz", "kallsyms", "kcore", "key-users", "keys", "latency_stats",
                         "modules", "sched_debug", "sysrq-trigger", "timer_list", "vmallocinfo")  # fmt: skip
 _HIDDEN_FOLDERS: Final = ("acpi", "asound", "bus", "driver", "fs", "irq", "scsi", "sysvipc", "tty")
+_WRITABLE: Final = (("workspace", 0o700, WORKDIR), ("shm", 0o1777, "/dev/shm"), ("tmp", 0o1777, "/tmp"))
 
 
-def furnish(*, disk: int, cpus: float) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Furniture:
+    """What every jail of a zygote mounts alike, looked up once. cpu_choices: how many CPUs the host has.
+
+    masks: `(source, target)` of what is laid over parts of `/proc`.
+    """
+
+    masks: tuple[tuple[str, str], ...]
+    cpu_choices: int
+
+
+def survey() -> Furniture:
+    """Look at the template, from inside."""
+    files = [("/dev/null", f"/proc/{name}") for name in _HIDDEN_FILES]
+    folders = [(EMPTY_FOLDER, f"/proc/{name}") for name in _HIDDEN_FOLDERS]
+    masks = tuple(mask for mask in (*files, *folders) if Path(mask[1]).exists())
+    return Furniture(masks=masks, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
+
+
+def furnish(furniture: Furniture, *, disk: int, cpus: float) -> None:
     """Mount everything that is this jail's own and name the machine. Raises WallError."""
     with building("mount the working directory"):
         _mount_disk(disk)
     with building("mount /proc"):
-        _mount_proc()
+        _mount_proc(furniture)
     with building("show the policy's CPUs"):
-        _mount_cpus(cpus)
+        shown = min(whole_cpus(cpus), furniture.cpu_choices)
+        libc.mount(f"{CPU_CHOICES}/{shown}", CPU_FOLDER, None, libc.MS_BIND)
     with building("set the host name"):
         socket.sethostname("cenote")
     os.chdir(WORKDIR)
@@ -38,36 +62,19 @@ def furnish(*, disk: int, cpus: float) -> None:
 
 def _mount_disk(disk: int) -> None:
     """One tmpfs for all writable folders: the limit holds for them together."""
-    options = f"mode=0755,size={disk},nr_inodes={max(1024, disk // BYTES_PER_INODE)}"
+    options = f"mode=0755,size={disk},nr_inodes={max(_MIN_INODES, disk // BYTES_PER_INODE)}"
     libc.mount("tmpfs", "/tmp", "tmpfs", _SAFE, options)
-    for name, mode, target in (
-        ("workspace", 0o700, WORKDIR),
-        ("shm", 0o1777, "/dev/shm"),
-        ("tmp", 0o1777, "/tmp"),
-    ):
+    os.umask(0)
+    for name, mode, target in _WRITABLE:
         folder = f"/tmp/{name}"
-        os.mkdir(folder)
-        os.chmod(folder, mode)
+        os.mkdir(folder, mode)  # noqa: PTH102  (this is the hot path of a start)
         libc.mount(folder, target, None, libc.MS_BIND)
+    os.umask(0o077)
 
 
-def _mount_proc() -> None:
+def _mount_proc(furniture: Furniture) -> None:
     """Read-only, so that nothing in it can be set; processes that may not be traced do not show."""
     flags = _SAFE | libc.MS_NOEXEC | libc.MS_RDONLY
     libc.mount("proc", "/proc", "proc", flags, "hidepid=invisible")
-    for name in filter(_exists_in_proc, _HIDDEN_FILES):
-        libc.mount("/dev/null", f"/proc/{name}", None, libc.MS_BIND)
-    for name in filter(_exists_in_proc, _HIDDEN_FOLDERS):
-        libc.mount(EMPTY_FOLDER, f"/proc/{name}", None, libc.MS_BIND)
-
-
-def _exists_in_proc(name: str) -> bool:
-    return os.path.exists(f"/proc/{name}")
-
-
-def _mount_cpus(cpus: float) -> None:
-    """Bind the folder that says as many processors as the policy, if the host has that many."""
-    choice = f"{CPU_CHOICES}/{whole_cpus(cpus)}"
-    if not os.path.exists(choice):
-        choice = f"{CPU_CHOICES}/{len(os.listdir(CPU_CHOICES))}"
-    libc.mount(choice, CPU_FOLDER, None, libc.MS_BIND)
+    for source, target in furniture.masks:
+        libc.mount(source, target, None, libc.MS_BIND)

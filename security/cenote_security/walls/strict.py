@@ -18,43 +18,53 @@ _OOM_SCORE: Final = "500"
 
 class StrictLevel(Level):
     name = "strict"
+    ends_with_warden = True
 
     def __init__(self, host_proc: int) -> None:
         """host_proc: a descriptor of the host's `/proc`, which cannot be named once the private root is entered."""
         self._host_proc = host_proc
         self._filter = fences.program("strict")
+        self._furniture: root.Furniture | None = None
+        self._rules = -1
+        self._last_capability = identity.last_capability(host_proc)
 
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
         cpus = os.cpu_count() or 1
         namespaces.enter_for_zygote(self._host_proc)
         template.build_and_enter(visible, mounts, cpus)
         namespaces.leave_power_behind(self._host_proc)
+        self._furniture = root.survey()
 
-    def enter(self, allowance: Allowance) -> None:
+    def home(self, _number: int) -> Home:
+        return Home(workdir=template.WORKDIR, temporary="/tmp")
+
+    def enter(self, _allowance: Allowance) -> None:
         namespaces.enter_for_jail(self._host_proc)
         with building("set the out-of-memory score"):
             identity.write_proc(self._host_proc, "oom_score_adj", _OOM_SCORE)
 
-    def settle(self, allowance: Allowance) -> Home:
-        root.furnish(disk=allowance.disk, cpus=allowance.cpus)
+    def settle(self, allowance: Allowance) -> None:
+        assert self._furniture is not None, "a jail is settled after its zygote was prepared"
+        root.furnish(self._furniture, disk=allowance.disk, cpus=allowance.cpus)
         with building("set limits"):
-            limits.apply(
-                limits.Limits(memory=allowance.memory, processes=allowance.processes, disk=allowance.disk)
-            )
-        return Home(workdir=template.WORKDIR, temporary="/tmp")
+            limits.apply(allowance.memory, allowance.disk, allowance.processes)
 
     def fence_warden(self) -> None:
         with building("renounce capabilities"):
-            identity.renounce_capabilities()
+            identity.renounce_capabilities(self._last_capability)
             # Not dumpable: with hidepid the worker does not even see its warden.
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        fences.confine_paths(fences.STRICT_GRANTS)
+        self._rules = fences.ruleset(fences.STRICT_GRANTS)
+        fences.confine_paths(self._rules)
         fences.filter_calls(self._filter)
 
     def fence_worker(self) -> None:
-        fences.confine_paths(fences.STRICT_GRANTS)
+        fences.confine_paths(self._rules)
         with building("let a process see itself in /proc"):
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
 
-    def clean_up(self, number: int) -> None:
+    def clean_up(self, _number: int) -> None:
         """Nothing: everything a jail made went with its namespaces."""
+
+    def close(self) -> None:
+        """Nothing, for the same reason."""

@@ -136,8 +136,10 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
 def machine() -> Machine:
     """The machine this process runs on. Raises OSError for one that the tables do not know."""
     name = os.uname().machine
-    if name == "x86_64" or name == "aarch64":
-        return name
+    if name == "x86_64":
+        return "x86_64"
+    if name == "aarch64":
+        return "aarch64"
     raise OSError(f"no system call table for {name}; Cenote's jails run on x86_64 and aarch64")
 
 

@@ -13,23 +13,24 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import select
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
-from cenote_security.walls.environment import scrubbed
-from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
-from cenote_worker.zygote.spec import Failure, JailRequest
+from cenote_worker.zygote.spec import Failure
 
 Entry = Callable[[int, WorkerSettings], None]
 """A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
@@ -43,30 +44,26 @@ _MAX_REPORT: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Birth:
-    """What a start needs. births: a pipe by which the zygote learns the warden's pid."""
+    """What a start needs, made by the zygote: what is computed here is computed before the fork, and so shared.
+
+    environment: the variables that differ from the zygote's. births: a pipe by which the zygote learns the warden's
+    pid. oom_kills: the machine's count of out-of-memory kills at this time.
+    """
 
     level: Level
     entry: Entry
-    request: JailRequest
+    allowance: Allowance
+    settings: WorkerSettings
+    environment: Mapping[str, str]
     descriptors: JailDescriptors
     client: socket.socket
     births: int
-
-    @property
-    def allowance(self) -> Allowance:
-        request = self.request
-        return Allowance(
-            number=request.number,
-            memory=request.memory,
-            disk=request.disk,
-            processes=request.processes,
-            cpus=request.cpus,
-        )
+    oom_kills: int
 
 
 def deliver(birth: Birth) -> int:
     """Fork the midwife of a jail. Gives its pid, to the zygote only; returns at once."""
-    pid = os.fork()
+    pid = libc.bare_fork()
     if pid == 0:
         _run(lambda: _midwife(birth))
     return pid
@@ -89,15 +86,14 @@ def _run(role: Callable[[], None]) -> NoReturn:
 
 
 def _midwife(birth: Birth) -> None:
-    signal.set_wakeup_fd(-1)
-    number = birth.request.number
+    number = birth.allowance.number
     try:
         birth.level.enter(birth.allowance)
     except WallError as error:
         _tell_failure(birth.client, number, _failure(error))
         return
     read_end, write_end = os.pipe()
-    pid = os.fork()
+    pid = libc.bare_fork()
     if pid == 0:
         os.close(read_end)
         _run(lambda: _warden(birth, write_end))
@@ -150,20 +146,20 @@ def _tell_failure(client: socket.socket, number: int, failure: Failure) -> None:
 def _warden(birth: Birth, pipe: int) -> None:
     try:
         os.setsid()
-        home = birth.level.settle(birth.allowance)
+        birth.level.settle(birth.allowance)
         birth.level.fence_warden()
-        child = os.fork()
+        child = libc.bare_fork()
     except (WallError, OSError) as error:
         _report(pipe, error)
         return
     if child == 0:
-        _run(lambda: _worker(birth, home, pipe))
+        _run(lambda: _worker(birth, pipe))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     place([null, null, null, birth.descriptors.control])
-    warden.watch(child)
+    warden.watch(child, birth.oom_kills)
 
 
-def _worker(birth: Birth, home: Home, pipe: int) -> None:
+def _worker(birth: Birth, pipe: int) -> None:
     try:
         os.setsid()
         birth.level.fence_worker()
@@ -173,35 +169,32 @@ def _worker(birth: Birth, home: Home, pipe: int) -> None:
         return
     wanted = birth.descriptors
     place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
-    settings = _become_fresh(birth, home)
+    _become_fresh(birth.environment)
     os.write(FRAMES + 1, _READY)
     os.close(FRAMES + 1)
-    birth.entry(FRAMES, settings)
+    birth.entry(FRAMES, birth.settings)
 
 
-def _become_fresh(birth: Birth, home: Home) -> WorkerSettings:
-    """Undo what a worker inherits by being a fork: environment, signal handlers, random state, frozen collector."""
-    request = birth.request
+def _become_fresh(environment: Mapping[str, str]) -> None:
+    """Undo what a worker inherits by being a fork: environment, signal handlers, random state, idle collector."""
     os.umask(0o077)
-    os.environ.clear()
-    os.environ.update(
-        scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=request.env)
-    )
+    os.environ.update(environment)
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "numpy.random" in sys.modules:  # `random` does this by itself after a fork
-        sys.modules["numpy.random"].seed()
+    _draw_other_numbers()
     gc.enable()
-    return WorkerSettings(
-        workdir=home.workdir,
-        temporary=home.temporary,
-        isolation=birth.level.name,
-        cpus=request.cpus,
-        memory=request.memory,
-        disk=request.disk,
-        output_bytes=request.output_bytes,
-        processes=request.processes,
-    )
+
+
+def _draw_other_numbers() -> None:
+    """Give this jail random states of its own.
+
+    Seeded with an integer, since gathering the 128 bits that numpy would take by itself dirties half a megabyte, and
+    all that is needed is that no two jails draw the same numbers.
+    """
+    random.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(int.from_bytes(os.urandom(4)))
 
 
 def _report(pipe: int, error: WallError | OSError) -> None:

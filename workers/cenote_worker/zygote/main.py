@@ -14,13 +14,17 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import assert_never
 
 from cenote_security.errors import IsolationUnavailableError
+from cenote_security.walls.confined import ConfinedLevel
+from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.isolation import resolve_isolation
 from cenote_security.walls.level import Level, LevelName
 from cenote_security.walls.namespaces import open_host_proc
 from cenote_security.walls.strict import StrictLevel
 from cenote_security.walls.trials import essentials
+from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
 from cenote_worker.zygote import preload
 from cenote_worker.zygote.birth import Entry
@@ -59,16 +63,24 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     host_proc = open_host_proc()
     level = _raise_walls(spec, host_proc)
     preload.use_search_path(spec.search)
+    os.environ.update(_usual_environment(level))
     preloaded = _preload(spec, host_proc)
     entry = _entry(spec.entry)
     preload.settle_memory()
-    hello = {
+    hello: dict[str, object] = {
         "op": "ready",
         "isolation": level.name,
         "preloaded": preloaded.loaded,
         "missing": preloaded.missing,
     }
-    return Zygote(level, entry, client, client_life), hello
+    zygote = Zygote(level=level, entry=entry, client=client, client_life=client_life, host_proc=host_proc)
+    return zygote, hello
+
+
+def _usual_environment(level: Level) -> dict[str, str]:
+    """What most jails will have; set once here, it costs them nothing. One CPU: no library may start threads."""
+    home = level.home(0)
+    return scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=1, extra={})
 
 
 def _watch_client(pid: int) -> int:
@@ -99,7 +111,15 @@ def _raise_walls(spec: ZygoteSpec, host_proc: int) -> Level:
 
 
 def _level(name: LevelName, host_proc: int) -> Level:
-    return StrictLevel(host_proc)
+    match name:
+        case "strict":
+            return StrictLevel(host_proc)
+        case "landlock":
+            return ConfinedLevel(host_proc)
+        case "none":
+            return UnconfinedLevel()
+        case _:
+            assert_never(name)
 
 
 def _preload(spec: ZygoteSpec, host_proc: int) -> preload.Preloaded:

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cenote_security.walls.environment import SINGLE_THREADED
-
 
 @dataclass(kw_only=True)
 class Preloaded:
@@ -24,9 +22,9 @@ class Preloaded:
 def preload(names: Iterable[str], host_proc: int) -> Preloaded:
     """Import modules in order; one that is not installed is skipped. Any other failure of an import is the caller's.
 
+    The environment must tell libraries to start no threads already: see `environment.scrubbed`.
     host_proc: a descriptor of `/proc`, to count this process's threads.
     """
-    os.environ.update(SINGLE_THREADED)
     result = Preloaded()
     for name in names:
         try:

@@ -10,46 +10,62 @@ import os
 import select
 import signal
 import socket
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls import limits
+from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Level
+from cenote_worker.zygote import usage
 from cenote_worker.zygote.birth import Birth, Entry, deliver
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
 
 _DESCRIPTORS_PER_JAIL: Final = 4
 
+_END_SECONDS: Final = 1.0
+"""A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
+
 
 class Zygote:
     """The state of a zygote that has finished its preparations.
 
-    client: the socket of requests. client_life: a pidfd of the client, or -1.
+    client: the socket of requests. client_life: a pidfd of the client. host_proc: a descriptor of the host's `/proc`.
     """
 
-    def __init__(self, level: Level, entry: Entry, client: socket.socket, client_life: int) -> None:
+    def __init__(
+        self, *, level: Level, entry: Entry, client: socket.socket, client_life: int, host_proc: int
+    ) -> None:
         self._level = level
         self._entry = entry
         self._client = client
         self._client_life = client_life
+        self._host_proc = host_proc
+        self._base_memory = limits.data_in_use(host_proc)
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
         """Serve until the client closes its socket or dies; then end all jails."""
-        wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _do_nothing)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Wardens outlive their midwives, and at some levels a jail's processes outlive their warden: all come here.
+        libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
         poll = select.poll()
-        for descriptor in (self._client.fileno(), self._client_life, self._births_in, wakeup):
+        for descriptor in (self._client.fileno(), self._client_life, self._births_in, self._wakeup):
             poll.register(descriptor, select.POLLIN)
         while True:
             ready = dict(poll.poll())
-            if wakeup in ready:
-                os.read(wakeup, 4096)
-            self._note_births()
-            self._reap()
+            if self._wakeup in ready:
+                os.read(self._wakeup, 4096)
+            self._tend()
             if self._client_life in ready:
                 break
             if self._client.fileno() in ready and not self._take_request():
@@ -72,18 +88,44 @@ class Zygote:
         return True
 
     def _start(self, request: JailRequest, descriptors: JailDescriptors) -> None:
-        birth = Birth(
-            level=self._level,
-            entry=self._entry,
-            request=request,
-            descriptors=descriptors,
-            client=self._client,
-            births=self._births_out,
-        )
+        birth = self._birth(request, descriptors)
         try:
             self._midwives[deliver(birth)] = request.number
         except OSError as error:
             self._say_failed(request.number, "fork", error.errno or 0, error.strerror or str(error))
+
+    def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
+        home = self._level.home(request.number)
+        variables = scrubbed(
+            workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=request.env
+        )
+        return Birth(
+            level=self._level,
+            entry=self._entry,
+            allowance=request.allowance(self._base_memory),
+            settings=request.settings(home, self._level.name),
+            environment={name: text for name, text in variables.items() if os.environ.get(name) != text},
+            descriptors=descriptors,
+            client=self._client,
+            births=self._births_out,
+            oom_kills=usage.oom_kills(self._host_proc),
+        )
+
+    # -- the dead ------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """Reap; end what is left of jails whose warden is dead; when nothing is left, remove their folders."""
+        self._note_births()
+        self._reap()
+        if self._level.ends_with_warden or not self._ended:
+            return
+        self._note_births()
+        strays = self._children() - self._midwives.keys() - self._wardens.keys()
+        _kill(strays)
+        if not strays:
+            for number in self._ended:
+                self._level.clean_up(number)
+            self._ended.clear()
 
     def _note_births(self) -> None:
         with suppress(BlockingIOError):
@@ -102,19 +144,34 @@ class Zygote:
                     self._say_failed(number, "start the jail", 0, "the process that was starting it died")
                 number = self._wardens.pop(pid, None)
                 if number is not None:
-                    self._level.clean_up(number)
+                    self._ended.add(number)
+
+    def _children(self) -> set[int]:
+        children = os.open("thread-self/children", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._host_proc)
+        with open(children) as pids:
+            return set(map(int, pids.read().split()))
+
+    def _end_all(self) -> None:
+        """Kill everything that descends from here, then leave nothing behind."""
+        deadline = time.monotonic() + _END_SECONDS
+        while (left := self._children()) and time.monotonic() < deadline:
+            _kill(left)
+            select.select([self._wakeup], [], [], _END_SECONDS / 10)
+            self._reap()
+        with suppress(OSError):
+            self._level.close()
 
     def _say_failed(self, number: int, step: str, code: int, detail: str) -> None:
         message = {"op": "failed", "id": number, "step": step, "code": code, "detail": detail}
         with suppress(OSError):
             self._client.send(json.dumps(message).encode())
 
-    def _end_all(self) -> None:
-        """Kill midwives, then the wardens that they leave behind. A warden's death ends its jail."""
-        for pid in [*self._midwives, *self._wardens]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _do_nothing(_number: int, _frame: object) -> None:
-    """A handler must exist for the wake-up descriptor to be written."""
+    """A handler must exist for the wake-up descriptor to be written. Wardens inherit it."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
+from cenote_security.walls.level import Allowance, Home, LevelName
+from cenote_worker.settings import WorkerSettings
 
 MAX_MESSAGE = 256 * 2**10
 """Bytes of one message on a zygote's socket. An environment is the only thing in it that can be long."""
@@ -64,6 +66,28 @@ class JailRequest:
             processes=policy.processes,
             cpus=policy.cpus,
             env=dict(policy.env),
+        )
+
+    def allowance(self, base_memory: int) -> Allowance:
+        """base_memory: what a fork of the zygote begins with; the policy's memory is for what comes on top."""
+        return Allowance(
+            number=self.number,
+            memory=base_memory + self.memory,
+            disk=self.disk,
+            processes=self.processes,
+            cpus=self.cpus,
+        )
+
+    def settings(self, home: Home, isolation: LevelName) -> WorkerSettings:
+        return WorkerSettings(
+            workdir=home.workdir,
+            temporary=home.temporary,
+            isolation=isolation,
+            cpus=self.cpus,
+            memory=self.memory,
+            disk=self.disk,
+            output_bytes=self.output_bytes,
+            processes=self.processes,
         )
 
     def to_json(self) -> str:

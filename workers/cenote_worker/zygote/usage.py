@@ -22,9 +22,13 @@ def _proportional_memory(pid: str) -> int:
     return 0
 
 
-def oom_kills() -> int:
-    """How many processes this machine's kernel has killed for memory since it started; 0 when it does not say."""
-    with suppress(OSError), open("/proc/vmstat", "rb") as lines:
+def oom_kills(proc: int | str) -> int:
+    """How many processes this machine's kernel has killed for memory since it started; 0 when it does not say.
+
+    proc: path or descriptor of a `/proc`.
+    """
+    folder = os.open(proc, os.O_PATH) if isinstance(proc, str) else proc
+    with suppress(OSError), open(os.open("vmstat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as lines:
         for line in lines:
             if line.startswith(b"oom_kill "):
                 return int(line.split()[1])

@@ -21,12 +21,16 @@ from cenote_worker.zygote.descriptors import CONTROL
 MAX_MESSAGE: Final = 4096
 """Bytes of one message, either way. Nothing that is said here needs more."""
 
+_PROC: Final = "/proc"
 _SENDER_GONE: Final = b""
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """State of a warden. worker: its pid. killed: whether it was told to kill the worker."""
+    """State of a warden. worker: its pid. oom_kills: the machine's count when the jail started.
+
+    killed: whether it was told to kill the worker.
+    """
 
     worker: int
     control: socket.socket
@@ -34,13 +38,14 @@ class Watch:
     killed: bool = False
 
 
-def watch(worker: int) -> None:
-    """The warden's whole life. Returns when the worker is dead or the client is gone."""
+def watch(worker: int, oom_kills: int) -> None:
+    """The warden's whole life. Returns when the worker is dead or the client is gone.
+
+    Signal handlers are the zygote's: SIGCHLD writes to the wake-up descriptor, SIGINT is ignored.
+    """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _do_nothing)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=usage.oom_kills())
+    state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=oom_kills)
     poll = select.poll()
     poll.register(CONTROL, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
@@ -50,10 +55,6 @@ def watch(worker: int) -> None:
             os.read(wakeup, 512)
         if CONTROL in ready and not _serve(state):
             return
-
-
-def _do_nothing(_number: int, _frame: object) -> None:
-    """A handler must exist for the wake-up descriptor to be written."""
 
 
 def _reap(state: Watch) -> bool:
@@ -73,7 +74,7 @@ def _say_exited(state: Watch, status: int, max_rss: int) -> None:
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     # The kernel tells nobody whom it chose; a SIGKILL that was not ours, and a counter that rose, is as close as it gets.
-    oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills() > state.oom_kills
+    oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills(_PROC) > state.oom_kills
     _say(state, {"op": "exited", "signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom})
 
 

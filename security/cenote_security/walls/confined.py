@@ -1,0 +1,124 @@
+"""The `landlock` level: Landlock and seccomp without namespaces, for machines that forbid those.
+
+What it gives up against `strict`, since neither Landlock nor seccomp can give it: the names and metadata of host files
+can be asked for (not their content), other processes' existence shows, `/dev/shm` is closed, so that process pools
+and locks of `multiprocessing` do not work, the disk limit is per file, and no address can be connected to, not even
+of a socket file of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+from cenote_security.policy import Mount
+from cenote_security.walls import fences, identity, landlock, limits, reach, system_files
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.folders import Folders
+from cenote_security.walls.landlock import Grant
+from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls.wall import WallError, building
+
+# Facts about the machine that libraries size themselves by. Of /proc, a worker has these and its own folder.
+_PROC_FILES: Final = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys/vm/overcommit_memory", "uptime",
+                      "version")  # fmt: skip
+_IDS_PER_ZYGOTE: Final = 4096
+
+
+class ConfinedLevel(Level):
+    name = "landlock"
+    ends_with_warden = False
+
+    def __init__(self, host_proc: int) -> None:
+        self._filter = fences.program("landlock")
+        self._is_root = os.geteuid() == 0
+        self._last_capability = identity.last_capability(host_proc)
+        self._first_id = _first_id(host_proc) if self._is_root else os.geteuid()
+        self._folders: Folders | None = None
+        self._grants: tuple[Grant, ...] = ()
+        self._rules = -1
+
+    def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
+        paths = (*system_files.SYSTEM_PATHS, *system_files.ETC_SHOWN, *system_files.ETC_COPIED, *visible)
+        if self._is_root:
+            reach.open_up(visible)
+        with building("make the working folders"):
+            self._folders = Folders()
+        self._grants = (
+            *(Grant(path=path, access=landlock.READ) for path in paths),
+            *(_grant_of(mount) for mount in mounts),
+            *fences.DEVICE_GRANTS,
+            *(Grant(path=f"/proc/{name}", access=landlock.READ) for name in _PROC_FILES),
+        )
+
+    def home(self, number: int) -> Home:
+        return self._own_folders.home(number)
+
+    def enter(self, allowance: Allowance) -> None:
+        with building("make the working folder"):
+            owner = self._id_of(allowance.number) if self._is_root else None
+            self._own_folders.make(allowance.number, owner)
+        with building("become an unprivileged user"):
+            if owner is not None:
+                identity.drop_bounding_set(self._last_capability)
+                identity.become(owner)
+            identity.forbid_new_privileges()
+
+    def settle(self, allowance: Allowance) -> None:
+        with building("enter the working folder"):
+            os.chdir(self.home(allowance.number).workdir)
+        with building("set limits"):
+            # Orphans of the jail come to the warden, which can then find and end them.
+            libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+            others = 1 if self._is_root else limits.tasks_of(os.geteuid())
+            limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
+        own = Grant(path=str(self._own_folders.root(allowance.number)), access=landlock.WRITE)
+        self._grants = (*self._grants, own)
+
+    def fence_warden(self) -> None:
+        """The warden may read all of `/proc`, to account for its jail; its own files there are root's."""
+        with building("keep the warden from being traced"):
+            libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        rules = fences.ruleset((*self._grants, Grant(path="/proc", access=landlock.READ)))
+        fences.confine_paths(rules)
+        fences.filter_calls(self._filter)
+
+    def fence_worker(self) -> None:
+        with building("bind the worker to its warden"):
+            libc.prctl(libc.PR_SET_DUMPABLE, 1)
+            libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        fences.confine_paths(fences.ruleset((*self._grants, Grant(path="/proc/self", access=landlock.READ))))
+
+    def clean_up(self, number: int) -> None:
+        self._own_folders.remove(number)
+
+    def close(self) -> None:
+        self._own_folders.close()
+
+    @property
+    def _own_folders(self) -> Folders:
+        assert self._folders is not None, "prepare comes before any jail"
+        return self._folders
+
+    def _id_of(self, number: int) -> int:
+        if self._first_id == identity.PREFERRED_IDS[-1]:
+            return self._first_id
+        return self._first_id + number % _IDS_PER_ZYGOTE
+
+
+def _first_id(host_proc: int) -> int:
+    """The first of this zygote's range of user ids: a user per jail keeps their files and processes apart."""
+    first = identity.unprivileged_id(host_proc)
+    if first != identity.PREFERRED_IDS[0]:
+        return first
+    return first + _IDS_PER_ZYGOTE * (1 + secrets.randbelow(2**12))
+
+
+def _grant_of(mount: Mount) -> Grant:
+    if mount.target != mount.source:
+        detail = f"{mount.source} cannot appear at {mount.target}: that takes a mount namespace"
+        raise WallError("show a mount of the policy", 0, detail)
+    return Grant(path=mount.source, access=landlock.WRITE if mount.writable else landlock.READ)
