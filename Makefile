@@ -50,6 +50,7 @@ format: environment-check
 
 types: environment-check
 	$(BIN)/mypy
+	$(BIN)/mypy examples scripts
 
 imports: environment-check
 	$(BIN)/lint-imports --no-cache
