@@ -16,7 +16,7 @@ from benchmarks.tokens.tool_schemas import tool_schemas
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOptions:
-    """parallel: independent calls go out in one turn. lean: trimmed schemas and compact results."""
+    """parallel: independent calls go out in one turn. lean: trimmed schemas, compact results, no tool for sums."""
 
     parallel: bool
     lean: bool
@@ -36,16 +36,18 @@ def play(conversation: Conversation, options: JsonOptions) -> Transcript:
 
     for exchange in conversation.exchanges:
         messages.append(f"user\n{exchange.user}")
-        for turn in _turns(exchange, options.parallel):
+        for turn in _turns(exchange, options, toolkit.arithmetic):
             ask(_written(turn))
             messages += [f"tool\n{_result(tools, call, options.lean)}" for call in turn]
         ask(exchange.answer)
     return Transcript(model_calls=model_calls, tool_calls=_comparable(tools.calls, toolkit))
 
 
-def _turns(exchange: Exchange, parallel: bool) -> Iterator[Sequence[Call]]:
+def _turns(exchange: Exchange, options: JsonOptions, arithmetic: frozenset[str]) -> Iterator[Sequence[Call]]:
     for batch in exchange.batches:
-        yield from [batch] if parallel else [[call] for call in batch]
+        calls = [call for call in batch if not (options.lean and call.tool in arithmetic)]
+        if calls:
+            yield from [calls] if options.parallel else [[call] for call in calls]
 
 
 def _written(calls: Sequence[Call]) -> str:
@@ -93,7 +95,7 @@ JSON_STYLES = (
     ),
     Style(
         name="json lean",
-        title="JSON calls in parallel, trimmed schemas, compact results",
+        title="JSON calls in parallel, trimmed schemas, compact results, sums without a tool",
         play=partial(play, options=JsonOptions(parallel=True, lean=True)),
     ),
 )

@@ -28,20 +28,25 @@ CONVERSATION = Conversation(
             ],
             cells=[
                 Cell(
-                    thought="I'll add up the pending orders and compare the two items with their available variants.",
+                    thought="I'll look up the customer and the pending orders.",
                     code="""\
 customer = get_customer(find_customer_by_email("farid.haddad5@example.com"))
 orders = {order_id: get_order(order_id) for order_id in customer["orders"]}
 pending = [order for order in orders.values() if order["status"] == "pending"]
 print("pending:", [order["id"] for order in pending],
       round(sum(item["price"] for order in pending for item in order["items"]), 2))
+show(orders["#W223486"])
+show(customer["payment_methods"])""",
+                ),
+                Cell(
+                    thought="Now I'll compare the lamp and the keyboard with their available variants.",
+                    code="""\
 for item in orders["#W223486"]["items"]:
     if item["name"] in ("Desk Lamp", "Mechanical Keyboard"):
         print(item["name"], item["item_id"], item["options"], item["price"])
         variants = get_product(item["product_id"])["variants"]
-        show([v for v in variants if v["available"] and v["price"] < item["price"]])
-print(customer["payment_methods"])""",
-                )
+        show([v for v in variants if v["available"] and v["price"] < item["price"]])""",
+                ),
             ],
             answer="Hi Farid! Your two pending orders, #W222260 and #W223486, come to 617.67. The cheapest desk "
             "lamp is the "

@@ -23,18 +23,21 @@ CONVERSATION = Conversation(
             ],
             cells=[
                 Cell(
-                    thought="I'll identify the customer, then look at the order and the keyboard's clicky variants.",
+                    thought="I'll identify the customer and look at the order.",
                     code="""\
 customer_id = find_customer_by_name("Ivo", "Okafor", "98101")
 order = get_order("#W228390")
-print(order["customer_id"] == customer_id, order["status"])
-show(order["items"])
-keyboard = next(item for item in order["items"] if item["name"] == "Mechanical Keyboard")
+print(order["customer_id"] == customer_id)
+show(order)""",
+                ),
+                Cell(
+                    thought="Now the keyboard's clicky variants.",
+                    code="""\
+keyboard = order["items"][0]
 for variant in get_product(keyboard["product_id"])["variants"]:
     if variant["options"]["switch"] == "clicky":
-        print(variant, "difference", round(variant["price"] - keyboard["price"], 2))
-print(order["payments"])""",
-                )
+        print(variant, "difference", round(variant["price"] - keyboard["price"], 2))""",
+                ),
             ],
             answer="Hi Ivo! Yes, the clicky keyboard with the full layout is available for 126.65. That is "
             "22.39 less than "

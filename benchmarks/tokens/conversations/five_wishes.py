@@ -1,4 +1,4 @@
-"""Five wishes in a row: what was looked up for the first is still needed for the last."""
+"""Five wishes in a row, and a slip of the model: what was looked up first is still needed for the last."""
 
 from __future__ import annotations
 
@@ -27,11 +27,24 @@ for order in orders.values():
     if order["status"] in ("pending", "processed"):
         price = sum(item["price"] for item in order["items"])
         total += price
+        print(order["order_id"], order["status"], round(price, 2))
+        for item in order["items"]:
+            print("  ", item["item_id"], item["name"], item["options"], item["price"])
+print("total", round(total, 2))""",
+        ),
+        Cell(
+            thought="The key is `id`.",
+            code="""\
+total = 0.0
+for order in orders.values():
+    if order["status"] in ("pending", "processed"):
+        price = sum(item["price"] for item in order["items"])
+        total += price
         print(order["id"], order["status"], round(price, 2))
         for item in order["items"]:
             print("  ", item["item_id"], item["name"], item["options"], item["price"])
 print("total", round(total, 2))""",
-        )
+        ),
     ],
     answer="""\
 Good morning Dmitri! You have three pending orders:
