@@ -29,7 +29,7 @@ class Screen:
 
     def style(self, text: str, *codes: str) -> str:
         """`text` in a style where styles show, else as it is."""
-        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.styled and text else text
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.styled and codes and text else text
 
     def write(self, text: str, *codes: str) -> None:
         """Writes untrusted text at once: exactly into a pipe, control characters made visible on a terminal."""

@@ -47,7 +47,7 @@ class Transcript:
             text = text.lstrip()
             if text:
                 self._screen.line()
-                self._head("", BOLD)
+                self._head("")
         self._said += text
         self._screen.write(text)
 
@@ -57,7 +57,7 @@ class Transcript:
         if content.strip():
             self._screen.line(content.strip("\n"), *filter(None, (style,)))
 
-    def _head(self, heading: str, style: str) -> None:
+    def _head(self, heading: str, *styles: str) -> None:
         words = ": ".join(filter(None, (self._name, heading)))
         if words:
-            self._screen.line(f"--- {words}", BOLD, style)
+            self._screen.line(f"--- {words}", BOLD, *styles)

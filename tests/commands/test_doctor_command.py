@@ -1,0 +1,53 @@
+"""Tests of `cenote doctor`: what it says is what holds on this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+
+from cenote.cli.doctor import Diagnosis, describe, try_jail
+from cenote.runtime import PythonRuntime
+from cenote.terminal.screen import Screen
+from cenote_security.walls.facilities import Facility
+
+Cenote = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_it_names_the_isolation_that_runtimes_get(cenote: Cenote) -> None:
+    """The isolation in the report is the one that a runtime with the default policy has."""
+    with PythonRuntime() as runtime:
+        runtime.execute("1")
+        isolation = runtime.isolation
+    done = cenote("doctor", "--json")
+    report = json.loads(done.stdout)
+    assert (0, isolation) == (done.returncode, report["isolation"])
+
+
+def test_each_facility_has_a_verdict(cenote: Cenote) -> None:
+    """Isolation, limits and snapshots are there, and what is missing has a remedy."""
+    facilities = json.loads(cenote("doctor", "--json").stdout)["facilities"]
+    assert {"namespaces", "landlock", "seccomp", "jail"} <= {facility["name"] for facility in facilities}
+    assert [] == [f["name"] for f in facilities if not f["available"] and not (f["remedy"] or f["detail"])]
+
+
+def test_people_get_a_table(cenote: Cenote) -> None:
+    """One line for each facility, with yes or no."""
+    lines = cenote("doctor").stdout.splitlines()
+    assert "  yes  jail " in "\n".join(lines)
+    assert any(line.startswith("isolation  ") for line in lines)
+
+
+def test_a_whole_jail_is_tried() -> None:
+    """The last word has a cell that ran in a jail."""
+    assert try_jail().available
+
+
+def test_what_is_missing_is_shown_with_its_remedy() -> None:
+    """A machine without namespaces and Landlock: no isolation, each reason, each remedy."""
+    missing = Facility(name="landlock", available=False, detail="ENOSYS", remedy="Boot with lsm=landlock.")
+    out = io.StringIO()
+    describe(Diagnosis(isolation=None, remedy="x", facilities=(missing,)), Screen(out, io.StringIO()))
+    shown = out.getvalue().splitlines()[-3:]
+    assert ["isolation  none", "  no   landlock  ENOSYS", "                 Boot with lsm=landlock."] == shown
