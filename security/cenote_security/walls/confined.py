@@ -1,9 +1,10 @@
 """The `landlock` level: Landlock and seccomp without namespaces, for machines that forbid those.
 
-What it gives up against `strict`, since neither Landlock nor seccomp can give it: the names and metadata of host files
-can be asked for (not their content), other processes' existence shows, `/dev/shm` is closed, so that process pools
-and locks of `multiprocessing` do not work, the disk limit is per file, and no address can be connected to, not even
-of a socket file of its own.
+What it gives up against `strict`, since neither Landlock nor seccomp can give it: host files can be asked for by
+name and show their metadata (not their content), other processes' existence shows, `/dev/shm` is closed, so that
+process pools and locks of `multiprocessing` do not work, the disk limit is per file, and no address can be connected
+to, not even of a socket file of its own. Not started by root, the jail runs as the user who started it, and must not
+change modes, owners or times of files at all, its own included.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class ConfinedLevel(Level):
     ends_with_warden = False
 
     def __init__(self, host_proc: int) -> None:
-        self._filter = fences.program("landlock")
         self._is_root = os.geteuid() == 0
+        self._filter = fences.program("landlock", shares_user=not self._is_root)
         self._last_capability = identity.last_capability(host_proc)
         self._first_id = _first_id(host_proc) if self._is_root else os.geteuid()
         self._folders: Folders | None = None

@@ -45,6 +45,6 @@ def filter_calls(program: bytes) -> None:
         libc.install_filter(program)
 
 
-def program(level: seccomp.FilterLevel) -> bytes:
+def program(level: seccomp.FilterLevel, *, shares_user: bool = False) -> bytes:
     """The filter of a level for this machine. A zygote makes it once for all its jails."""
-    return seccomp.program(level, machine())
+    return seccomp.program(level, machine(), shares_user=shares_user)

@@ -83,7 +83,7 @@ def remove_tree(top: Path) -> None:
     with suppress(FileNotFoundError):
         with _opened(top, None) as folder:
             moved = 0
-            while entries := os.listdir(folder):
+            while entries := os.listdir(folder):  # noqa: PTH208  (a descriptor)
                 for name in entries:
                     moved = _remove_entry(name, folder, moved)
         top.rmdir()
@@ -95,7 +95,7 @@ def _remove_entry(name: str, folder: int, moved: int) -> int:
         os.unlink(name, dir_fd=folder)
         return moved
     with _opened(name, folder) as inner:
-        for child in os.listdir(inner):
+        for child in os.listdir(inner):  # noqa: PTH208
             if stat.S_ISDIR(os.stat(child, dir_fd=inner, follow_symlinks=False).st_mode):
                 moved = _move_up(child, inner, folder, moved)
             else:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 OWN_PACKAGES: Final = ("cenote_worker", "cenote_security", "cenote_proto")
@@ -44,7 +45,7 @@ def describe(executable: str, search: Sequence[str], prefixes: Iterable[str]) ->
         if _is_library(entry, parts):
             kept.append(entry)
             visible.append(entry)
-        elif own := [f"{entry}/{name}" for name in OWN_PACKAGES if os.path.isdir(f"{entry}/{name}")]:
+        elif own := [f"{entry}/{name}" for name in OWN_PACKAGES if Path(entry, name).is_dir()]:
             kept.append(entry)
             visible.extend(own)
     return Interpreter(
@@ -58,6 +59,6 @@ def _with_real_paths(paths: Iterable[str]) -> list[str]:
 
 
 def _is_library(entry: str, parts: Sequence[str]) -> bool:
-    if os.path.basename(entry) in _LIBRARY_FOLDERS:
+    if Path(entry).name in _LIBRARY_FOLDERS:
         return True
     return any(entry == part or entry.startswith(part + "/") for part in parts)

@@ -54,14 +54,14 @@ def open_up(paths: Iterable[str]) -> None:
 
 
 def _show_only(folder: str, inside: tuple[str, ...]) -> None:
-    links = {path: os.readlink(path) for path in inside if Path(path).is_symlink()}
+    links = {path: str(Path(path).readlink()) for path in inside if Path(path).is_symlink()}
     trees = {path: (libc.open_tree(path), Path(path).is_dir()) for path in inside if path not in links}
     libc.mount("tmpfs", folder, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=0755,size=1m")
     for path, target in links.items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).symlink_to(target)
     for path, (tree, is_folder) in trees.items():
-        Path(path if is_folder else os.path.dirname(path)).mkdir(parents=True, exist_ok=True)
+        (Path(path) if is_folder else Path(path).parent).mkdir(parents=True, exist_ok=True)
         if not is_folder:
             Path(path).touch()
         libc.move_mount(tree, path)

@@ -39,29 +39,43 @@ def refuse(code: int) -> int:
 
 
 # Refused with EPERM: a program that meets this was told no.
-_FORBIDDEN: Final = """
-    ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd
-    migrate_pages move_pages
-    bpf perf_event_open userfaultfd vmsplice
-    keyctl add_key request_key
-    unshare setns mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount
-    fspick mount_setattr statmount listmount listns
-    open_by_handle_at name_to_handle_at fanotify_init fanotify_mark
-    kexec_load kexec_file_load init_module finit_module delete_module reboot swapon swapoff acct quotactl
-    quotactl_fd syslog vhangup sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex
-    lookup_dcookie lsm_set_self_attr lsm_get_self_attr lsm_list_modules
-    iopl ioperm modify_ldt
-    shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl
-    mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
-    seccomp
-""".split()
+_FORBIDDEN: Final = (
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp",
+    "pidfd_getfd", "migrate_pages", "move_pages", "bpf", "perf_event_open", "userfaultfd", "vmsplice",
+    "keyctl", "add_key", "request_key", "unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
+    "open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick",
+    "mount_setattr", "statmount", "listmount", "listns", "open_by_handle_at", "name_to_handle_at",
+    "fanotify_init", "fanotify_mark", "kexec_load", "kexec_file_load", "init_module", "finit_module",
+    "delete_module", "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup",
+    "sethostname", "setdomainname", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex",
+    "lookup_dcookie", "lsm_set_self_attr", "lsm_get_self_attr", "lsm_list_modules", "iopl", "ioperm",
+    "modify_ldt", "shmget", "shmat", "shmdt", "shmctl", "semget", "semop", "semtimedop", "semctl",
+    "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive",
+    "mq_notify", "mq_getsetattr", "seccomp",
+)  # fmt: skip
 
 # Refused with ENOSYS: libraries have another way when the kernel lacks these. clone3 passes its flags in memory,
 # which a filter cannot read; the C library falls back to clone.
-_ABSENT: Final = """
-    clone3 io_uring_setup io_uring_enter io_uring_register memfd_secret
-    nfsservctl uselib ustat sysfs _sysctl create_module get_kernel_syms query_module
-""".split()
+_ABSENT: Final = (
+    "clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "memfd_secret", "nfsservctl",
+    "uselib", "ustat", "sysfs", "_sysctl", "create_module", "get_kernel_syms", "query_module",
+)  # fmt: skip
+
+# Landlock lets a process change the mode, owner, times and attributes of any file that its user owns, and watch any
+# folder. Where a jail runs as the user who started it, that reaches the user's own files.
+_METADATA: Final = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "utime", "utimes",
+    "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr",
+    "lremovexattr", "fremovexattr", "removexattrat", "file_setattr",
+)  # fmt: skip
+
+# Allowed on the caller itself (0), by the position of the argument that says whom: the same user's other processes,
+# the warden among them, are not a jail's to slow down or limit.
+_AIMED: Final = {
+    "prlimit64": 0, "sched_setaffinity": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0,
+    "setpriority": 1, "ioprio_set": 1,
+}  # fmt: skip
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 _NEW_NAMESPACES: Final = 0x7E02_0000
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
@@ -114,20 +128,35 @@ _SOCKETPAIR: Final = (
 )
 
 
-def _rules(level: FilterLevel) -> dict[str, bpf.Code]:
+def _on_itself(argument: int) -> bpf.Code:
+    return (*bpf.load(_low_word(argument)), *bpf.among((0,), _allow), *_eperm)
+
+
+def _of_kind(kind: int, then: bpf.Code) -> bpf.Code:
+    """For calls whose first argument says whether the second is a process, a group or a user."""
+    return (*bpf.load(_low_word(0)), *bpf.when(bpf.JUMP_IF_EQUAL, kind, then), *_eperm)
+
+
+def _rules(level: FilterLevel, shares_user: bool) -> dict[str, bpf.Code]:
     rules = {name: _eperm for name in _FORBIDDEN}
+    rules |= {name: _on_itself(argument) for name, argument in _AIMED.items()}
+    rules["setpriority"] = _of_kind(_PRIO_PROCESS, rules["setpriority"])
+    rules["ioprio_set"] = _of_kind(_IOPRIO_WHO_PROCESS, rules["ioprio_set"])
     rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
     rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
     rules |= {"execveat": _EXECVEAT, "socket": _SOCKET}
     if level == "landlock":
         rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _SOCKETPAIR}
+        rules["inotify_add_watch"] = _eperm
+    if shares_user:
+        rules |= {name: _eperm for name in _METADATA}
     return rules
 
 
-def _ranges(level: FilterLevel, on: Machine) -> list[tuple[int, bpf.Code]]:
+def _ranges(level: FilterLevel, on: Machine, shares_user: bool) -> list[tuple[int, bpf.Code]]:
     """Every call number, as ranges of equal treatment in rising order."""
     by_number: dict[int, bpf.Code] = {}
-    for name, code in _rules(level).items():
+    for name, code in _rules(level, shares_user).items():
         if (found := lookup(name, on)) is not None:
             by_number[found] = code
     ranges: list[tuple[int, bpf.Code]] = [(0, _allow)]
@@ -139,14 +168,17 @@ def _ranges(level: FilterLevel, on: Machine) -> list[tuple[int, bpf.Code]]:
     return [*ranges, (HIGHEST + 1, unknown)]
 
 
-def program(level: FilterLevel, on: Machine) -> bytes:
-    """The filter of a level, as the kernel reads it."""
+def program(level: FilterLevel, on: Machine, *, shares_user: bool = False) -> bytes:
+    """The filter of a level, as the kernel reads it.
+
+    shares_user: whether processes and files outside the jail that it can name belong to the jail's own user.
+    """
     assert level in get_args(FilterLevel)
     kill = bpf.give(KILL_PROCESS)
     right_arch = (
         *bpf.load(_NUMBER_OFFSET),
         *bpf.when(bpf.JUMP_IF_AT_LEAST, _X32_BIT, kill),
-        *bpf.search(_ranges(level, on)),
+        *bpf.search(_ranges(level, on, shares_user)),
     )
     return bpf.assemble(
         (*bpf.load(_ARCH_OFFSET), *bpf.when(bpf.JUMP_IF_EQUAL, AUDIT_ARCH[on], right_arch), *kill)

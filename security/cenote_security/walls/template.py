@@ -7,9 +7,9 @@ process forked from here, can name a host path. Each jail inherits a copy and mo
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from cenote_security.policy import Mount
@@ -88,8 +88,7 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
         with building(f"show {mount.source}, a mount of the policy,"):
             _hold(plan, mount.source, mount.target, writable if mount.writable else _READ_ONLY)
     for path in filter(os.path.isfile, system.ETC_COPIED):
-        with open(path, "rb") as file:
-            plan.files[path] = file.read()
+        plan.files[path] = Path(path).read_bytes()
     return plan
 
 
@@ -97,17 +96,17 @@ def _show(plan: _Plan, path: str) -> None:
     """Plan a path read-only. A symbolic link stays one, and what it finally points to is shown too."""
     if any(path == one.target or path.startswith(one.target + "/") for one in plan.shown):
         return
-    if not os.path.islink(path):
+    if not Path(path).is_symlink():
         _hold(plan, path, path, _READ_ONLY)
         return
-    plan.links[path] = os.readlink(path)
-    target = os.path.realpath(path)
-    if os.path.exists(target):
-        _show(plan, target)
+    plan.links[path] = str(Path(path).readlink())
+    target = Path(path).resolve()
+    if target.exists():
+        _show(plan, str(target))
 
 
 def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
-    is_folder = stat.S_ISDIR(os.stat(source).st_mode)
+    is_folder = Path(source).is_dir()
     shown = _Shown(target=target, tree=libc.open_tree(source), is_folder=is_folder, attributes=attributes)
     plan.shown.append(shown)
 
@@ -117,7 +116,7 @@ def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
 
 def _write_tree(plan: _Plan, cpus: int) -> None:
     for folder in _FOLDERS:
-        os.makedirs(_STAGE + folder, exist_ok=True)
+        Path(_STAGE + folder).mkdir(parents=True, exist_ok=True)
     etc = {path: text.encode() for path, text in system.etc_files(INSIDE_ID, WORKDIR).items()}
     _write_files(_STAGE, plan.files | etc)
     for count in range(1, cpus + 1):
@@ -125,22 +124,23 @@ def _write_tree(plan: _Plan, cpus: int) -> None:
         _write_files(f"{_STAGE}{CPU_CHOICES}/{count}", choice)
     devices = {f"/dev/{name}": target for name, target in system.DEVICE_LINKS.items()}
     for path, target in {**plan.links, **devices}.items():
-        os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
-        os.symlink(target, _STAGE + path)
+        link = Path(_STAGE + path)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
 
 
 def _write_files(root: str, files: Mapping[str, bytes]) -> None:
     for path, content in files.items():
-        os.makedirs(os.path.dirname(root + path), exist_ok=True)
-        with open(root + path, "wb") as file:
-            file.write(content)
+        file = Path(root + path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def _attach(shown: _Shown) -> None:
     target = _STAGE + shown.target
-    os.makedirs(target if shown.is_folder else os.path.dirname(target), exist_ok=True)
+    (Path(target) if shown.is_folder else Path(target).parent).mkdir(parents=True, exist_ok=True)
     if not shown.is_folder:
-        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        Path(target).touch()
     libc.move_mount(shown.tree, target)
     os.close(shown.tree)
     libc.mount_setattr(target, shown.attributes)

@@ -1,6 +1,6 @@
 """Starting a zygote's process: a fresh interpreter with an empty environment, never a fork of the client.
 
-The client may have threads, credentials in its memory and environment, and open descriptors; none of them gets across.
+The client may have threads, credentials in its memory and environment, and open descriptors; none gets across.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     host_proc = open_host_proc()
     level = _raise_walls(spec, host_proc)
     preload.use_search_path(spec.search)
+    os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
     preloaded = _preload(spec, host_proc)
     entry = _entry(spec.entry)

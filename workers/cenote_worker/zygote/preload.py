@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(kw_only=True)
 class Preloaded:
-    """loaded, missing: names of modules. threaded: the module whose import started a thread, which ends the zygote."""
+    """loaded, missing: names of modules. threaded: the module whose import started a thread; none came after it."""
 
     loaded: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ def settle_memory() -> None:
 def thread_count(host_proc: int) -> int:
     descriptor = os.open("self/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=host_proc)
     try:
-        return len(os.listdir(descriptor))
+        return len(os.listdir(descriptor))  # noqa: PTH208  (a descriptor)
     finally:
         os.close(descriptor)
 

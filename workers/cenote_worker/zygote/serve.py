@@ -22,6 +22,7 @@ from cenote_security.walls.level import Level
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.birth import Birth, Entry, deliver
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
+from cenote_worker.zygote.preload import thread_count
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
 
 _DESCRIPTORS_PER_JAIL: Final = 4
@@ -88,6 +89,11 @@ class Zygote:
         return True
 
     def _start(self, request: JailRequest, descriptors: JailDescriptors) -> None:
+        if thread_count(self._host_proc) > 1:
+            self._say_failed(
+                request.number, "fork", 0, "the zygote has threads; a preloaded module started one"
+            )
+            return
         birth = self._birth(request, descriptors)
         try:
             self._midwives[deliver(birth)] = request.number

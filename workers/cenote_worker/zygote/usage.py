@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 
 def of_jail() -> tuple[int, int]:
-    """Proportional memory in bytes of all processes, and how many there are, the warden counted in neither."""
-    me = str(os.getpid())
-    processes = [name for name in os.listdir("/proc") if name.isdigit() and name != me]
-    return sum(_proportional_memory(pid) for pid in processes), len(processes)
+    """Proportional memory in bytes of all processes below the calling warden, and how many there are."""
+    found: list[int] = []
+    parents = [os.getpid()]
+    while parents:
+        children = [child for parent in parents for child in _children(parent)]
+        found.extend(children)
+        parents = children
+    return sum(map(_proportional_memory, found)), len(found)
 
 
-def _proportional_memory(pid: str) -> int:
+def _children(pid: int) -> list[int]:
+    """Children of all threads of a process; none when it ended meanwhile."""
+    children: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children.extend(map(int, (thread / "children").read_bytes().split()))
+    return children
+
+
+def _proportional_memory(pid: int) -> int:
     """0 for a process that ended meanwhile."""
     with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as lines:
         for line in lines:

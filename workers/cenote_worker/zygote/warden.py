@@ -73,7 +73,7 @@ def _reap(state: Watch) -> bool:
 def _say_exited(state: Watch, status: int, max_rss: int) -> None:
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    # The kernel tells nobody whom it chose; a SIGKILL that was not ours, and a counter that rose, is as close as it gets.
+    # The kernel tells nobody whom it chose. A SIGKILL that was not ours and a counter that rose: as close as it gets.
     oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills(_PROC) > state.oom_kills
     _say(state, {"op": "exited", "signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom})
 
