@@ -34,6 +34,9 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 PACKETS_PER_TURN = 64
 """A jail that floods its socket gets this many packets read before the others have their turn."""
 
+MAX_LAST_PACKETS = 10_000
+"""More than a socket's buffer holds: all that a dead jail can have left behind."""
+
 MAX_DISPLAYS = 1_000
 """Displayed objects kept of one cell."""
 
@@ -82,6 +85,8 @@ class Supervisor:
         self._running: _Running | None = None
         self._background = (HeadAndTail(64 * 1024), HeadAndTail(64 * 1024))
         self._paused = False
+        self._deaf = False
+        """Set with the sentence: what a condemned jail says while it dies must not pass for an answer."""
         self._sentence: Death | None = None
         self.death: Death | None = None
         self._hosts: HostLine | None = None
@@ -158,6 +163,7 @@ class Supervisor:
         with self._lock:
             if self.death is None and self._sentence is None:
                 self._sentence = death
+                self._deaf = True
                 self._kill()
 
     # -- sending --
@@ -244,7 +250,7 @@ class Supervisor:
     def _read_frames(self, most: int) -> bool:
         """Reads up to `most` packets. True when the socket is known to be empty."""
         for _ in range(most):
-            if self._paused or self.death is not None:
+            if self._paused or self._deaf or self.death is not None:
                 return False
             try:
                 packet = receive_packet(self._ends.frames)
@@ -270,7 +276,7 @@ class Supervisor:
         )
 
     def _hear(self, event: edge.JailEvent) -> None:
-        reply = self._conversation.hear(event)
+        reply = self._conversation.hear(event) if self._sentence is None else None
         if isinstance(event, edge.OutputEvent):
             self._print(event.stream, event.text)
         elif isinstance(event, edge.DisplayEvent):
@@ -377,10 +383,7 @@ class Supervisor:
         with self._lock:
             if self.death is not None:
                 return
-            self._paused = False
-            self._read_frames(1_000_000 if self._sentence is None else 0)
-            for pipe in self._pipes:
-                pipe.read()
+            self._read_last_words()
             self.death = self._sentence or found
             self._conversation.end()
             running, self._running = self._running, None
@@ -392,6 +395,14 @@ class Supervisor:
         for request in waiting:
             request.dispose()
             request.listener.done(JailLostError(self.death.describe()))
+
+    def _read_last_words(self) -> None:
+        """What was printed before the end; nothing from a jail that broke the protocol."""
+        self._paused = False
+        self._deaf = self._sentence is not None and self._sentence.reason == "protocol"
+        self._read_frames(MAX_LAST_PACKETS)
+        for pipe in self._pipes:
+            pipe.read()
 
     def _report_lost(self, running: _Running, death: Death) -> None:
         if running.timer is not None:
