@@ -92,7 +92,7 @@ def _tuple_fields(cls: type) -> tuple[str, ...]:
 
 
 def _refuse_own_pickling(cls: type) -> None:
-    for base in cls.__mro__[:-1]:
+    for base in (cls, *cls.__mro__[:-1]):
         if not base.__flags__ & _HEAP_TYPE:
             raise UnsafeValueError(
                 class_name(cls), "" if base is cls else f"a subclass of {class_name(base)}"
