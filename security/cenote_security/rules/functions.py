@@ -12,7 +12,7 @@ from cenote_security.rules.use import Use, Watch
 
 SAME_FUNCTION: Mapping[str, tuple[str, ...]] = {
     "builtins.__import__": ("importlib.__import__",),
-    "builtins.open": ("io.open", "io.open_code"),
+    "builtins.open": ("io.open", "io.open_code", "codecs.open"),
     "builtins.breakpoint": ("sys.breakpointhook",),
 }
 """Other names of the same function."""
@@ -78,6 +78,9 @@ def _expanded(names: Iterable[str]) -> Iterable[str]:
 
 def _exported_again(path: str, function: str) -> bool:
     """Whether the path is the function under the name of a module deeper in its package: `pandas.io.api.read_csv`."""
-    root, *between, name = path.split(".")
+    root, *rest = path.split(".")
     package, _, wanted = function.partition(".")
+    if not rest:
+        return False
+    *between, name = rest
     return root == package and name == wanted and all(part.islower() for part in between)

@@ -16,17 +16,20 @@ UNREADABLE = "which module is imported cannot be told from the code"
 class ImportRule(UseRule):
     """Forbids modules with all that is in them: `os` also means `os.path`, `posix`, and `shutil.os`.
 
-    By any road: `import`, `from`, `__import__`, `importlib`, `sys.modules`, attributes of other modules. A dynamic
-    import whose module cannot be told is refused. remedy: what to do instead.
+    By any road: `import`, `from`, `__import__`, `importlib`, `sys.modules`, attributes of other modules.
+    dynamic: whether a dynamic import whose module cannot be told is let through. remedy: what to do instead.
     """
 
-    def __init__(self, forbidden_modules: Iterable[str], *, remedy: str | None = None) -> None:
+    def __init__(
+        self, forbidden_modules: Iterable[str], *, dynamic: bool = False, remedy: str | None = None
+    ) -> None:
         self.forbidden_modules = _names(forbidden_modules)
+        self._refuses_unreadable = bool(self.forbidden_modules) and not dynamic
         super().__init__(Watch(modules=self.forbidden_modules), remedy)
 
     def judge(self, use: Use) -> str | None:
         if use.kind == "unreadable module":
-            return UNREADABLE if self.forbidden_modules else None
+            return UNREADABLE if self._refuses_unreadable else None
         if use.kind == "module" and self._forbidden(use.name):
             return f"module {use.name} is not allowed here"
         return None

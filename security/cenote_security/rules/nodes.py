@@ -35,7 +35,8 @@ class NodeChecks:
 
     def findings(self, tree: ast.Module) -> Iterator[Finding]:
         """What the rules say of the nodes."""
-        for node in ast.walk(tree):
+        whole = all(rule.nodes == (ast.Module,) for rule in self._rules)
+        for node in (tree,) if whole else ast.walk(tree):
             for rule in self._rules:
                 if isinstance(node, rule.nodes):
                     yield from self._ask(rule, node)

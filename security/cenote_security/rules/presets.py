@@ -44,14 +44,14 @@ _INTERPRETER_ATTRIBUTES = names(
 
 ANALYSIS_MODULES = names(
     """
-    __future__ abc altair array arrow asyncio base64 bisect bokeh calendar catboost cmath collections
-    concurrent.futures contextlib copy csv dataclasses datetime dateutil decimal difflib duckdb enum
-    folium fractions functools geopandas graphlib hashlib heapq html imblearn io itertools jax json
-    keras lightgbm locale logging math matplotlib mpl_toolkits networkx nltk numba numbers numpy
-    openpyxl operator orjson pandas patsy plotly polars pprint prophet pyarrow pydantic pytz random re
-    scipy seaborn secrets shapely sklearn spacy statistics statsmodels string struct sympy tabulate
-    tensorflow textwrap time timeit torch tqdm traceback transformers types typing typing_extensions
-    unicodedata urllib.parse uuid warnings weakref xarray xgboost yaml zoneinfo
+    IPython.display __future__ abc altair array arrow ast asyncio base64 bisect bokeh calendar catboost
+    cmath collections concurrent.futures contextlib copy csv dataclasses datetime dateutil decimal
+    difflib duckdb enum folium fractions functools geopandas graphlib hashlib heapq html imblearn io
+    itertools jax json keras lightgbm locale logging math matplotlib mpl_toolkits networkx nltk numba
+    numbers numpy openpyxl operator orjson pandas patsy plotly polars pprint prophet pyarrow pydantic
+    pytz random re scipy seaborn secrets shapely sklearn spacy statistics statsmodels string struct
+    sympy tabulate tensorflow textwrap time timeit torch tqdm traceback transformers types typing
+    typing_extensions unicodedata urllib.parse uuid warnings weakref xarray xgboost yaml zoneinfo
     """
 )
 """What `strict_rules` lets code import: computing, tables, statistics, plots; nothing that reaches the system."""
@@ -64,9 +64,9 @@ def default_rules() -> list[SecurityRule]:
     "operation not permitted".
     """
     return [
-        ImportRule(_NETWORK_MODULES, remedy=NO_NETWORK),
-        ImportRule(_NATIVE_MODULES),
-        ImportRule(_TERMINAL_MODULES, remedy="there is no terminal here: use subprocess.run"),
+        ImportRule(_NETWORK_MODULES, dynamic=True, remedy=NO_NETWORK),
+        ImportRule(_NATIVE_MODULES, dynamic=True),
+        ImportRule(_TERMINAL_MODULES, dynamic=True, remedy="there is no terminal here: use subprocess.run"),
         FunctionRule(_SOCKET_FUNCTIONS, remedy=NO_NETWORK),
         FunctionRule(_PROCESS_FUNCTIONS, remedy="use concurrent.futures, or subprocess.run for a program"),
         FunctionRule(_TRACING_FUNCTIONS, remedy="print what you want to see"),

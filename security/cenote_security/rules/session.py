@@ -61,14 +61,17 @@ class CheckSession:
 
     def _check(self, code: str) -> list[SecurityViolation]:
         rules = self._rule_set()
-        tree = parse(code) if rules.rules else None
-        if tree is None:
+        if not rules.rules:
             return []
         try:
+            tree = parse(code)
+            if tree is None:
+                return []
             reading = Reading(tree, rules.watch, self._memory, Recorder if rules.own else Reader)
-        except (RecursionError, UnreadableSyntaxError) as error:
-            reason = TOO_DEEP if isinstance(error, RecursionError) else UNKNOWN_SYNTAX
-            return [SecurityViolation(reason, rule="SecurityChecker", reason=reason)]
+        except (RecursionError, MemoryError):
+            return [SecurityViolation(TOO_DEEP, rule="SecurityChecker", reason=TOO_DEEP)]
+        except UnreadableSyntaxError:
+            return [SecurityViolation(UNKNOWN_SYNTAX, rule="SecurityChecker", reason=UNKNOWN_SYNTAX)]
         findings = list(rules.judged(reading.uses))
         if isinstance(reading.reader, Recorder):
             findings.extend(NodeChecks(rules.own, code, reading.reader).findings(tree))

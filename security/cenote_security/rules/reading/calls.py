@@ -45,6 +45,8 @@ def read_call(reader: Reader, node: ast.Call) -> Value:
     function = reader.visit(node.func)
     method = node.func.attr if type(node.func) is ast.Attribute else ""
     arguments = _arguments(reader, node, quietly=_takes_any_text(function, method))
+    if type(node.func) is ast.Call and type(function) is str:
+        reader.use_function(node.func, function)  # no name or attribute stands for it: `type(f)(...)`
     result = call(reader, node, function, arguments, method)
     for value in arguments.positional:
         if type(value) is str and value in reader.modules:
@@ -152,7 +154,7 @@ def _call_path(reader: Reader, node: ast.AST, function: str, arguments: Argument
 def _folded(function: str, arguments: Arguments) -> Value:
     if arguments.named or not arguments.positional:
         return None
-    if function.startswith(("builtins.str.", "builtins.bytes.")):
+    if function not in fold.FUNCTIONS and function.startswith(("builtins.str.", "builtins.bytes.")):
         return fold.method(arguments.positional[0], function.rpartition(".")[2], arguments.positional[1:])
     return fold.call(function, arguments.positional)
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import unicodedata
 
 from cenote_security.rules.reading import fold
-from cenote_security.rules.reading.modules import ASSUMED_MODULES, PASSED_THROUGH, USUAL_ALIASES, canonical
+from cenote_security.rules.reading.modules import (
+    ASSUMED_MODULES,
+    PASSED_THROUGH,
+    PASSED_THROUGH_BY_STDLIB,
+    USUAL_ALIASES,
+    canonical,
+)
 from cenote_security.rules.reading.reader import Reader
 from cenote_security.rules.reading.scope import BUILTINS, Lookup
 from cenote_security.rules.reading.value import (
@@ -32,7 +39,7 @@ MOST_ELEMENTS = 64
 JSON_KEYS = frozenset({"__class__", "__module__", "__name__", "__type__"})
 """Keys of ordinary data, when nothing is known of what they are looked up in."""
 
-NAMESPACES = frozenset({"globals()", "locals()"})
+NAMESPACES = ("globals()", "locals()")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _STEP = re.compile(r"\.(\w+)|\[(\w+)\]")
 
@@ -51,7 +58,7 @@ def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
 
 def _unbound(reader: Reader, name: str) -> Value:
     value = BUILTINS.get(name)
-    if reader.stars and name in reader.names_watched:
+    if reader.stars and (value is None or name in reader.names_watched):
         return merge_all((value, *(f"{module}.{name}" for module in reader.stars)))
     if value is not None:
         return value
@@ -117,9 +124,8 @@ def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: 
             return known
     if owner in NAMESPACES:
         return None
-    hidden = name.lstrip("_")
-    if hidden in PASSED_THROUGH and owner.partition(".")[0] in reader.modules and "(" not in owner:
-        return reader.import_module(node, hidden)
+    if _is_passed_through(reader, owner, name.lstrip("_")):
+        return reader.import_module(node, name.lstrip("_"))
     if len(owner) > LONGEST_PATH:
         return None
     path = canonical(f"{owner}.{name}")
@@ -128,6 +134,15 @@ def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: 
     if path in fold.NAMED_CONSTANTS:
         return Const(fold.NAMED_CONSTANTS[path])
     return path
+
+
+def _is_passed_through(reader: Reader, owner: str, name: str) -> bool:
+    if name not in PASSED_THROUGH and name not in PASSED_THROUGH_BY_STDLIB:
+        return False
+    root = owner.partition(".")[0]
+    if root not in reader.modules or "(" in owner:
+        return False
+    return name in PASSED_THROUGH or root in sys.stdlib_module_names
 
 
 def _dunder_of_path(owner: str, name: str) -> str | None:

@@ -42,6 +42,9 @@ PASSED_THROUGH = names(
 """`x.os`, for a module x, is the module os that x imported. Only names that packages do not give to submodules
 of their own: `scipy.signal`, `pyarrow.csv` and `numpy.random` are not the standard library's."""
 
+PASSED_THROUGH_BY_STDLIB = names("codecs inspect io pickle")
+"""The same, where x is of the standard library: `pandas.io` is pandas' own, `pathlib.io` is not pathlib's."""
+
 
 def canonical(module: str) -> str:
     """One name for a module that has several."""

@@ -8,7 +8,7 @@ from itertools import islice
 
 from cenote_security.rules.reading import source
 from cenote_security.rules.reading.arguments import Arguments
-from cenote_security.rules.reading.members import access, item
+from cenote_security.rules.reading.members import access, format_fields, item
 from cenote_security.rules.reading.reader import Reader
 from cenote_security.rules.reading.value import (
     Closure,
@@ -46,6 +46,13 @@ def _chain(reader: Reader, node: ast.AST, owner: Value, dotted: str) -> Value:
     for name in dotted.split("."):
         owner = access(reader, node, owner, name)
     return owner
+
+
+def _get_field(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`string.Formatter().get_field("0.name", ...)` reads what a format string would."""
+    for text in strings(arguments.get(0)):
+        format_fields(reader, node, f"{{{text}}}")
+    return None
 
 
 def _setattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
@@ -228,6 +235,7 @@ SPECIAL: Mapping[str, Special] = {
     "subprocess.getoutput": _start,
     "subprocess.getstatusoutput": _start,
     "subprocess.run": _start,
+    "string.Formatter().get_field": _get_field,
     "timeit.Timer": _time,
     "timeit.repeat": _time,
     "timeit.timeit": _time,

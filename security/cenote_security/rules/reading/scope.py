@@ -69,8 +69,14 @@ class Scope:
             return self.names.get(name, Lookup.UNBOUND)
         if name not in self.history:
             return before.get(name, Lookup.UNBOUND)
-        # The body may run between its definition and a later binding: then the name still means the builtin.
-        return merge(before[name] if name in before else BUILTINS.get(name), self.history[name])
+        # The body may run between its definition and a later binding: then the name still means what it did.
+        return self._or_former(name, before, self.history[name])
+
+    @staticmethod
+    def _or_former(name: str, names: Mapping[str, Value], value: Value) -> Value:
+        if name in names:
+            return merge(names[name], value)
+        return merge(BUILTINS[name], value) if name in BUILTINS else value
 
     def set(self, name: str, value: Value, *, certain: bool) -> None:
         """Bind the name. When it is not certain that this runs, its former meaning stays possible."""
@@ -78,8 +84,7 @@ class Scope:
             self.outward[name].set(name, value, certain=False)
             return
         if not certain:
-            former = self.names[name] if name in self.names else BUILTINS.get(name)
-            value = merge(former, value)
+            value = self._or_former(name, self.names, value)
         self.names[name] = value
         self.history[name] = merge(self.history[name], value) if name in self.history else value
 

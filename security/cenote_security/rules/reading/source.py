@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 
 from cenote_security.rules.reading.reader import Reader
-from cenote_security.rules.reading.scope import Lookup, Scope
+from cenote_security.rules.reading.scope import BUILTINS, Lookup, Scope
 from cenote_security.rules.reading.value import Value
 
 LONGEST_NESTED = 20_000
@@ -27,12 +27,16 @@ _PARSING = threading.Lock()
 
 
 def parse(code: str) -> ast.Module | None:
-    """The syntax tree, None for what Python cannot parse. Warnings about the code are left to its execution."""
+    """The syntax tree, None for what Python cannot parse. Warnings about the code are left to its execution.
+
+    Raises RecursionError or MemoryError for code that is nested too deeply: how deep depends on the caller's stack,
+    so that the same code may well compile elsewhere.
+    """
     try:
         with _PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError):
         return None
 
 
@@ -67,11 +71,18 @@ def read_query(reader: Reader, node: ast.AST, text: str) -> None:
     outer = reader.scoped(Scope("comprehension", reader.scope))
     anchor, reader.anchor = reader.anchor, reader.anchor or node
     for name in names:
-        found = reader.lookup(name.removeprefix(_MARK)) if name.startswith(_MARK) else None
-        reader.scope.names[name] = None if found is Lookup.UNBOUND else found
+        reader.scope.names[name] = _in_query(reader, name)
     reader.branch(tree.body)
     reader.anchor = anchor
     reader.scoped(outer)
+
+
+def _in_query(reader: Reader, name: str) -> Value:
+    if not name.startswith((_MARK, "__")):
+        return None
+    meant = name.removeprefix(_MARK)
+    found = reader.lookup(meant)
+    return BUILTINS.get(meant) if found is Lookup.UNBOUND else found
 
 
 def _nested(reader: Reader, text: str) -> ast.Module | None:
