@@ -278,8 +278,7 @@ def test_the_loss_of_the_state_is_told() -> None:
     world.run(core())
     assert (
         "Error: JailLost: out of memory\n"
-        "The runtime broke down (memory) and was started anew: whatever blocks defined, imported or changed is gone. "
-        "It has: df, orders."
+        "Whatever earlier blocks defined, imported or changed is gone. The namespace now has: df, orders."
     ) == world.last_prompt
 
 

@@ -104,8 +104,7 @@ class CellRunner:
         parts = []
         if result.state == "lost":
             scene = yield from ask(Look(), Scene)
-            reason = result.error.reason if result.error else "unknown"
-            parts.append(prompts.STATE_LOST.format(reason=reason, names=scene.names))
+            parts.append(prompts.STATE_LOST.format(names=scene.names))
         elif result.state == "rolled_back":
             parts.append(prompts.STATE_ROLLED_BACK)
         if self._settings.has_skills:

@@ -136,10 +136,11 @@ class Run:
     async def _look(self) -> Scene:
         runtime = self._world.runtime
         skills = await self._world.skills.install(runtime)
+        own = {function.name for function in runtime.functions if is_agents_own(function)}
         return Scene(
-            functions=tuple(function for function in runtime.functions if not is_agents_own(function)),
+            functions=tuple(function for function in runtime.functions if function.name not in own),
             variables=tuple(runtime.variables),
             types=tuple(runtime.types),
-            described=tuple(await runtime.describe()),
+            described=tuple(info for info in await runtime.describe() if info.name not in own),
             skills=skills,
         )

@@ -43,7 +43,7 @@ def observe(result: ExecutionResult, code: str) -> Observation:
 
 
 def error_line(error: ErrorInfo, code: str) -> str:
-    """`NameError: name 'dff' is not defined; nearest: df [line 3: dff.head()]`."""
+    """`NameError: name 'dff' is not defined; nearest: df [line 3: dff.head()]`; the line only where there are others."""
     message = " ".join(error.message.split())
     text = message if message.startswith(f"{error.type}:") else f"{error.type}: {message}".removesuffix(": ")
     if len(text) > _MAX_ERROR:
@@ -102,7 +102,7 @@ def _size(data: str | bytes) -> str:
 
 def _failing_line(error: ErrorInfo, code: str) -> str:
     lines = code.split("\n")
-    if error.span is None or not 1 <= error.span.line <= len(lines):
+    if error.span is None or len(lines) == 1 or not 1 <= error.span.line <= len(lines):
         return ""
     line = lines[error.span.line - 1].strip()
     shown = line if len(line) <= _MAX_FAILING_LINE else line[:_MAX_FAILING_LINE] + "..."

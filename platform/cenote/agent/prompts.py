@@ -48,10 +48,7 @@ BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 INTERRUPTED = "Interrupted; the block may have run in part."
 
-STATE_LOST = (
-    "The runtime broke down ({reason}) and was started anew: whatever blocks defined, imported or changed is gone. "
-    "It has: {names}."
-)
+STATE_LOST = "Whatever earlier blocks defined, imported or changed is gone. The namespace now has: {names}."
 STATE_ROLLED_BACK = "The namespace is as it was before this block."
 
 CODE_CUT_OFF = (

@@ -1,0 +1,147 @@
+"""CaveAgent over real, jailed runtimes: what a fake could get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cenote.agent import CaveAgent, EventType
+from cenote.models import ScriptedModel
+from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
+from cenote.skills import Skill
+
+pytest.importorskip("numpy")
+
+
+def block(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def outputs(agent: CaveAgent) -> list[str]:
+    """What the model was shown of its blocks."""
+    return [message.content for message in agent.messages[2:] if message.role == "user"]
+
+
+async def play(runtime: PythonRuntime | AsyncPythonRuntime, *codes: str, **settings: object) -> CaveAgent:
+    agent = CaveAgent(ScriptedModel([*map(block, codes), "Done."]), runtime, **settings)
+    await agent.run("the task")
+    return agent
+
+
+async def test_outputs_values_and_errors_of_a_jail() -> None:
+    """Printed text, the last value, an error in one line with its hint."""
+    with PythonRuntime(variables=[Variable("prices", [1.5, 2.0], "Prices")]) as runtime:
+        agent = await play(runtime, "print('a')\nsum(prices)", "print('b')\npricess")
+    first, second = outputs(agent)
+    assert "Output:\na\n3.5" == first
+    assert second.startswith("Output:\nb\nError: NameError: name 'pricess' is not defined")
+    assert second.endswith("[line 2: pricess]")
+    assert "prices" in second.partition("defined")[2]
+
+
+async def test_long_output_is_read_back_from_inside() -> None:
+    """The handle is a host function: the text itself never was in the jail a second time."""
+    with PythonRuntime() as runtime:
+        agent = await play(
+            runtime,
+            "print('x' * 900 + 'needle' + 'y' * 900)",
+            "print(read_output(1)[895:908])",
+            max_exec_output=200,
+        )
+    assert "read_output(1)[" in outputs(agent)[0]
+    assert "Output:\nxxxxxneedleyy" == outputs(agent)[1]
+
+
+async def test_reply_counts_only_if_the_cell_succeeds() -> None:
+    """`reply` of the jail, in a failing and in a succeeding block."""
+    with PythonRuntime() as runtime:
+        model = ScriptedModel([block("reply('wrong')\n1 / 0"), block("reply(f'right {6 * 7}')")])
+        response = await CaveAgent(model, runtime).run("the task")
+    assert ("right 42", 2) == (response.content, response.steps_taken)
+
+
+async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
+    """Injected values are back, what blocks made is gone, helpers work again."""
+    with PythonRuntime(variables=[Variable("n", 5)]) as runtime:
+        agent = await play(
+            runtime, "m = 6\nprint('x' * 300)", "import os\nos._exit(3)", "print(n, 'm' in globals(), len(read_output(1)))",
+            max_exec_output=200,
+        )  # fmt: skip
+    assert outputs(agent)[1].endswith("The namespace now has: n.")
+    assert "Output:\n5 False 300" == outputs(agent)[2]
+
+
+async def test_cancelling_a_task_interrupts_its_cell() -> None:
+    """The namespace goes on as it is; the next task is told of the interruption."""
+    entered = asyncio.Event()
+    async with AsyncPythonRuntime(functions=[Function(entered.set, host=True, name="enter")]) as runtime:
+        model = ScriptedModel(
+            [block("n = 1\nenter()\nimport time\ntime.sleep(60)"), block("print(n)"), "Done."]
+        )
+        agent = CaveAgent(model, runtime)
+        task = asyncio.create_task(agent.run("sleep"))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await agent.run("again")
+    assert ["Interrupted; the block may have run in part.\n\nagain", "Output:\n1"] == outputs(agent)
+
+
+async def test_a_time_limit_ends_a_cell() -> None:
+    """The reason is told, and the state is kept."""
+    with PythonRuntime() as runtime:
+        agent = await play(runtime, "n = 1\nwhile True: pass", "print(n)", max_exec_timeout=0.5)
+    assert "time" in outputs(agent)[0]
+    assert "Output:\n1" == outputs(agent)[1]
+
+
+async def test_a_skill_brings_its_code_into_the_jail() -> None:
+    """Activated in one block, used in the next."""
+
+    def double(x: int) -> int:
+        return 2 * x
+
+    skill = Skill("doubling", "Doubles.", "Call double.", functions=[Function(double)])
+    with PythonRuntime() as runtime:
+        agent = await play(runtime, "print(activate_skill('doubling'))", "print(double(21))", skills=[skill])
+    assert outputs(agent)[0].startswith(
+        "Output:\nCall double.\n\nReady to use from the next block on:\ndouble(x: int)"
+    )
+    assert "Output:\n42" == outputs(agent)[1]
+
+
+async def test_a_sub_agent_is_worked_with_by_code() -> None:
+    """Data goes from jail to jail; only its answer passes through a model's context."""
+    with PythonRuntime(variables=[Variable("data", [], "Input")]) as inner, PythonRuntime() as outer:
+        cleaner = CaveAgent(ScriptedModel([block("clean = [x for x in data if x]"), "Removed one."]), inner)
+        await_code = (
+            "cleaner.runtime.update_variable('data', [1, None, 2])\nprint(await cleaner.run('Clean data'))\n"
+            "print(cleaner.runtime.retrieve('clean'))"
+        )
+        outer.inject(Variable("cleaner", cleaner, "Cleans lists"))
+        agent = await play(outer, await_code)
+    assert "cleaner  # Cleans lists; has variables data" in agent.messages[0].content
+    assert "Output:\nRemoved one.\n[1, 2]" == outputs(agent)[0]
+
+
+def test_run_sync_makes_its_own_runtime() -> None:
+    """Several tasks, each in an event loop of its own, over one namespace."""
+    agent = CaveAgent(ScriptedModel([block("n = 20"), "Set.", block("print(n + 1)"), "Told."]))
+    with agent.runtime:
+        assert ["Set.", "Told."] == [agent.run_sync("set").content, agent.run_sync("tell").content]
+    assert "Output:\n21" == agent.messages[-2].content
+
+
+async def test_the_rules_of_a_runtime_are_an_event() -> None:
+    """The exact place, and nothing ran."""
+    from cenote.security import ImportRule, SecurityChecker
+
+    with PythonRuntime(security_checker=SecurityChecker([ImportRule({"os"})])) as runtime:
+        model = ScriptedModel([block("n = 1\nimport os"), block("print('n' in globals())"), "Done."])
+        agent = CaveAgent(model, runtime)
+        events = [event async for event in agent.stream_events("look")]
+    (refused,) = [event.content for event in events if event.type is EventType.SECURITY_ERROR]
+    assert refused.startswith("line 2")
+    assert "Output:\nFalse" == outputs(agent)[1]
