@@ -11,8 +11,6 @@ from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote.skills import Skill
 
-pytest.importorskip("numpy")
-
 
 def block(code: str) -> str:
     return f"```python\n{code}\n```"
@@ -63,11 +61,13 @@ async def test_reply_counts_only_if_the_cell_succeeds() -> None:
 
 async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
     """Injected values are back, what blocks made is gone, helpers work again."""
+    codes = [
+        "m = 6\nprint('x' * 300)",
+        "import os\nos._exit(3)",
+        "print(n, 'm' in globals(), len(read_output(1)))",
+    ]
     with PythonRuntime(variables=[Variable("n", 5)]) as runtime:
-        agent = await play(
-            runtime, "m = 6\nprint('x' * 300)", "import os\nos._exit(3)", "print(n, 'm' in globals(), len(read_output(1)))",
-            max_exec_output=200,
-        )  # fmt: skip
+        agent = await play(runtime, *codes, max_exec_output=200)
     assert outputs(agent)[1].endswith("The namespace now has: n.")
     assert "Output:\n5 False 300" == outputs(agent)[2]
 
@@ -93,7 +93,7 @@ async def test_a_time_limit_ends_a_cell() -> None:
     """The reason is told, and the state is kept."""
     with PythonRuntime() as runtime:
         agent = await play(runtime, "n = 1\nwhile True: pass", "print(n)", max_exec_timeout=0.5)
-    assert "time" in outputs(agent)[0]
+    assert "Error: TimeoutError: the cell ran longer than 0.5 s" in outputs(agent)[0]
     assert "Output:\n1" == outputs(agent)[1]
 
 
@@ -106,9 +106,8 @@ async def test_a_skill_brings_its_code_into_the_jail() -> None:
     skill = Skill("doubling", "Doubles.", "Call double.", functions=[Function(double)])
     with PythonRuntime() as runtime:
         agent = await play(runtime, "print(activate_skill('doubling'))", "print(double(21))", skills=[skill])
-    assert outputs(agent)[0].startswith(
-        "Output:\nCall double.\n\nReady to use from the next block on:\ndouble(x: int)"
-    )
+    told = "Output:\nCall double.\n\nReady to use from the next block on:\ndouble(x: int) -> int"
+    assert told == outputs(agent)[0]
     assert "Output:\n42" == outputs(agent)[1]
 
 

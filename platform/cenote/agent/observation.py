@@ -43,7 +43,10 @@ def observe(result: ExecutionResult, code: str) -> Observation:
 
 
 def error_line(error: ErrorInfo, code: str) -> str:
-    """`NameError: name 'dff' is not defined; nearest: df [line 3: dff.head()]`; the line only where there are others."""
+    """`NameError: name 'dff' is not defined; nearest: df [line 3: dff.head()]`.
+
+    The line is quoted only where there are others.
+    """
     message = " ".join(error.message.split())
     text = message if message.startswith(f"{error.type}:") else f"{error.type}: {message}".removesuffix(": ")
     if len(text) > _MAX_ERROR:
