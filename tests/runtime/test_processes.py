@@ -1,0 +1,135 @@
+"""Runtimes and the process that holds them: forks, signals, garbage, many at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import RuntimeClosedError
+from cenote_worker.supervisor.supervisor import Supervisor
+
+
+def script(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_forked_child_makes_its_own() -> None:
+    """A fork of the client cannot use its parent's runtimes, is told so, and can make new ones."""
+    code = """
+        import os
+        from cenote.runtime import PythonRuntime
+        from cenote import CenoteError
+        with PythonRuntime() as runtime:
+            runtime.execute("x = 1")
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    runtime.execute("x")
+                except CenoteError as error:
+                    print("refused:", error, flush=True)
+                with PythonRuntime() as own:
+                    print("own:", own.execute("6 * 7").value, flush=True)
+                os._exit(0)
+            os.waitpid(pid, 0)
+            print("parent:", runtime.execute("x").value)
+    """
+    out, err = script(code).communicate(timeout=60)
+    assert "refused: this runtime belongs to the process that forked this one" in out, err
+    assert "own: 42" in out
+    assert "parent: 1" in out
+
+
+def test_control_c_stops_the_cell_and_the_script() -> None:
+    """KeyboardInterrupt reaches the caller at once; nothing is left running."""
+    process = script(
+        """
+        from cenote.runtime import PythonRuntime
+        def listen(stream, text): print(text, flush=True)
+        with PythonRuntime() as runtime:
+            try:
+                runtime.execute("print('go')\\nimport time\\ntime.sleep(100)", on_output=listen)
+            except KeyboardInterrupt:
+                print("interrupted", runtime.execute("'usable'").value, flush=True)
+        """
+    )
+    assert process.stdout is not None
+    assert "go\n" == process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert "interrupted 'usable'" in out, err
+    assert 0 == process.returncode
+
+
+def test_a_forgotten_runtime_is_closed() -> None:
+    """Garbage collection ends the jail."""
+    runtime = PythonRuntime()
+    runtime.execute("1")
+    supervisor = runtime.core._supervisor
+    assert isinstance(supervisor, Supervisor)
+    dead = threading.Event()
+    supervisor.status(lambda status: None)
+    del runtime
+    gc.collect()
+    for _ in range(1_000):
+        if supervisor.death is not None:
+            dead.set()
+            break
+        threading.Event().wait(0.01)
+    assert dead.is_set()
+
+
+def test_closing_twice_and_while_a_cell_runs() -> None:
+    """close() from another thread ends a running cell with the reason, and can be repeated."""
+    runtime = PythonRuntime()
+    started = threading.Event()
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            runtime.execute("print('go')\nimport time\ntime.sleep(100)", on_output=lambda *_: started.set())
+        )
+    )
+    thread.start()
+    assert started.wait(20)
+    runtime.close()
+    runtime.close()
+    thread.join(20)
+    assert [("closed", "lost")] == [(result.error.reason, result.state) for result in results]
+    with pytest.raises(RuntimeClosedError):
+        runtime.execute("1")
+
+
+def test_many_runtimes_leave_nothing_behind() -> None:
+    """Fifty runtimes started from threads all answer; their descriptors are gone afterwards."""
+    with PythonRuntime() as first:
+        first.execute("1")
+        before = len(os.listdir("/proc/self/fd"))
+        values: list[str | None] = []
+
+        def run(n: int) -> None:
+            with PythonRuntime() as runtime:
+                values.append(runtime.execute(f"{n} * 2").value)
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(str(n * 2) for n in range(50)) == sorted(map(str, values))
+        for _ in range(1_000):
+            if len(os.listdir("/proc/self/fd")) <= before:
+                break
+            threading.Event().wait(0.01)
+        assert before >= len(os.listdir("/proc/self/fd"))
