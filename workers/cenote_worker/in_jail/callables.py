@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType
 
-from cenote_worker.in_jail.bounded import bounded_repr, bounded_str, module_name, type_name
+from cenote_worker.in_jail.bounded import bases, bounded_repr, bounded_str, module_name, type_name
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -12,17 +14,33 @@ __builtins__ = BUILTINS
 _CHARS = 300
 _PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None), type(...)))
 _PREFIXES: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_NONE_GIVEN = inspect.Signature()
 _signature = inspect.signature
+_class_dict = type.__dict__["__dict__"].__get__
 
 
 def signature_text(function: object) -> str:
     """`(name: str, count=1)`; empty for what has no signature that can be known."""
+    if not _is_plain(function):
+        return ""
     try:
         signature = _signature(function, follow_wrapped=False)  # type: ignore[arg-type]
         text = f"({', '.join(_parameters(signature))}){_returns(signature)}"
     except Exception:  # __signature__ may be anything
         return ""
     return text if len(text) <= _CHARS else text[:_CHARS] + "..."
+
+
+def _is_plain(function: object) -> bool:
+    """Whether looking at a callable runs no code of its own: `__signature__` may be an object of any kind."""
+    if type(function) is MethodType:
+        function = function.__func__
+    if type(function) is FunctionType:
+        attributes: Mapping[str, object] = vars(function)
+        return type(attributes.get("__signature__", _NONE_GIVEN)) is inspect.Signature
+    if type(function) is type:
+        return not any("__signature__" in _class_dict(cls) for cls in bases(function))
+    return type(function) is BuiltinFunctionType
 
 
 def _parameters(signature: inspect.Signature) -> list[str]:

@@ -14,7 +14,7 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 if TYPE_CHECKING:
-    from cenote_worker.in_jail.event_loop import Awaitable, CellLoop
+    from cenote_worker.in_jail.event_loop import CellLoop
 
 _eval = eval
 _CO_COROUTINE = 0x80
@@ -35,15 +35,22 @@ class CellRunner:
 
     def run(self, cell: Cell) -> object:
         """The value of the last expression, None without one. Raises what the code raises."""
-        if cell.body is not None:
-            self._run_code(cell.body)
-        return None if cell.last is None else self._run_code(cell.last)
+        parts = [part for part in (cell.body, cell.last) if part is not None]
+        if any(part.co_flags & _CO_COROUTINE or _starts_tasks(part) for part in parts):
+            return self._open_loop().run(self._run_in_loop(parts))
+        value = None
+        for part in parts:
+            value = self.context.run(_eval, part, self._namespace)
+        return value
 
-    def _run_code(self, code: CodeType) -> object:
-        if code.co_flags & _CO_COROUTINE:
-            coroutine: Awaitable = _eval(code, self._namespace)
-            return self._open_loop().run(coroutine)
-        return self.context.run(_eval, code, self._namespace)
+    async def _run_in_loop(self, parts: list[CodeType]) -> object:
+        """All of the cell in one task: what comes before the first `await` may need the running loop too."""
+        value = None
+        for part in parts:
+            value = _eval(part, self._namespace)
+            if part.co_flags & _CO_COROUTINE:
+                value = await value
+        return value
 
     def _open_loop(self) -> CellLoop:
         if self._loop is None:
@@ -52,6 +59,12 @@ class CellRunner:
 
             self._loop = CellLoop(self._interrupts, self.context)
         return self._loop
+
+
+def _starts_tasks(code: CodeType) -> bool:
+    """Whether code without an `await` needs a running loop, as it finds one in any notebook."""
+    names = code.co_names
+    return ("create_task" in names or "ensure_future" in names) and "run_until_complete" not in names
 
 
 def run_file(path: str, arguments: list[str], namespace: dict[str, object]) -> None:

@@ -19,6 +19,7 @@ for _name in __future__.all_feature_names:
     _FUTURES |= getattr(__future__, _name).compiler_flag
 
 _compile = compile  # bound here because every cell pays for the look-up
+_known_lines = linecache.cache  # and this because a cell may assign to the module's attribute
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
@@ -104,11 +105,11 @@ class CellCompiler:
 
     def _register(self, filename: str, source: str) -> None:
         lines = split_lines(source)
-        linecache.cache[filename] = (len(source), None, [line + "\n" for line in lines], filename)
+        _known_lines[filename] = (len(source), None, [line + "\n" for line in lines], filename)
         self._sources[filename] = _Source(lines=lines, rewritten=frozenset())
         if len(self._sources) > self._keep:
             oldest, _ = self._sources.popitem(last=False)
-            linecache.cache.pop(oldest, None)
+            _known_lines.pop(oldest, None)
 
     def _note_rewritten(self, filename: str, python: str) -> None:
         lines = self._sources[filename].lines

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cenote_worker.in_jail.bounded import bounded_str, shorten
+from cenote_worker.in_jail.bounded import bounded_str, printable, shorten, type_name
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.frames import span_in, steps_of
 from cenote_worker.in_jail.hints import Hints
 from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.tracebacks import Tracebacks, exception_name
+from cenote_worker.in_jail.tracebacks import Tracebacks
 from cenote_worker.results import ErrorInfo, Span
 
 __builtins__ = BUILTINS
@@ -37,7 +37,7 @@ class Failures:
         """
         message = self._message(error)
         return ErrorInfo(
-            type=exception_name(type(error)),
+            type=printable(type_name(type(error))),
             message=message,
             traceback=self._tracebacks.text(error, message),
             span=self._span(error, filename),
@@ -60,7 +60,7 @@ class Failures:
 
 def brief(error: BaseException) -> ErrorInfo:
     """The error without anything that could fail again: for when explaining it did."""
-    return ErrorInfo(type=exception_name(type(error)), message="", reason=reason_of(error))
+    return ErrorInfo(type=printable(type_name(type(error))), message="", reason=reason_of(error))
 
 
 def reason_of(error: BaseException) -> str:

@@ -34,6 +34,7 @@ _COMPILED = (".pyx", ".pxi", ".pxd")
 _SITE = ("/site-packages/", "/dist-packages/")
 
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
+_known_lines = linecache.cache
 _stat, _is_regular = os.stat, stat.S_ISREG
 
 
@@ -114,7 +115,7 @@ def short_path(filename: str) -> str:
         return filename[len(_STANDARD) :]
     try:
         return filename.removeprefix(f"{Path.cwd()}/")
-    except OSError:  # the working directory is gone
+    except Exception:  # the working directory is gone
         return filename
 
 
@@ -131,7 +132,7 @@ def source_line(compiler: CellCompiler, filename: str, number: int) -> str:
 
 
 def _is_readable(filename: str) -> bool:
-    if filename in linecache.cache:
+    if filename in _known_lines:
         return True
     try:
         status = _stat(filename)

@@ -92,7 +92,7 @@ class Hints:
 
     def _type(self, error: BaseException, steps: list[Step]) -> str:
         text = bounded_str(error, 500)
-        if "'coroutine' object" in text:
+        if "'coroutine'" in text:
             return "a coroutine has no result yet: write `await` before the call"
         if "argument" not in text or not steps:
             return ""

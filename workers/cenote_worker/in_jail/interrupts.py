@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import _signal  # type: ignore[import-not-found]
 from collections.abc import Callable
 from types import FrameType
 
@@ -10,8 +10,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-_signal = signal.signal
-_getsignal = signal.getsignal
+# The C functions: those of `signal` are Python code that a cell's changes to the builtins can break.
+_get_handler, _set_handler, _SIGINT = _signal.getsignal, _signal.signal, _signal.SIGINT
 
 
 class Interrupts:
@@ -28,8 +28,8 @@ class Interrupts:
 
     def install(self) -> None:
         """Makes this the process's handler again if a cell has put another in its place."""
-        if _getsignal(signal.SIGINT) is not self._handler:
-            _signal(signal.SIGINT, self._handler)
+        if _get_handler(_SIGINT) is not self._handler:
+            _set_handler(_SIGINT, self._handler)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self.armed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,7 +142,12 @@ class Kernel:
         if isinstance(raised, SystemExit) and exit_status(raised) == 0:
             self._note("exit() ends the cell; the runtime goes on")
             return None
-        return self._failures.explain(raised, filename)
+        try:
+            return self._failures.explain(raised, filename)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # no memory left, or a cell has ruined a module of the standard library
+            return brief(raised)
 
     def _finish(self) -> None:
         """What the end of a cell brings to light: figures, and the ends of `%%time` and `%%capture`."""
@@ -149,9 +155,9 @@ class Kernel:
         self._magics.end_cell()
 
     def _end(self) -> None:
-        for name in self._process.restore():
-            self._note(f"{name} was replaced by the cell and is put back")
         try:
+            for name in self._process.restore():
+                self._note(f"{name} was replaced by the cell and is put back")
             self._output.drain()
         except Exception:
             return  # the reader of the output is gone; the outcome may still find its way
@@ -186,6 +192,7 @@ class Kernel:
         for name, helper in helpers.items():
             setattr(builtins, name, helper)
         sys.breakpointhook = refuse_debugger
+        threading.excepthook = self._show_thread_failure
         if "" not in sys.path:
             sys.path.insert(0, "")  # modules in the working directory, wherever that is by then
         figure_backend.on_show(self._displays.show_figures)
@@ -194,6 +201,13 @@ class Kernel:
     def _take_reply(self, text: object, /) -> None:
         """The final answer, given if the cell succeeds. The last one counts."""
         self._reply = bounded_str(text, self._limits.reply_chars)
+
+    def _show_thread_failure(self, failure: threading.ExceptHookArgs, /) -> None:
+        if failure.exc_value is None or isinstance(failure.exc_value, SystemExit):
+            return
+        name = bounded_str(failure.thread.name if failure.thread else "", 100)
+        error = self._failures.explain(failure.exc_value, "")
+        self._output.write("stderr", f"Exception in thread {name}:\n{error}\n")
 
     def _note(self, text: str) -> None:
         self._output.write("stderr", f"[{text}]\n")

@@ -32,13 +32,13 @@ class ProcessState:
         self._recursion_limit = _get_limit()
         self._trace: Callable[..., object] | None = None
         self._profile: Callable[..., object] | None = None
-        _sys.stdout, _sys.stderr = self._streams
         # What a dropped value warns of while the kernel runs (a coroutine that was never awaited) is placed in
         # the kernel's code, which is nobody's business.
         warnings.filterwarnings("ignore", module=r"cenote_worker\.")
 
     def begin_cell(self) -> None:
         self._trace, self._profile = _gettrace(), _getprofile()
+        _sys.stdout, _sys.stderr = self._streams  # a thread may have replaced them since the last cell
 
     def restore(self) -> list[str]:
         """Puts everything back. Returns what of it the user should know."""

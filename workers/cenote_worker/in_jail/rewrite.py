@@ -19,7 +19,7 @@ MAGIC = "_magic_"
 """The name under which rewritten code finds the object that does the work."""
 
 _MOST_LINES = 200
-_MOST_PARSED = 4_000_000
+_MOST_PARSED = 1_000_000
 """Lines rewritten in one cell, and characters parsed for it: each line costs a parse of the whole cell."""
 
 _MAYBE = re.compile(r"^[ \t]*(?:[%!?]|[\w.]+\?)|=[ \t]*[!%]", re.MULTILINE)

@@ -176,8 +176,10 @@ def _adds_nothing(earlier: BaseException, error: BaseException) -> bool:
 
     The chain ends there: what is below it is the library's business too.
     """
-    same = type(earlier) is type(error)
-    return same and all(step.owner == "library" for step in steps_of(earlier))
+    if type(earlier) is not type(error):
+        return False
+    steps = steps_of(earlier)
+    return bool(steps) and all(step.owner == "library" for step in steps)
 
 
 def _collapsed(steps: list[Step]) -> Iterator[tuple[Step, int]]:

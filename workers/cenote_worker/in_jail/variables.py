@@ -39,7 +39,7 @@ def describe_variable(name: str, value: object) -> VariableInfo:
     """Type, shape, size and a short line about one value. Never raises."""
     try:
         shape, size, description = _measure(value)
-    except Exception:  # a class that only pretends to be a library's, or values changing under our feet
+    except BaseException:  # a class that only pretends to be a library's, or values changing under our feet
         shape, size, description = None, 0, ""
     return VariableInfo(
         name=printable(name),

@@ -1,0 +1,53 @@
+"""Cells are compiled under names of their own, with their sources at hand."""
+
+import linecache
+
+import pytest
+
+from cenote_worker.in_jail.cells import CellCompiler
+
+
+@pytest.fixture
+def compiler():
+    yield CellCompiler(keep=10)
+    for name in [name for name in linecache.cache if name.startswith("<cell ")]:
+        del linecache.cache[name]
+
+
+def test_a_last_expression_is_set_apart(compiler):
+    cell = compiler.compile("x = 1\nx", 3)
+    assert "<cell 3>" == cell.filename == cell.body.co_filename == cell.last.co_filename
+    assert compiler.compile("x = 1", 4).last is None
+    assert compiler.compile("x", 5).body is None
+
+
+@pytest.mark.parametrize("code", ["a\r\nb", "a\rb", "a\nb", "a\n\x0cb"])
+def test_lines_are_counted_as_the_compiler_does(compiler, code):
+    """A form feed or U+2028 ends no line of Python."""
+    compiler.compile(code, 1)
+    assert ("a", "b") == (compiler.line("<cell 1>", 1), compiler.line("<cell 1>", 2).lstrip("\x0c"))
+    compiler.compile("'\u2028'\nb", 2)
+    assert "b" == compiler.line("<cell 2>", 2)
+
+
+def test_lines_out_of_range_are_empty(compiler):
+    compiler.compile("a", 1)
+    assert ["", "", ""] == [
+        compiler.line("<cell 1>", 0),
+        compiler.line("<cell 1>", 2),
+        compiler.line("<cell 9>", 1),
+    ]
+
+
+def test_a_rewritten_line_keeps_its_source(compiler):
+    """Tracebacks show what was written, and know that columns mean nothing there."""
+    compiler.compile("x = 1\n!ls\ny = 2", 1)
+    assert "!ls" == compiler.line("<cell 1>", 2)
+    assert [False, True, False] == [compiler.is_rewritten("<cell 1>", number) for number in (1, 2, 3)]
+
+
+def test_an_error_after_rewriting_is_about_the_wrong_line(compiler):
+    with pytest.raises(SyntaxError) as caught:
+        compiler.compile("%time x = 1\ny = = 2", 1)
+    assert 2 == caught.value.lineno
+    assert caught.value.__context__ is None

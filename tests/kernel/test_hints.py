@@ -1,0 +1,165 @@
+"""Errors say what was probably meant."""
+
+import pytest
+
+
+def hint(failing, code):
+    return failing(code).message.partition("; ")[2]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("dff = diff = 1\ndf + 1", "nearest: dff, diff"),
+        ("df = 1\ndff", "nearest: df"),
+        ("prnt(1)", "nearest: print"),
+        ("Total = 1\ntotal", "nearest: Total"),
+        ("unit_price = 1\nprice", "nearest: unit_price"),
+        ("np.array(1)", "not imported: `import numpy as np`"),
+        ("Path('x')", "not imported: `from pathlib import Path`"),
+        ("itertools.chain", "not imported: `import itertools`"),
+        ("def f(prices):\n    return price\nf(1)", "nearest: prices"),
+        ("zzzzzz", ""),
+    ],
+)
+def test_names(failing, code, expected):
+    assert expected == hint(failing, code)
+
+
+def test_a_well_known_module_that_is_not_installed(failing):
+    assert "seaborn is not installed here and there is no network" in failing("sns.lineplot()").message
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("'a'.uper()", "nearest: upper, isupper"),
+        ("import math\nmath.squrt(2)", "nearest: sqrt, isqrt"),
+        ("class C:\n    def __init__(self): self.total = 1\nC().totl", "nearest: total"),
+        ("None.x", ""),
+    ],
+)
+def test_attributes(failing, code, expected):
+    assert expected == hint(failing, code)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("d = {'price': 1, 'name': 2}\nd['prise']", "keys: 'price', 'name'"),
+        ("d = {'a': {'b': 1}}\nd['a']['c']", "keys: 'b'"),
+        ("d = {f'key_{i}': i for i in range(100)}\nd['key_1x']", "nearest keys: 'key_1'"),
+        ("d = {i: i for i in range(100)}\nd['17']", "nearest keys: 17"),
+        ("d = {str(i): i for i in range(100)}\nd[17]", "nearest keys: '17'"),
+        ("d = {f'k{i}': i for i in range(100)}\nd['zzz']", "100 keys, such as 'k0', 'k1', 'k2'"),
+        ("{}['a']", ""),
+        ("d = {}\nd['a']", "there are no keys"),
+        ("class C: pass\nc = C()\nc.d = {'a': 1}\nc.d['b']", "keys: 'a'"),
+        ("items = [{'id': 1}]\n[item['ID'] for item in items]", "keys: 'id'"),
+        ("from collections import OrderedDict\nd = OrderedDict(a=1)\nd['b']", "keys: 'a'"),
+        ("d = {'a': 1}\nd.pop('b')", "keys: 'a'"),
+    ],
+)
+def test_keys(failing, code, expected):
+    hinted = hint(failing, code)
+    assert hinted.startswith(expected) if expected else expected == hinted
+
+
+class TestFrames:
+    @pytest.fixture(autouse=True)
+    def frame(self, good):
+        pytest.importorskip("pandas")
+        good(
+            "import pandas as pd\ndf = pd.DataFrame({'price': [1, 2], 'name': ['a', 'b']}, index=['x', 'y'])\n"
+            "wide = pd.DataFrame({f'column_{i}': [i] for i in range(50)})"
+        )
+
+    @pytest.mark.parametrize(
+        "code",
+        ["df['prise']", "df[['prise', 'name']]", "df.groupby('prise')", "df.sort_values('prise')",
+         "df.drop(columns='prise')", "df.set_index('prise')", "df.groupby('name')['prise']",
+         "df.merge(df, on='prise')", "len(df['prise'])", "df.groupby('name').agg({'prise': 'sum'})",
+         "def f(frame):\n    return frame['prise']\nf(df)"],
+    )  # fmt: skip
+    def test_columns_are_listed(self, failing, code):
+        assert "columns: 'price', 'name'" == hint(failing, code)
+
+    def test_of_many_columns_the_nearest(self, failing):
+        assert "nearest columns: 'column_1'" in failing("wide['colum_1']").message
+
+    @pytest.mark.parametrize("code", ["df.loc['z']", "df['price']['z']", "df.at['z', 'price']"])
+    def test_labels_are_listed(self, failing, code):
+        assert "labels: 'x', 'y'" == hint(failing, code)
+
+    def test_attributes(self, failing):
+        assert "nearest: price" in failing("df.prise").message
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import colections", "nearest installed: collections"),
+        ("import numpyy", "nearest installed: numpy"),
+        ("import os.pth", ""),
+        ("from math import squrt", "nearest in math: sqrt, isqrt"),
+        ("import json.decode", "nearest in json: decoder"),
+        ("import scikit_learn", "it is imported as sklearn"),
+        ("from IPython.display import display", "`display(x)` and `show(x)` work without an import"),
+        ("import zzzqqq", "not installed here, and there is no network"),
+    ],
+)
+def test_imports(failing, code, expected):
+    assert expected in failing(code).message
+
+
+def test_files(failing, tmp_path):
+    (tmp_path / "sales.csv").write_text("")
+    assert "nearest in the working directory: sales.csv" == hint(failing, "open('sale.csv')")
+    assert "the working directory holds: sales.csv" == hint(failing, "open('qqq')")
+    assert "there is no folder data" == hint(failing, "open('data/x.csv')")
+    (tmp_path / "empty").mkdir()
+    assert "empty is empty" == hint(failing, "open('empty/x.csv')")
+
+
+def test_calls_show_the_signature(failing):
+    failing("def area(width, height=1, *, unit='m'): ...\nclass C:\n    def m(self, a): ...\n1/0")
+    assert "signature: area(width, height=1, *, unit='m')" == hint(failing, "area()")
+    assert "signature: area(width, height=1, *, unit='m')" == hint(failing, "x = [area(1, heigth=2)]")
+    assert (
+        "signature: m(self, a)" == hint(failing, "C().m(1, 2)")
+        or "signature" in failing("c = C()\nc.m(1, 2)").message
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["raise OSError(101, 'Network is unreachable')",
+     "raise Exception('HTTPSConnectionPool: [Errno -3] Temporary failure in name resolution')",
+     "raise OSError(97, 'Address family not supported by protocol')"],
+)  # fmt: skip
+def test_the_network(failing, code):
+    assert "this runtime has no network" in failing(code).message
+
+
+def test_places_that_cannot_be_written(failing):
+    assert (
+        "only the working directory and /tmp"
+        in failing("raise PermissionError(13, 'denied', '/etc/x')").message
+    )
+
+
+def test_hints_stay_bounded(failing):
+    assert 1_500 > len(failing("d = {'k' * 1000 + str(i): i for i in range(12)}\nd['k']").message)
+
+
+def test_a_large_namespace_costs_little(failing, good):
+    good("globals().update({f'name_{i}': i for i in range(20_000)})")
+    assert 5 > failing_duration(failing)
+
+
+def failing_duration(failing):
+    import time
+
+    started = time.perf_counter()
+    failing("nam_5")
+    return time.perf_counter() - started

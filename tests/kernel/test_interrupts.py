@@ -1,0 +1,111 @@
+"""An interrupt stops a cell, wherever it is, and nothing but a cell."""
+
+import os
+import signal
+
+import pytest
+
+INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+
+
+def test_ends_the_cell_with_its_reason(failing, kernel):
+    error = failing(f"before = 1\n{INTERRUPT}after = 1")
+    assert ("interrupt", "KeyboardInterrupt") == (error.reason, error.type)
+    assert "before" in kernel.namespace
+    assert "after" not in kernel.namespace
+
+
+def test_is_ignored_between_cells(good):
+    os.kill(os.getpid(), signal.SIGINT)
+    assert "1" == good("1").value
+
+
+def test_can_be_caught_and_comes_again(failing, kernel):
+    """Code that swallows the first interrupt is stopped by the second."""
+    caught = "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: x = 1\n"
+    error = failing(caught + INTERRUPT)
+    assert ("interrupt", 1) == (error.reason, kernel.namespace["x"])
+
+
+def test_handler_is_put_back(run):
+    """A cell that ignores SIGINT does so for itself only."""
+    run("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)")
+    assert "interrupt" == run(INTERRUPT).error.reason
+
+
+def test_stops_a_repr(failing):
+    error = failing(
+        "class Slow:\n    def __repr__(self):\n        import os, signal\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        return 'x'\nSlow()"
+    )
+    assert "interrupt" == error.reason
+
+
+def test_stops_the_text_of_an_exception(failing):
+    """The cell has failed already; without the text of its exception the error is known by its type."""
+    error = failing(
+        "class Slow(Exception):\n    def __str__(self):\n        import os, signal\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n        return 'x'\nraise Slow"
+    )
+    assert "interrupt" == error.reason
+
+
+@pytest.mark.parametrize(
+    "wait", ["asyncio.sleep(60)", "asyncio.gather(asyncio.sleep(60), asyncio.sleep(60))"]
+)
+def test_cancels_an_await(failing, kernel, wait):
+    """A waiting coroutine is cancelled, so that its `finally` runs."""
+    code = (
+        "import asyncio, os, signal\nclean = False\n"
+        "asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)\n"
+        f"try:\n    await {wait}\nfinally:\n    clean = True"
+    )
+    assert "interrupt" == failing(code).reason
+    assert kernel.namespace["clean"] is True
+
+
+def test_stops_busy_code_of_a_coroutine(failing):
+    error = failing(f"import asyncio\nawait asyncio.sleep(0)\n{INTERRUPT}while True: pass")
+    assert "interrupt" == error.reason
+
+
+def test_stops_a_coroutine_that_will_not_be_cancelled(failing, good):
+    """The second interrupt is raised at once; the loop can still be used afterwards."""
+    code = (
+        "import asyncio, os, signal\nloop = asyncio.get_running_loop()\n"
+        "for when in (0.01, 0.05): loop.call_later(when, os.kill, os.getpid(), signal.SIGINT)\n"
+        "while True:\n    try:\n        await asyncio.sleep(0.2)\n    except asyncio.CancelledError: tries = 1\n"
+        "    if 'stop' in globals(): break"
+    )
+    assert "interrupt" == failing(code).reason
+    assert "1" == good("stop = True\nawait asyncio.sleep(0)\ntries").value
+
+
+def test_the_loop_works_after_an_interrupt(run, good):
+    run(f"import asyncio\nawait asyncio.sleep(0)\n{INTERRUPT}")
+    assert "5" == good("await asyncio.sleep(0, 5)").value
+
+
+def test_stops_a_run_in_a_cell_without_await(failing, kernel):
+    """`asyncio.run` cancels its coroutine on the way out."""
+    code = (
+        "import asyncio, os, signal\nclean = False\n"
+        "async def wait():\n    global clean\n"
+        "    asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)\n"
+        "    try: await asyncio.sleep(60)\n    finally: clean = True\n"
+        "asyncio.run(wait())"
+    )
+    assert "interrupt" == failing(code).reason
+    assert kernel.namespace["clean"] is True
+
+
+def test_stops_a_nested_run(failing):
+    """`asyncio.run` in a cell that awaits waits for its own thread."""
+    code = (
+        "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
+        "async def wait():\n"
+        "    asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(wait())"
+    )
+    assert "interrupt" == failing(code).reason

@@ -1,0 +1,156 @@
+"""Magics and shell commands work inside the jail, or say why not."""
+
+import pytest
+
+
+class TestShell:
+    def test_output_and_status(self, good, sink):
+        good("print('before')\n!echo out; echo err >&2; exit 3\nprint('after')")
+        assert "before\nout\nerr\n[exit status 3]\nafter\n" == sink.out
+
+    def test_names_of_the_namespace_are_put_in(self, good, sink):
+        """`{name}` and `$name`, if there is such a variable; everything else is the shell's."""
+        good("word = 'hi'\n!echo {word} $word; echo a b | awk '{print $2}'; X=1; echo $X ${X} '{nope}'")
+        assert "hi hi\nb\n1 1 {nope}\n" == sink.out
+
+    def test_lines_are_a_list(self, good):
+        assert "['a', 'b']" == good("x = !printf 'a\\nb\\n'\nx").value
+
+    def test_a_script(self, good, sink):
+        good("%%bash\nfor i in 1 2; do\n  echo it\\'s $i\ndone")
+        assert "it's 1\nit's 2\n" == sink.out
+
+    def test_binary_output_is_shown(self, good, sink):
+        good(r"!printf '\377\303\251\n'")
+        assert "\\xffé\n" == sink.out
+
+    def test_no_input(self, good, sink):
+        good("!cat")
+        assert "" == sink.out
+
+    def test_background_commands_are_not_waited_for(self, good):
+        assert 5 > good("!sleep 30 > /dev/null 2>&1 & echo $! > pid &").duration
+        good(
+            "import os, signal, time\nwhile not os.path.exists('pid') or not open('pid').read(): time.sleep(0.01)"
+        )
+        good("os.kill(int(open('pid').read()), 9)")
+
+    def test_an_interrupt_ends_the_command(self, run, good):
+        """And everything it has started."""
+        code = (
+            "import os, signal, threading\n"
+            "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "!sleep 61 & echo $! > pid; wait"
+        )
+        outcome = run(code)
+        assert "interrupt" == outcome.error.reason
+        good("pid = int(open('pid').read())\nimport time")
+        assert (
+            "True"
+            == good(
+                "def ended():\n"
+                "    try: return open(f'/proc/{pid}/stat').read().split()[2] == 'Z'\n"
+                "    except OSError: return True\n"
+                "for _ in range(1000):\n    if ended(): break\n    time.sleep(0.01)\nended()"
+            ).value
+        )
+
+
+class TestPackages:
+    @pytest.mark.parametrize(
+        "command", ["%pip install numpy", "!pip install 'numpy>=1.0' -q", "!python -m pip install -U numpy"]
+    )
+    def test_what_is_installed_is_fine(self, good, sink, command):
+        good(command)
+        assert sink.out.startswith("already installed: numpy ")
+
+    @pytest.mark.parametrize(
+        "command", ["%pip install numpy nosuchthing", "!pip3 install -q nosuchthing numpy"]
+    )
+    def test_what_is_not_is_refused_with_the_reason(self, failing, command):
+        error = failing(command)
+        assert error.message.startswith(
+            "cannot install nosuchthing: this runtime has no network; use what is installed or the standard "
+            "library; already installed: numpy "
+        )
+        assert "NoNetworkError" == error.type
+
+
+class TestTiming:
+    def test_time_gives_the_value(self, good, sink):
+        assert "5" == good("%time 2 + 3").value
+        assert sink.out.startswith("CPU time: ")
+
+    def test_time_of_a_statement_and_of_a_cell(self, good, sink):
+        good("%time x = 1")
+        assert "1" == good("%%time\ny = x\ny").value
+        assert 2 == sink.out.count("wall time")
+
+    def test_time_of_a_failing_cell(self, failing, sink):
+        assert "1/0" in failing("%%time\n1/0").traceback
+        assert "wall time" in sink.out
+
+    def test_timeit_repeats(self, good, sink, kernel):
+        good("n = 0\n%timeit -n 7 n += 1")
+        good("%%timeit -n 3\nn += 1\nn += 1")
+        assert 13 == kernel.namespace["n"]
+        assert "mean of 7 loops" in sink.out
+
+    def test_timeit_is_bounded(self, good):
+        assert 20 > good("import time\n%timeit time.sleep(0.3)").duration
+
+
+class TestOthers:
+    @pytest.mark.parametrize(
+        "code", ["%matplotlib inline", "%load_ext autoreload", "%autoreload 2", "%config A.b = 1"]
+    )
+    def test_without_effect(self, good, sink, code):
+        assert good(code).value is None
+        assert "" == sink.out
+
+    def test_directories(self, good, sink, tmp_path):
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub" / "f.txt").write_text("hello")
+        assert repr(str(tmp_path / "sub")) == good("%cd sub\n%pwd").value
+        good("%ls\n%cat f.txt")
+        assert f"{tmp_path}/sub\nf.txt\nhello" == sink.out
+
+    def test_environment(self, good, monkeypatch):
+        monkeypatch.setenv("CENOTE_TEST", "1")
+        assert "'1'" == good("%env CENOTE_TEST").value
+        assert "'2'" == good("%env CENOTE_TEST=2\nimport os; os.environ['CENOTE_TEST']").value
+
+    def test_variables(self, good, sink):
+        good("import os\nx = [1]; y = 'ab'; _z = 1\n%who\n%whos")
+        assert "x  y\nx: list (1,) of int\ny: str 2 characters\n" == sink.out
+
+    def test_reset(self, good, kernel):
+        good("x = 1; import os\n%reset -f")
+        assert "x" not in kernel.namespace
+
+    def test_files(self, good, sink):
+        good("%%writefile mine.py\nprint('from a file', __name__)\nnine = 9")
+        good("%%writefile -a mine.py\nten = 10")
+        good("%run mine.py")
+        assert "Wrote mine.py\nAppended to mine.py\nfrom a file __main__\n" == sink.out
+        assert "19" == good("nine + ten").value
+
+    def test_run_shows_the_files_lines(self, failing, good):
+        good("%%writefile bad.py\nx = 1\n1 / 0")
+        assert "bad.py, line 2\n    1 / 0\n" in failing("%run bad.py").traceback
+
+    def test_capture(self, good, sink):
+        good("%%capture out\nimport sys\nprint('hidden'); print('too', file=sys.stderr)")
+        assert ("", "") == (sink.out, sink.err)
+        assert "('hidden\\n', 'too\\n')" == good("(out.stdout, out.stderr)").value
+
+    def test_inspect(self, good, sink):
+        good("def f(a, b=1):\n    'Adds.'\n    return a\nf?")
+        assert "f: function (a, b=1)\n\nAdds.\n" == sink.out
+        good("f??")
+        assert sink.out.endswith("def f(a, b=1):\n    'Adds.'\n    return a\n\n")
+
+    def test_unknown_magics_say_what_there_is(self, failing):
+        error = failing("%sql select 1")
+        assert error.message.startswith("no magic %sql here; there are %autoreload")
+        assert "no magic %%html here" in failing("%%html\n<b>").message

@@ -1,0 +1,240 @@
+"""`show` is compact, deterministic, and loses no id, price or name."""
+
+import dataclasses
+import enum
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_worker.in_jail.show import render
+
+ITEMS = [
+    {"item_id": "1008292230", "name": "Wired headset", "price": 187.1, "available": True},
+    {"item_id": "1656367028", "name": "Tea kettle", "price": 90.25, "available": True},
+    {"item_id": "0096508426", "name": "T-shirt", "price": 48, "available": True},
+]
+
+
+def test_records_become_a_table():
+    """The header once; what is the same in all rows once; ids that look like numbers are called strings."""
+    assert (
+        "same in all: available=True\n"
+        "item_id:str|name|price\n"
+        "1008292230|Wired headset|187.1\n"
+        "1656367028|Tea kettle|90.25\n"
+        "0096508426|T-shirt|48"
+    ) == render(ITEMS)
+
+
+def test_a_table_is_shorter_than_json():
+    assert len(json.dumps(ITEMS * 5)) > 2 * len(render(ITEMS * 5))
+
+
+def test_records_by_key_become_a_table():
+    assert "key|color|price\n1-a|red|1.5\n1-b|blue|2" == render(
+        {"1-a": {"color": "red", "price": 1.5}, "1-b": {"color": "blue", "price": 2}}
+    )
+
+
+def test_keys_that_look_like_numbers_are_strings():
+    assert "key:str|a\n07|1\n08|2" == render({"07": {"a": 1}, "08": {"a": 2}})
+    assert "key|a\n7|1\n8|2" == render({7: {"a": 1}, 8: {"a": 2}})
+
+
+def test_missing_keys_are_empty():
+    assert "a|b\n1|2\n3|" == render([{"a": 1, "b": 2}, {"a": 3}])
+    assert "a|b\n1|''\n3|None" == render([{"a": 1, "b": ""}, {"a": 3, "b": None}])
+
+
+def test_nested_records_are_indented():
+    order = {
+        "order_id": "#W2378156",
+        "status": "delivered",
+        "address": {"city": "Berlin", "zip": "10115"},
+        "items": [
+            {"id": i, "name": f"thing {i}", "options": {"size": "XL", "colour": "midnight blue"}}
+            for i in (1, 2)
+        ],
+    }
+    assert (
+        "order_id: #W2378156\n"
+        "status: delivered\n"
+        "address: {city: Berlin, zip: '10115'}\n"
+        "items:\n"
+        "  id|name|options\n"
+        "  1|thing 1|{size: XL, colour: midnight blue}\n"
+        "  2|thing 2|{size: XL, colour: midnight blue}"
+    ) == render(order)
+
+
+def test_long_collections_keep_head_and_tail():
+    text = render([{"n": i, "s": "x"} for i in range(1000)], rows=8)
+    assert "1,000 items:\nn|s\n0|x\n1|x\n2|x\n3|x\n4|x\n5|x\n... 992 more ...\n998|x\n999|x" == text
+
+
+@pytest.mark.parametrize(("count", "cut"), [(19, False), (20, False), (21, True)])
+def test_rows_at_the_limit(count, cut):
+    assert cut == ("more ..." in render([{"n": i} for i in range(count)], rows=20))
+
+
+def test_lists_of_plain_items_stay_on_one_line():
+    assert "[1, 2.5, red, '7', None]" == render([1, 2.5, "red", "7", None])
+    assert render(list(range(1000))).startswith("1,000 items: [0, 1, 2")
+
+
+def test_mixed_lists_have_one_item_a_line():
+    assert "- 1\n- [2, 3]\n- {a: b}" == render([1, [2, 3], {"a": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.1 + 0.2, "0.30000000000000004"),
+        (12345678901234567890, "12345678901234567890"),
+        (Decimal("10.50"), "10.50"),
+        (True, "True"),
+        (None, "None"),
+        ("as it is\nin lines", "as it is\nin lines"),
+        ([], "[]"),
+        ({}, "{}"),
+        ({"b", "a"}, "[a, b]"),
+        (("a",), "[a]"),
+        ({"a": "1"}, "a: '1'"),
+        ({"a": "x|y"}, "a: 'x|y'"),
+        ({"a": " x"}, "a: ' x'"),
+        ({1: 2}, "1: 2"),
+        ({"1": 2}, "'1': 2"),
+        (b"ab", "b'ab'"),
+    ],
+)
+def test_single_values(value, text):
+    """Numbers in full; quotes where a string would pass for something else."""
+    assert text == render(value)
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: float = 0.5
+
+
+class Plain:
+    def __init__(self):
+        self.name = "n"
+        self._hidden = 1
+
+
+def test_objects_by_their_fields():
+    assert "Point\n  x: 1\n  y: 0.5" == render(Point(1))
+    assert "x|y\n1|0.5\n2|0.25" == render([Point(1), Point(2, 0.25)])
+    assert "Plain\n  name: n" == render(Plain())
+    assert "p: Point(x=1, y=0.5)\nc: Color.RED" == render({"p": Point(1), "c": Color.RED})
+
+
+def test_models_by_their_fields():
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("User", name=(str, ...), age=(int, 3))
+    assert "User\n  name: Ann\n  age: 3" == render(model(name="Ann"))
+
+
+def test_long_strings_lose_their_middle():
+    assert "... [400 characters] ..." in render({"a": "x" * 1000})
+    assert "x" * 600 == render({"a": "x" * 600}).partition(": ")[2].strip() or "\n" in render(
+        {"a": "x" * 600}
+    )
+
+
+def test_cycles_and_depth_end():
+    items: list[object] = [1]
+    items.append(items)
+    keys: dict[str, object] = {}
+    keys["self"] = keys
+    for value in (items, keys):
+        assert 2_000 > len(render(value))
+
+
+def test_the_whole_is_bounded():
+    assert 21_000 > len(render({f"key {i}": "x" * 500 for i in range(1000)}, rows=1000))
+
+
+def test_sets_are_in_order(apart):
+    """The order of a set of strings changes from process to process; what is shown does not."""
+    texts = {apart("show({'set': {'a', 'b', 'c', 'd', 'e'}})").cells[0]["stdout"] for _ in range(2)}
+    assert {"set: {a, b, c, d, e}\n"} == texts
+
+
+names = st.text(alphabet="abcxyz 0123456789#-", min_size=1, max_size=12)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({"id": names, "price": st.floats(allow_nan=False), "name": names}), max_size=20
+    )
+)
+@settings(max_examples=60)
+def test_no_id_price_or_name_is_lost(records):
+    text = render(records)
+    for record in records:
+        assert repr(record["price"]) in text
+        assert record["id"].strip() in text
+        assert record["name"].strip() in text
+
+
+class TestFrames:
+    @pytest.fixture
+    def pd(self):
+        return pytest.importorskip("pandas")
+
+    def test_frame(self, pd):
+        frame = pd.DataFrame({"id": ["07", "08"], "price": [0.1, 1 / 3], "n": [1, 2]})
+        assert (
+            "2 rows x 3 columns\nid:str|price:float64|n:int64\n07|0.1|1\n08|0.3333333333333333|2"
+            == render(frame)
+        )
+
+    def test_long_frame(self, pd):
+        text = render(pd.DataFrame({"n": range(1000)}), rows=4)
+        assert "1,000 rows x 1 columns\nn:int64\n0\n1\n2\n... 996 more ...\n999" == text
+
+    def test_an_index_of_labels_is_shown(self, pd):
+        assert "index:str|a:int64\nx|1\ny|2" in render(pd.DataFrame({"a": [1, 2]}, index=["x", "y"]))
+        grouped = pd.DataFrame({"k": ["p", "q"], "a": [1, 2]}).groupby("k").sum()
+        assert "k:str|a:int64\np|1\nq|2" in render(grouped)
+
+    def test_odd_frames(self, pd):
+        assert "0 rows x 0 columns" == render(pd.DataFrame())
+        assert "a:int64|a:int64\n1|2" in render(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        assert "nan" in render(pd.DataFrame({"a": [1.5, None]})).lower()
+        dates = pd.DataFrame({"d": pd.to_datetime(["2024-01-02"])})
+        assert render(dates).endswith("\n2024-01-02 00:00:00")
+
+    def test_series(self, pd):
+        assert "2 values\nindex|n:int64\nx|1\ny|2" == render(pd.Series([1, 2], index=["x", "y"], name="n"))
+
+    def test_inside_other_values(self, pd):
+        assert "result:\n  1 rows x 1 columns\n  a:int64\n  1" == render({"result": pd.DataFrame({"a": [1]})})
+
+    def test_arrays(self):
+        np = pytest.importorskip("numpy")
+        assert "array (3,) float64: [0.1, 0.2, 0.3]" == render(np.array([0.1, 0.2, 0.3]))
+        assert "array (2, 2) int64\n1|2\n3|4" == render(np.array([[1, 2], [3, 4]]))
+        assert "... 999,960 more ..." in render(np.zeros(10**6))
+        assert "array () int64: 5" == render(np.array(5))
+        assert "a: 5" == render({"a": np.int64(5)})
+
+    def test_polars_and_arrow(self):
+        polars, arrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+        assert "1 rows x 2 columns\na:Int64|b:String\n1|x" == render(polars.DataFrame({"a": [1], "b": ["x"]}))
+        assert "1 rows x 2 columns\na:int64|b:string\n1|x" == render(arrow.table({"a": [1], "b": ["x"]}))
+
+
+def test_in_a_cell(good, sink):
+    good("show([1, 2], 'text', rows=5)")
+    assert "[1, 2]\ntext\n" == sink.out

@@ -1,0 +1,39 @@
+"""What needs a terminal fails at once and says what to do instead."""
+
+import pytest
+
+
+@pytest.mark.parametrize("code", ["input()", "input('Your name? ')", "while True:\n    input()"])
+def test_input_is_refused(failing, code):
+    error = failing(code)
+    assert ("EOFError", True) == (error.type, "nobody can type here" in error.message)
+
+
+def test_a_loop_that_ends_with_the_input_ends(good):
+    assert (
+        "0" == good("n = 0\nwhile True:\n    try: input()\n    except EOFError: break\n    n += 1\nn").value
+    )
+
+
+def test_getpass_is_refused(apart):
+    assert "nobody can type here" in apart("import getpass\ngetpass.getpass()").cells[0]["error"]
+
+
+def test_debuggers_are_refused(failing):
+    assert "no terminal to debug from" in failing("breakpoint()").message
+
+
+def test_pdb_is_refused(apart):
+    assert "no terminal to debug from" in apart("import pdb\npdb.set_trace()\nx = 1").cells[0]["error"]
+
+
+def test_help_is_plain_and_bounded(good, sink):
+    good("def f(a):\n    'Does it.'\nhelp(f)\nhelp()\nhelp('len')")
+    assert "f(a)\n    Does it.\n" in sink.out
+    assert "\x08" not in sink.out
+    good("import argparse; help(argparse)")
+    assert 10_000 > len(sink.out)
+
+
+def test_bare_exit_can_be_looked_at(good):
+    assert "function" in good("exit").value
