@@ -35,7 +35,7 @@ class ConfinedLevel(Level):
 
     def __init__(self, host_proc: int) -> None:
         self._is_root = os.geteuid() == 0
-        self._filter = fences.program("landlock", shares_user=not self._is_root)
+        self._filter = fences.call_filter("landlock", shares_user=not self._is_root)
         self._last_capability = identity.last_capability(host_proc)
         self._first_id = _first_id(host_proc) if self._is_root else os.geteuid()
         self._folders: Folders | None = None

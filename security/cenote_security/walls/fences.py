@@ -39,12 +39,12 @@ def confine_paths(rules: int) -> None:
         libc.landlock_restrict_self(rules)
 
 
-def filter_calls(program: bytes) -> None:
+def filter_calls(calls: libc.Filter) -> None:
     """Install a seccomp filter; no_new_privs must be set. Raises WallError."""
     with building("install the seccomp filter"):
-        libc.install_filter(program)
+        libc.install_filter(calls)
 
 
-def program(level: seccomp.FilterLevel, *, shares_user: bool = False) -> bytes:
+def call_filter(level: seccomp.FilterLevel, *, shares_user: bool = False) -> libc.Filter:
     """The filter of a level for this machine. A zygote makes it once for all its jails."""
-    return seccomp.program(level, machine(), shares_user=shares_user)
+    return libc.Filter(seccomp.program(level, machine(), shares_user=shares_user))

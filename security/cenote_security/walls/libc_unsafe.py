@@ -62,14 +62,18 @@ OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 MOVE_MOUNT_F_EMPTY_PATH = 0x4
 
 
+def _path(path: str) -> bytes:
+    return path.encode(errors="surrogateescape")
+
+
 def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str = "") -> None:
     arguments = (
-        os.fsencode(source),
-        os.fsencode(target),
+        _path(source),
+        _path(target),
         kind and kind.encode(),
         _ulong(flags),
         data.encode(),
@@ -78,11 +82,11 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str 
 
 
 def umount(target: str, flags: int = 0) -> None:
-    _check(_libc.umount2(os.fsencode(target), ctypes.c_int(flags)), f"umount {target}")
+    _check(_libc.umount2(_path(target), ctypes.c_int(flags)), f"umount {target}")
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    _syscall("pivot_root", f"pivot_root {new_root}", os.fsencode(new_root), os.fsencode(put_old))
+    _syscall("pivot_root", f"pivot_root {new_root}", _path(new_root), _path(put_old))
 
 
 class _MountAttr(ctypes.Structure):
@@ -101,7 +105,7 @@ def mount_setattr(target: str, set_flags: int, *, propagation: int = 0) -> None:
         "mount_setattr",
         f"mount_setattr {target}",
         ctypes.c_int(AT_FDCWD),
-        os.fsencode(target),
+        _path(target),
         ctypes.c_uint(AT_RECURSIVE),
         ctypes.byref(attr),
         ctypes.c_size_t(ctypes.sizeof(attr)),
@@ -112,7 +116,7 @@ def open_tree(path: str) -> int:
     """A descriptor for a detached, recursive copy of the mounts at `path`."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
     return _syscall(
-        "open_tree", f"open_tree {path}", ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags)
+        "open_tree", f"open_tree {path}", ctypes.c_int(AT_FDCWD), _path(path), ctypes.c_uint(flags)
     )
 
 
@@ -124,7 +128,7 @@ def move_mount(tree: int, target: str) -> None:
         ctypes.c_int(tree),
         b"",
         ctypes.c_int(AT_FDCWD),
-        os.fsencode(target),
+        _path(target),
         ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH),
     )
 
@@ -183,6 +187,11 @@ def close_range(first: int, last: int = 0xFFFF_FFFF) -> None:
     )
 
 
+def userfaultfd(flags: int) -> int:
+    """A descriptor for handling this process's page faults."""
+    return _syscall("userfaultfd", "userfaultfd", ctypes.c_int(flags))
+
+
 # -- seccomp ----------------------------------------------------------------------------------------------
 
 _SECCOMP_SET_MODE_FILTER = 1
@@ -192,17 +201,19 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def install_filter(program: bytes) -> None:
-    """Install a seccomp filter (packed `struct sock_filter`s) for this process. There is no way back."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    prog = _SockFprog(len(program) // 8, ctypes.addressof(buffer))
-    _syscall(
-        "seccomp",
-        "seccomp(SET_MODE_FILTER)",
-        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
-        ctypes.c_uint(0),
-        ctypes.byref(prog),
-    )
+class Filter:
+    """A seccomp filter (packed `struct sock_filter`s) in the form that the kernel takes, made once for many jails."""
+
+    def __init__(self, program: bytes) -> None:
+        self._instructions = ctypes.create_string_buffer(program, len(program))
+        self._program = _SockFprog(len(program) // 8, ctypes.addressof(self._instructions))
+        self.reference = ctypes.byref(self._program)
+
+
+def install_filter(program: Filter) -> None:
+    """Install a filter for this process. There is no way back."""
+    mode, flags = ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0)
+    _syscall("seccomp", "seccomp(SET_MODE_FILTER)", mode, flags, program.reference)
 
 
 # -- Landlock ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.identity import become, map_into_new_namespace, unprivileged_id
-from cenote_security.walls.wall import WallError, building
+from cenote_security.walls.wall import building
 
 JAIL_NAMESPACES: Final = (
     libc.CLONE_NEWUSER
@@ -53,32 +53,3 @@ def enter_for_jail(host_proc: int) -> None:
         libc.unshare(JAIL_NAMESPACES)
     with building("map the jail's user"):
         map_into_new_namespace(host_proc, uid, gid)
-
-
-def try_for_jail(host_proc: int) -> WallError | None:
-    """Whether this machine lets a jail have its namespaces: tried in a throwaway child, as a jail would do it."""
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _report_trial(host_proc, write_end)
-    os.close(write_end)
-    with open(read_end, "rb") as pipe:
-        report = pipe.read()
-    os.waitpid(child, 0)
-    if report == b"ok":
-        return None
-    code, _, detail = report.decode(errors="replace").partition(" ")
-    return WallError("try the jail's namespaces", int(code or 0), detail or "the trial died")
-
-
-def _report_trial(host_proc: int, pipe: int) -> None:
-    """Never returns: the child ends here whatever happens."""
-    try:
-        enter_for_zygote(host_proc)
-        leave_power_behind(host_proc)
-        enter_for_jail(host_proc)
-        os.write(pipe, b"ok")
-    except WallError as error:
-        os.write(pipe, f"{error.code} {error}".encode())
-    finally:
-        os._exit(0)

@@ -23,7 +23,7 @@ class StrictLevel(Level):
     def __init__(self, host_proc: int) -> None:
         """host_proc: a descriptor of the host's `/proc`, which cannot be named once the private root is entered."""
         self._host_proc = host_proc
-        self._filter = fences.program("strict")
+        self._filter = fences.call_filter("strict")
         self._furniture: root.Furniture | None = None
         self._rules = -1
         self._last_capability = identity.last_capability(host_proc)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class WallError(Exception):
@@ -25,11 +23,21 @@ class WallError(Exception):
         return f"{self.step}: {self.detail}{name}"
 
 
-@contextmanager
-def building(step: str) -> Iterator[None]:
-    """Turn an OSError inside the block into a WallError that names the step."""
-    try:
-        yield
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        raise WallError(step, error.errno or 0, f"{error.strerror or error}{where}") from error
+class building:
+    """Turn an OSError inside a `with` block into a WallError that names the step.
+
+    A plain class: a generator based context manager runs through enough of contextlib to cost each jail some pages.
+    """
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            where = f" ({error.filename})" if error.filename else ""
+            raise WallError(self._step, error.errno or 0, f"{error.strerror or error}{where}") from error

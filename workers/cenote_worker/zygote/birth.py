@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
 from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError
 from cenote_worker.settings import WorkerSettings
@@ -113,10 +114,12 @@ def _midwife(birth: Birth) -> None:
 def _await_ready(pipe: int) -> Failure | None:
     """Wait for the worker's word or a failure of warden or worker, whichever comes first."""
     report = b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
     while report != _READY:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        if left <= 0 or not poll.poll(left * 1000):
             return Failure(step="start the jail", code=0, detail=f"not ready after {START_SECONDS:g} s")
         chunk = os.read(pipe, _MAX_REPORT)
         if not chunk:
@@ -170,6 +173,7 @@ def _worker(birth: Birth, pipe: int) -> None:
     wanted = birth.descriptors
     place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
     _become_fresh(birth.environment)
+    _say_so_many_cpus(whole_cpus(birth.settings.cpus))
     os.write(FRAMES + 1, _READY)
     os.close(FRAMES + 1)
     birth.entry(FRAMES, birth.settings)
@@ -184,6 +188,13 @@ def _become_fresh(environment: Mapping[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _draw_other_numbers()
     gc.enable()
+
+
+def _say_so_many_cpus(count: int) -> None:
+    """Make Python's own answer the policy's: not every level can make the C library's so."""
+    os.cpu_count = lambda: count
+    if sys.version_info >= (3, 13):
+        os.process_cpu_count = lambda: count
 
 
 def _draw_other_numbers() -> None:

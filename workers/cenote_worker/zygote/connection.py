@@ -7,7 +7,6 @@ import json
 import os
 import select
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -16,15 +15,17 @@ from typing import Any, Final
 
 from cenote_security.errors import IsolationUnavailableError, JailStartError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.walls.fresh_python_unsafe import FreshPython
 from cenote_security.walls.interpreter import Interpreter
 from cenote_security.walls.level import LevelName
 from cenote_worker.zygote.birth import START_SECONDS
 from cenote_worker.zygote.descriptors import JailDescriptors
-from cenote_worker.zygote.launch_unsafe import launch
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest, ZygoteSpec
 
 READY_SECONDS: Final = 120.0
 """A zygote that has not imported its preload by then is given up: a cold disk takes seconds, not minutes."""
+
+_ZYGOTE: Final = "cenote_worker.zygote.main"
 
 _STARTS_AT_ONCE: Final = 32
 """More would only queue; each holds four descriptors in flight, and the kernel limits those per user."""
@@ -65,7 +66,10 @@ class Connection:
     def __init__(self, interpreter: Interpreter, spec: ZygoteSpec) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process: subprocess.Popen[bytes] = launch(interpreter, theirs.fileno())
+            end = theirs.fileno()
+            self._process = FreshPython(interpreter, _ZYGOTE, "run", str(end), descriptors=(end,))
+        self._poll = select.poll()  # unlike select, good for any number of descriptors
+        self._poll.register(self._socket, select.POLLIN)
         self._news = threading.Condition()
         self._replies: dict[int | None, _Reply] = {}
         self._reading = False
@@ -77,7 +81,7 @@ class Connection:
     @property
     def ended(self) -> bool:
         """True when no further jail can come from this zygote."""
-        return self._ended is not None or self._process.poll() is not None
+        return self._ended is not None or self._process.status is not None
 
     def facts(self) -> ZygoteFacts:
         """Wait until the zygote is ready. Raises what kept it from getting there."""
@@ -109,17 +113,14 @@ class Connection:
         with contextlib.suppress(OSError):
             # Not only close: a fork of this process may hold a copy of the descriptor.
             self._socket.shutdown(socket.SHUT_RDWR)
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
+        if self._process.wait(_END_SECONDS) is None:
             self._process.kill()
-            self._process.wait()
         self._socket.close()
 
     def abandon(self) -> None:
         """Let go of a zygote that belongs to the process this one was forked from."""
         self._socket.close()
-        self._process.returncode = 0  # not our child: nothing to wait for
+        self._process.disown()
 
     # -- the socket ---------------------------------------------------------------------------------------
 
@@ -153,10 +154,10 @@ class Connection:
         reply: _Reply | None = None
         dead = False
         try:
-            if select.select([self._socket], [], [], seconds)[0]:
+            if self._poll.poll(seconds * 1000):
                 reply = self._receive()
                 dead = reply is None
-        except (OSError, ValueError):
+        except OSError:
             dead = True
         finally:
             with self._news:
@@ -176,9 +177,7 @@ class Connection:
         return _Reply(message=json.loads(packet), handle=handles[0] if handles else None)
 
     def _dead(self) -> UnavailableError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_SECONDS)
-        status = self._process.returncode
+        status = self._process.wait(_END_SECONDS)
         return UnavailableError(
             f"the zygote process ended (status {status}) before it answered; the next start makes a new one"
         )

@@ -19,11 +19,11 @@ from typing import assert_never
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.walls.confined import ConfinedLevel
 from cenote_security.walls.environment import scrubbed
+from cenote_security.walls.essentials import try_essentials
 from cenote_security.walls.isolation import resolve_isolation
 from cenote_security.walls.level import Level, LevelName
 from cenote_security.walls.namespaces import open_host_proc
 from cenote_security.walls.strict import StrictLevel
-from cenote_security.walls.trials import essentials
 from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
 from cenote_worker.zygote import preload
@@ -43,10 +43,10 @@ class Broken(Exception):
     remedy: str = ""
 
 
-def run(descriptor: int) -> None:
-    """The zygote's whole life. descriptor: its end of the socket to the client."""
+def run(descriptor: str) -> None:
+    """The zygote's whole life. descriptor: the number of its end of the socket to the client."""
     os.umask(0o022)
-    client = socket.socket(fileno=descriptor)
+    client = socket.socket(fileno=int(descriptor))
     client.set_inheritable(False)
     try:
         zygote, hello = _prepare(client)
@@ -94,7 +94,7 @@ def _watch_client(pid: int) -> int:
 
 def _raise_walls(spec: ZygoteSpec, host_proc: int) -> Level:
     try:
-        level = _level(resolve_isolation(spec.isolation, essentials(host_proc)), host_proc)
+        level = _level(resolve_isolation(spec.isolation, try_essentials(host_proc)), host_proc)
         level.prepare(spec.visible, spec.mounts)
     except IsolationUnavailableError as error:
         raise Broken(

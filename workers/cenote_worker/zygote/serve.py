@@ -159,10 +159,12 @@ class Zygote:
 
     def _end_all(self) -> None:
         """Kill everything that descends from here, then leave nothing behind."""
+        wakeups = select.poll()
+        wakeups.register(self._wakeup, select.POLLIN)
         deadline = time.monotonic() + _END_SECONDS
         while (left := self._children()) and time.monotonic() < deadline:
             _kill(left)
-            select.select([self._wakeup], [], [], _END_SECONDS / 10)
+            wakeups.poll(_END_SECONDS * 100)
             self._reap()
         with suppress(OSError):
             self._level.close()

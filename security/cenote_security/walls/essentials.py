@@ -1,0 +1,75 @@
+"""The trials that decide which levels a machine can give. Fast, since every zygote begins with them."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from cenote_security.walls import fences, landlock, namespaces
+from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.facilities import Facilities, Facility
+from cenote_security.walls.identity import forbid_new_privileges
+from cenote_security.walls.trial import attempt
+
+_SCOPES_ABI: Final = 6
+
+NAMESPACES_REMEDY: Final = (
+    "User namespaces are forbidden to this process. Ubuntu 23.10 or later: `sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0`, or an AppArmor profile for this Python with `userns,`. Debian: "
+    "`sysctl kernel.unprivileged_userns_clone=1`. Any: `user.max_user_namespaces` above 0. Docker: a seccomp profile "
+    "that allows unshare and mount (`--security-opt seccomp=...`) and `--security-opt systempaths=unconfined`. "
+    "Kubernetes: `securityContext.procMount: Unmasked` and seccompProfile `Unconfined` or `Localhost`. "
+    'Otherwise ask for isolation="landlock".'
+)
+LANDLOCK_REMEDY: Final = "Needs Linux 5.13 or later with `landlock` in the `lsm=` boot parameter."
+SCOPES_REMEDY: Final = "Without namespaces a jail needs Landlock's signal scope: Linux 6.12 or later."
+SECCOMP_REMEDY: Final = "Needs a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64."
+
+
+def try_essentials(host_proc: int) -> Facilities:
+    """Try what the levels rest on. host_proc: a descriptor of the host's `/proc`."""
+    tried = (
+        attempt("namespaces", lambda: _enter_namespaces(host_proc), NAMESPACES_REMEDY),
+        attempt("seccomp", _be_filtered, SECCOMP_REMEDY),
+    )
+    return Facilities(found=(*tried, *_landlock()))
+
+
+def _enter_namespaces(host_proc: int) -> str:
+    """As a zygote and then a jail do it."""
+    namespaces.enter_for_zygote(host_proc)
+    namespaces.leave_power_behind(host_proc)
+    namespaces.enter_for_jail(host_proc)
+    return "user, mount, pid, net, ipc, uts, cgroup"
+
+
+def _be_filtered() -> str:
+    """Install the real filter and see it refuse a call that is allowed to everybody without one."""
+    forbid_new_privileges()
+    libc.install_filter(fences.call_filter("strict"))
+    try:
+        libc.unshare(0)
+    except PermissionError:
+        return "filter mode"
+    raise OSError(errno.ENOTSUP, "a filter was taken, but filters nothing")
+
+
+def _landlock() -> tuple[Facility, Facility]:
+    """Two questions to the kernel that change nothing: no child needed."""
+    try:
+        abi = landlock.abi()
+    except OSError as error:
+        missing = Facility(name="landlock", available=False, detail=str(error), remedy=LANDLOCK_REMEDY)
+        return missing, Facility(
+            name="landlock scopes", available=False, detail=str(error), remedy=SCOPES_REMEDY
+        )
+    scoped = abi >= _SCOPES_ABI
+    return (
+        Facility(name="landlock", available=True, detail=f"ABI {abi}, errata mask {landlock.errata():#x}"),
+        Facility(
+            name="landlock scopes",
+            available=scoped,
+            detail="signals, abstract sockets" if scoped else f"ABI {abi} has none",
+            remedy="" if scoped else SCOPES_REMEDY,
+        ),
+    )
