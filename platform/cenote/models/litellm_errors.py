@@ -28,14 +28,14 @@ def model_error(error: Exception, redact: Redact) -> ModelError:
     if isinstance(error, litellm.exceptions.ContextWindowExceededError):
         return ContextLengthError(shown, status=error.status_code)
     if not isinstance(error, _vague_errors()):
-        return _refusal(error, message).error(redact)
+        return _refusal(causes, message).error(redact)
     # These three stand for a lost connection, an error event, a malformed chunk and a real status 500 alike.
     if any(isinstance(cause, OSError | httpx.RequestError) for cause in causes):
         return ModelUnavailableError(shown)
     if any(isinstance(cause, _MALFORMED) for cause in causes):
         return ModelResponseError(f"the server's answer cannot be read: {shown}")
     code = _event_code(causes)
-    refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(error, message)
+    refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(causes, message)
     return refusal.error(redact)
 
 
@@ -63,14 +63,15 @@ def _message(causes: Sequence[BaseException]) -> str:
     return _PREFIX.sub("", text) or type(causes[0]).__name__
 
 
-def _refusal(error: Exception, message: str) -> Refusal:
-    headers = getattr(error, "litellm_response_headers", None)
-    body = getattr(error, "body", None)
-    status = getattr(error, "status_code", None)
+def _refusal(causes: Sequence[BaseException], message: str) -> Refusal:
+    headers = getattr(causes[0], "litellm_response_headers", None)
+    status = getattr(causes[0], "status_code", None)
+    bodies = (getattr(cause, "body", None) for cause in causes)  # not each version of LiteLLM passes it on
+    codes = (error_code(body) for body in bodies if isinstance(body, Mapping))
     return Refusal(
         message=message,
         status=status if isinstance(status, int) else None,
-        code=error_code(body) if isinstance(body, Mapping) else None,
+        code=next(filter(None, codes), None),
         retry_after=retry_after(headers, time.time()) if isinstance(headers, Mapping) else None,
     )
 
