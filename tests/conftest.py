@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import resource
 import shutil
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 ROOT = Path(__file__).resolve().parent.parent
 
 # -- options ----------------------------------------------------------------------------------------------
@@ -24,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if addressed := [item.nodeid for item in items if ADDRESS.search(item.nodeid)]:
+        raise pytest.UsageError(
+            "processes of a run cannot agree on ids with addresses: " + ", ".join(addressed)
+        )
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="takes minutes; run with --long")

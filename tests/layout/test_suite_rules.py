@@ -17,6 +17,7 @@ ORPHAN = (
     "def test_it(): subprocess.run(['sh', '-c', 'env -i setsid sleep 5 >/dev/null 2>&1 &'])"
 )
 TEMPORARY = "import tempfile\ndef test_it(): tempfile.mkdtemp(prefix='forgotten-')"
+ADDRESSED = "import pytest\n@pytest.mark.parametrize('x', [object()], ids=repr)\ndef test_it(x): pass"
 BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
 
 
@@ -52,3 +53,10 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
     """A test that connects or looks up a name beyond loopback fails at once."""
     with pytest.raises(AssertionError, match="only loopback"):
         socket.create_connection(address, timeout=1)
+
+
+def test_an_id_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """A case whose id holds an address is refused: distributed processes could not agree on it."""
+    done = run_suite(ADDRESSED, tmp_path)
+    assert 4 == done.returncode
+    assert "ids with addresses: tests/test_it.py::test_it[<object object at 0x" in done.stderr
