@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tokenize
 from dataclasses import dataclass
+from functools import cached_property
 
 import asttokens
 from asttokens.util import Token
@@ -34,12 +35,14 @@ class Locator:
     """Finds nodes of one cell in its source."""
 
     def __init__(self, code: str, tree: ast.Module) -> None:
+        self._code = code
+        self._tree = tree
         self._lines = code.split("\n")
-        self._tokens = asttokens.ASTTokens(code, tree=tree)
+        self._text = asttokens.ASTText(code, tree=tree)
 
     def place(self, node: ast.AST, token: str = "") -> Place:
         """Where the node is; of a node over several lines, only the given word in it, if it is there."""
-        (line, column), (end_line, end_column) = self._tokens.get_text_positions(node, padded=False)
+        (line, column), (end_line, end_column) = self._text.get_text_positions(node, padded=False)
         if token and (line != end_line or not isinstance(node, ast.Attribute)):
             found = self._word(node, token)
             if found is not None:
@@ -47,12 +50,22 @@ class Locator:
         return Place(line=line, column=column, end_line=end_line, end_column=end_column)
 
     def _word(self, node: ast.AST, name: str) -> Token | None:
-        words = [
-            token
-            for token in self._tokens.get_tokens(node)
-            if token.type == tokenize.NAME and token.string == name
-        ]
-        return words[-1] if words else None
+        try:
+            words = [token for token in self._around(node) if token.type == tokenize.NAME]
+        except (tokenize.TokenError, SyntaxError):  # the tokenizer in Python is stricter than the one in C
+            return None
+        return next((word for word in reversed(words) if word.string == name), None)
+
+    def _around(self, node: ast.AST) -> list[Token]:
+        """The tokens of the node; for the pattern in `C(name=pattern)` those before it, which name it."""
+        if not isinstance(node, ast.pattern):
+            return list(self._tokens.get_tokens(node))
+        (start, _) = self._tokens.get_text_range(node)
+        return [token for token in self._tokens.tokens if token.startpos < start]
+
+    @cached_property
+    def _tokens(self) -> asttokens.ASTTokens:
+        return asttokens.ASTTokens(self._code, tree=self._tree)
 
     def snippet(self, place: Place) -> str:
         """The code at the place on one line, shortened in the middle."""

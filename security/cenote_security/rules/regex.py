@@ -64,8 +64,7 @@ class RegexRule(SecurityRule):
             return False
 
     def _of_statement(self, code: str, node: ast.stmt) -> SecurityViolation:
-        lines = code.splitlines(keepends=True)
-        text = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
+        text = code.split("\n")[node.lineno - 1]
         return self._found(line=node.lineno, end_line=node.lineno, end_column=len(text.rstrip()))
 
     def _at(self, code: str, start: int, end: int) -> SecurityViolation:

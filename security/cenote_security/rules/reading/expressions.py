@@ -98,17 +98,17 @@ def read_unary(reader: Reader, node: ast.UnaryOp) -> Value:
 
 def read_either_or(reader: Reader, node: ast.BoolOp) -> Value:
     first = reader.visit(node.values[0])
-    reader.branches += 1
+    before = reader.enter()
     rest = [reader.visit(value) for value in node.values[1:]]
-    reader.branches -= 1
+    reader.leave(before)
     return merge_all((first, *rest))
 
 
 def read_conditional(reader: Reader, node: ast.IfExp) -> Value:
     reader.visit(node.test)
-    reader.branches += 1
+    before = reader.enter()
     value = merge(reader.visit(node.body), reader.visit(node.orelse))
-    reader.branches -= 1
+    reader.leave(before)
     return value
 
 
@@ -170,12 +170,7 @@ def read_replacement(reader: Reader, node: ast.FormattedValue) -> Value:
 def read_walrus(reader: Reader, node: ast.NamedExpr) -> Value:
     value = reader.visit(node.value)
     home = reader.scope.home()
-    inside = reader.scope is not home
-    outer = reader.scoped(home)
-    reader.branches += inside
-    reader.bind(node.target.id, value)
-    reader.branches -= inside
-    reader.scoped(outer)
+    home.set(node.target.id, value, certain=home is reader.scope)
     return value
 
 

@@ -140,7 +140,9 @@ def _is_passed_through(reader: Reader, owner: str, name: str) -> bool:
     if name not in PASSED_THROUGH and name not in PASSED_THROUGH_BY_STDLIB:
         return False
     root = owner.partition(".")[0]
-    if root not in reader.modules or "(" in owner:
+    if (
+        root not in reader.modules or "(" in owner or owner == name
+    ):  # the class in `socket.socket` is no module
         return False
     return name in PASSED_THROUGH or root in sys.stdlib_module_names
 

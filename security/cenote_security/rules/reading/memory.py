@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cenote_security.rules.reading.scope import BUILTINS
+from cenote_security.rules.reading.scope import BUILTINS, or_former
 from cenote_security.rules.reading.value import (
     Bound,
     Closure,
@@ -44,8 +44,7 @@ class Memory:
         """`after`, for a cell that may have stopped half-way: what names meant before stays possible."""
         doubted = after.copy()
         for name, value in after.names.items():
-            former = self.names[name] if name in self.names else BUILTINS.get(name)
-            doubted.names[name] = merge(former, value)
+            doubted.names[name] = or_former(name, self.names, value)
         for name in self.names.keys() - after.names.keys():
             doubted.names[name] = merge(self.names[name], BUILTINS.get(name))
         return doubted

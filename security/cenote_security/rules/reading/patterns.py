@@ -9,28 +9,16 @@ from cenote_security.rules.reading.members import access, elements, item
 from cenote_security.rules.reading.reader import Reader
 from cenote_security.rules.reading.value import Const, Value, items
 
-MATCHED = (
-    ast.MatchAs,
-    ast.MatchClass,
-    ast.MatchMapping,
-    ast.MatchOr,
-    ast.MatchSequence,
-    ast.MatchSingleton,
-    ast.MatchStar,
-    ast.MatchValue,
-)
-"""The patterns that `match_pattern` reads."""
-
 
 def read_match(reader: Reader, node: ast.Match) -> None:
     subject = reader.visit(node.subject)
-    reader.branches += 1
     for case in node.cases:
+        before = reader.enter()
         match_pattern(reader, case.pattern, subject)
         if case.guard is not None:
             reader.visit(case.guard)
         reader.block(case.body)
-    reader.branches -= 1
+        reader.leave(before)
 
 
 def match_pattern(reader: Reader, pattern: ast.pattern, subject: Value) -> None:
@@ -79,4 +67,4 @@ def _match_class(reader: Reader, pattern: ast.MatchClass, subject: Value) -> Non
     for part in pattern.patterns:
         match_pattern(reader, part, subject)
     for name, part in zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True):
-        match_pattern(reader, part, access(reader, pattern, subject, name, token=name))
+        match_pattern(reader, part, access(reader, part, subject, name, token=name))

@@ -11,7 +11,7 @@ from typing import Any
 from cenote_security.rules.reading.memory import Memory, kept
 from cenote_security.rules.reading.modules import canonical
 from cenote_security.rules.reading.scope import BUILTIN_CLASSES, Lookup, Scope
-from cenote_security.rules.reading.value import Closure, Value, merge, paths
+from cenote_security.rules.reading.value import Closure, Value, merge, options, paths
 from cenote_security.rules.use import Use, UseKind, Watch
 
 Handlers = Mapping[type[ast.AST], Callable[["Reader", Any], Value]]
@@ -30,7 +30,7 @@ LONGEST_LOOP = 64
 class Reader:
     """One pass over a syntax tree.
 
-    scope: where the pass is. branches: how many conditional blocks surround it; what is bound in one may not be.
+    scope: where the pass is. branches: how many blocks that may not run, or run again, surround it.
     anchor: the node that stands for all that is found, while code inside a string is read. nesting: how many
     strings deep. closure: the function whose body is being read. pending: functions whose bodies wait.
     returned: what functions were found to return, by a former pass over the same tree.
@@ -69,9 +69,30 @@ class Reader:
 
     def branch(self, statements: Iterable[ast.stmt]) -> None:
         """A block that may not run, or not to its end."""
-        self.branches += 1
+        before = self.enter()
         self.block(statements)
+        self.leave(before)
+
+    def loop(self, target: Callable[[], None], statements: Iterable[ast.stmt]) -> None:
+        """A block that may run several times. It is read again when it leaves a module to its next round."""
+        before = self.enter()
+        target()
+        self.block(statements)
+        carried = (self.scope.names[name] for name in before if name in self.scope.names)
+        if any(self.is_module(option) for value in carried for option in options(value)):
+            self.scope.join(before)
+            self.block(statements)
+        self.leave(before)
+
+    def enter(self) -> dict[str, Value]:
+        """Begin what may not run; what names meant before is returned, to be given to `leave`."""
+        self.branches += 1
+        return dict(self.scope.names)
+
+    def leave(self, before: dict[str, Value]) -> None:
+        """End it: from here on, names may mean what they did before."""
         self.branches -= 1
+        self.scope.join(before)
 
     def defer(self, closure: Closure) -> None:
         self.pending.append(closure)
@@ -116,7 +137,7 @@ class Reader:
     # -- names ------------------------------------------------------------------------------------------------
 
     def bind(self, name: str, value: Value) -> None:
-        self.scope.set(name, value, certain=not self.branches)
+        self.scope.set(name, value)
         if self.scope.kind == "class":
             self.keep(name, value)
 

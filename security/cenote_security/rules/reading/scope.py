@@ -32,6 +32,13 @@ class Lookup(Enum):
     UNBOUND = "unbound"
 
 
+def or_former(name: str, names: Mapping[str, Value], value: Value) -> Value:
+    """The value, or what the name means without it: a name that meant nothing cannot be read."""
+    if name in names:
+        return merge(names[name], value)
+    return merge(BUILTINS[name], value) if name in BUILTINS else value
+
+
 class Scope:
     """The names of a module, function, class body or comprehension while it is read.
 
@@ -70,32 +77,35 @@ class Scope:
         if name not in self.history:
             return before.get(name, Lookup.UNBOUND)
         # The body may run between its definition and a later binding: then the name still means what it did.
-        return self._or_former(name, before, self.history[name])
+        return or_former(name, before, self.history[name])
 
-    @staticmethod
-    def _or_former(name: str, names: Mapping[str, Value], value: Value) -> Value:
-        if name in names:
-            return merge(names[name], value)
-        return merge(BUILTINS[name], value) if name in BUILTINS else value
-
-    def set(self, name: str, value: Value, *, certain: bool) -> None:
+    def set(self, name: str, value: Value, *, certain: bool = True) -> None:
         """Bind the name. When it is not certain that this runs, its former meaning stays possible."""
         if name in self.outward:
             self.outward[name].set(name, value, certain=False)
             return
         if not certain:
-            value = self._or_former(name, self.names, value)
+            value = or_former(name, self.names, value)
         self.names[name] = value
         self.history[name] = merge(self.history[name], value) if name in self.history else value
 
-    def delete(self, name: str, *, certain: bool) -> None:
+    def delete(self, name: str) -> None:
         """Unbind the name: what an outer scope or the builtins call so shows through again."""
         if name in self.outward:
-            self.outward[name].delete(name, certain=False)
-        elif certain:
+            scope = self.outward[name]
+            before = dict(scope.names)
+            scope.delete(name)
+            scope.join(before)
+        else:
             self.names.pop(name, None)
-        elif name in self.names:
-            self.names[name] = merge(self.names[name], BUILTINS.get(name))
+
+    def join(self, before: Mapping[str, Value]) -> None:
+        """The code since `before` may not have run: what names meant then is possible again."""
+        for name, value in self.names.items():
+            if name not in before or before[name] is not value:
+                self.names[name] = or_former(name, before, value)
+        for name in before.keys() - self.names.keys():
+            self.names[name] = merge(before[name], BUILTINS.get(name))
 
     def home(self) -> Scope:
         """The nearest scope that is not a comprehension: where a walrus binds."""

@@ -142,16 +142,13 @@ def read_if(reader: Reader, node: ast.If) -> None:
 
 def read_for(reader: Reader, node: ast.For | ast.AsyncFor) -> None:
     source = reader.visit(node.iter)
-    reader.branches += 1
-    assign(reader, node.target, elements(source))
-    reader.block(node.body)
-    reader.block(node.orelse)
-    reader.branches -= 1
+    reader.loop(lambda: assign(reader, node.target, elements(source)), node.body)
+    reader.branch(node.orelse)
 
 
 def read_while(reader: Reader, node: ast.While) -> None:
     reader.visit(node.test)
-    reader.branch(node.body)
+    reader.loop(lambda: None, node.body)
     reader.branch(node.orelse)
 
 
@@ -175,11 +172,11 @@ def read_try(reader: Reader, node: ast.Try) -> None:
 def _except(reader: Reader, handler: ast.ExceptHandler) -> None:
     if handler.type is not None:
         reader.visit(handler.type)
+    before = reader.enter()
     if handler.name:
-        reader.branches += 1
         reader.bind(handler.name, None)
-        reader.branches -= 1
-    reader.branch(handler.body)
+    reader.block(handler.body)
+    reader.leave(before)
 
 
 def read_raise(reader: Reader, node: ast.Raise) -> None:

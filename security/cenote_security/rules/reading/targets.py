@@ -54,7 +54,7 @@ def _unpack(reader: Reader, targets: list[ast.expr], value: Value) -> None:
 def unbind(reader: Reader, target: ast.expr) -> None:
     """What `del` does to the target."""
     if type(target) is ast.Name:
-        reader.scope.delete(target.id, certain=not reader.branches)
+        reader.scope.delete(target.id)
     elif isinstance(target, ast.Tuple | ast.List):
         for part in target.elts:
             unbind(reader, part)

@@ -1,0 +1,98 @@
+"""Every kind of syntax is read on purpose; what this version does not know is refused, not passed over."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from cenote_security.rules.reading.memory import Memory
+from cenote_security.rules.reading.syntax import HANDLERS, Reading, UnreadableSyntaxError
+from cenote_security.rules.use import Watch
+
+READ_BY_MATCH = {
+    ast.MatchAs,
+    ast.MatchClass,
+    ast.MatchMapping,
+    ast.MatchOr,
+    ast.MatchSequence,
+    ast.MatchSingleton,
+    ast.MatchStar,
+    ast.MatchValue,
+}
+READ_BY_THEIR_PARENTS = {
+    ast.alias,
+    ast.arg,
+    ast.arguments,
+    ast.comprehension,
+    ast.ExceptHandler,
+    ast.keyword,
+    ast.match_case,
+    ast.withitem,
+}
+ROOTS = {ast.Module, ast.Interactive, ast.Expression, ast.FunctionType, ast.TypeIgnore}
+WITHOUT_CONTENT = (ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)
+NEVER_PARSED = {
+    "AugLoad",
+    "AugStore",
+    "Bytes",
+    "Ellipsis",
+    "ExtSlice",
+    "Index",
+    "NameConstant",
+    "Num",
+    "Param",
+    "slice",
+    "Str",
+    "Suite",
+}
+
+
+def concrete_nodes() -> set[type[ast.AST]]:
+    """All classes of nodes that this Python's parser can make."""
+    kinds: set[type[ast.AST]] = set()
+    todo = [ast.AST]
+    while todo:
+        kind = todo.pop()
+        kinds.add(kind)
+        todo.extend(sub for sub in kind.__subclasses__() if sub.__module__ in ("ast", "_ast"))
+    return {kind for kind in kinds if not _is_abstract(kind) and kind.__name__ not in NEVER_PARSED}
+
+
+def _is_abstract(kind: type[ast.AST]) -> bool:
+    return (
+        any(
+            sub.__module__ in ("ast", "_ast") and sub.__name__ not in NEVER_PARSED
+            for sub in kind.__subclasses__()
+        )
+        or kind is ast.AST
+    )
+
+
+def test_all_syntax_of_this_python_is_classified() -> None:
+    """A new kind of node fails here first, and must be put where it belongs."""
+    known = set(HANDLERS) | READ_BY_MATCH | READ_BY_THEIR_PARENTS | ROOTS
+    unknown = {kind.__name__ for kind in concrete_nodes() - known if not issubclass(kind, WITHOUT_CONTENT)}
+    assert unknown == set()
+
+
+def test_the_walk_over_node_classes_finds_them() -> None:
+    """The test above is worth something: it sees the classes that matter."""
+    assert {ast.Call, ast.MatchClass, ast.TryStar, ast.NamedExpr} <= concrete_nodes()
+
+
+@pytest.mark.parametrize("base", [ast.expr, ast.stmt])
+def test_unknown_syntax_is_refused(base: type[ast.AST]) -> None:
+    """What cannot be read is not let through."""
+    future = type("Future", (base,), {"_fields": ()})()
+    body = future if isinstance(future, ast.stmt) else ast.Expr(future)
+    with pytest.raises(UnreadableSyntaxError, match="Future"):
+        Reading(ast.Module([body], []), Watch(), Memory())
+
+
+def test_unknown_patterns_are_refused() -> None:
+    """Patterns are read apart, and refused alike."""
+    future = type("FuturePattern", (ast.pattern,), {"_fields": ()})()
+    match = ast.Match(ast.Name("x", ast.Load()), [ast.match_case(future, None, [ast.Pass()])])
+    with pytest.raises(UnreadableSyntaxError, match="FuturePattern"):
+        Reading(ast.Module([match], []), Watch(), Memory())
