@@ -139,7 +139,7 @@ def _write_masked(encoder: Encoder, value: Foreign) -> Node:
     data = np.asarray(value.data)
     dtype_meta(data.dtype)  # masks of objects are not supported by numpy's own arithmetic either
     mask = None if value.mask is np.ma.nomask else value.mask
-    filler = np.asarray(value.fill_value, dtype=data.dtype)
+    filler = np.asarray(value.fill_value)
     return ["masked", [value.hardmask], [encoder.child(data), encoder.child(mask), encoder.child(filler)]]
 
 
@@ -150,7 +150,7 @@ def _build_masked(parts: Parts) -> Foreign:
     numeric = (np.ndarray, type(None))
     if type(data) is not np.ndarray or type(filler) is not np.ndarray or not isinstance(mask, numeric):
         expect.malformed("expected arrays")
-    if data.dtype.hasobject or filler.shape or filler.dtype != data.dtype:
+    if data.dtype.hasobject or filler.shape or filler.dtype.kind != data.dtype.kind:
         expect.malformed("a masked array of objects, or of two types")
     if mask is not None and (mask.shape != data.shape or mask.dtype != np.ma.make_mask_descr(data.dtype)):
         expect.malformed("the mask of an array does not fit it")

@@ -66,7 +66,7 @@ def decode(
 def _decode(header: bytes, region: Buffer, classes: Mapping[str, type], limits: Limits) -> object:
     parsed = _parse(header, limits)
     version, root, nodes = expect.items(parsed, 3)
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         expect.malformed(f"version {version!r:.20}")
     if memoryview(region).nbytes > limits.region_bytes:
         expect.malformed(f"more than {limits.region_bytes} bytes of buffers")

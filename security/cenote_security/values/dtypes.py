@@ -1,7 +1,7 @@
 """Data types of numpy as data. A type from a jail is put together from a closed grammar, never parsed by numpy.
 
 Simple types are numpy's own short names (`<f8`, `|S5`, `<M8[ns]`); others are `["sub", type, shape]` and
-`["struct", itemsize, aligned, [[name, offset, type], ...]]`. Objects are in none of them.
+`["struct", itemsize, aligned, [[name, title, offset, type], ...]]`. Objects are in none of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def dtype_meta(dtype: Foreign, nesting: int = _MAX_NESTING) -> Json:
         return ["sub", dtype_meta(base, nesting - 1), list(shape)]
     if dtype.names is not None:
         fields: Json = [
-            [name, _offset(dtype, name), dtype_meta(dtype[name], nesting - 1)] for name in dtype.names
+            [name, _title(dtype, name), dtype.fields[name][1], dtype_meta(dtype[name], nesting - 1)]
+            for name in dtype.names
         ]
         return ["struct", dtype.itemsize, dtype.isalignedstruct, fields]
     name: str = dtype.str
@@ -43,11 +44,11 @@ def dtype_meta(dtype: Foreign, nesting: int = _MAX_NESTING) -> Json:
     return name
 
 
-def _offset(dtype: Foreign, name: str) -> int:
-    if len(dtype.fields[name]) != 2:
-        raise UnsafeValueError("numpy.ndarray", "its fields have titles")
-    offset: int = dtype.fields[name][1]
-    return offset
+def _title(dtype: Foreign, name: str) -> str | None:
+    _, _, *title = dtype.fields[name]
+    if title and not isinstance(title[0], str):
+        raise UnsafeValueError("numpy.ndarray", "the title of a field is not text")
+    return title[0] if title else None
 
 
 def read_dtype(meta: Json, limits: Limits, nesting: int = _MAX_NESTING) -> Foreign:
@@ -74,11 +75,12 @@ def _read_compound(meta: list[Json], limits: Limits, nesting: int) -> Foreign:
     _, itemsize, aligned, fields = expect.items(meta, 4)
     if len(expect.items(fields)) > _MAX_FIELDS or meta[0] != "struct":
         expect.malformed("expected the fields of a data type")
-    columns = [expect.items(field, 3) for field in expect.items(fields)]
+    columns = [expect.items(field, 4) for field in expect.items(fields)]
     description = {
-        "names": expect.names([name for name, _, _ in columns]),
-        "offsets": [expect.integer(offset, 0, limits.item_bytes) for _, offset, _ in columns],
-        "formats": [read_dtype(form, limits, nesting) for _, _, form in columns],
+        "names": expect.names([name for name, _, _, _ in columns]),
+        "offsets": [expect.integer(offset, 0, limits.item_bytes) for _, _, offset, _ in columns],
+        "titles": [None if title is None else expect.text(title) for _, title, _, _ in columns],
+        "formats": [read_dtype(form, limits, nesting) for _, _, _, form in columns],
         "itemsize": expect.integer(itemsize, 0, limits.item_bytes),
     }
     return np.dtype(description, align=expect.flag(aligned))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Limits:
     """Bounds on one encoded value. Both sides check them; only the decoder's check protects anybody.
 
-    header_bytes: JSON text. Parsing needs up to 25 times as much memory.
+    header_bytes: JSON text. Rebuilding needs up to 25 times as much memory for lists, 75 times for empty deques.
     brackets: opening brackets in the header, counted before it is parsed: each may become a list.
     nodes: objects that are not inline scalars.
     region_bytes: buffers: arrays, long text, bytes.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
 
 _HEXADECIMAL = re.compile(r"-?[0-9a-f]+")
-_DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?(?:E[+-]?\d{1,7})?|Infinity|s?NaN\d*)")
+_DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?(?:E[+-]?\d{1,7})?|Infinity|s?NaN\d*)", re.ASCII)
 _LONGEST_DECIMAL = 10_000
 _LARGEST_EXPONENT = 100_000  # `int(Decimal("1E+999999999"))` would write a billion digits
 _LONGEST_PATH = 65_536

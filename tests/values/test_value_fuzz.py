@@ -1,0 +1,94 @@
+"""Any bytes give a value or a CenoteError, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_security.errors import CenoteError
+from cenote_security.values import decode
+
+FUZZER = Path(__file__).with_name("decoder_fuzzer.py")
+MEMORY_PER_BYTE = 96  # of header: an empty deque is the worst, 15 bytes of text for a kilobyte of memory
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["list", "tuple"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["q", "d", "x"]), inner, max_size=1)
+    ),
+    max_leaves=12,
+)
+
+
+def attempt(header: bytes, region: bytes = b"") -> None:
+    try:
+        decode(header, region)
+    except CenoteError:
+        return
+
+
+@settings(max_examples=300, deadline=1000)
+@given(st.binary(max_size=200), st.binary(max_size=50))
+def test_random_bytes(header: bytes, region: bytes) -> None:
+    """Noise is refused."""
+    attempt(header, region)
+
+
+@settings(max_examples=300, deadline=1000)
+@given(JSON, st.lists(JSON, max_size=4), st.binary(max_size=50))
+def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
+    """Text that is JSON, around a valid frame."""
+    attempt(json.dumps([1, root, nodes]).encode(), region)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_broken_encodings(seed: int) -> None:
+    """Valid encodings of every kind, with parts changed; used afterwards as a reader would. Nothing crashes."""
+    done = subprocess.run(
+        [sys.executable, str(FUZZER), str(seed), "1500"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout)
+    assert result["refused"] > 500
+    assert result["values"] > 50
+    assert result["slowest"] < 5.0
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'[1,[0],[["list",null,[' + b",".join([b"0"] * 100_000) + b"]]]]",
+        b"[1,null,[" + b",".join([b'["list",null,[]]'] * 20_000) + b"]]",
+        b'[1,null,[["list",null,[' + b",".join([b"[0]"] * 50_000) + b"]]]]",
+        b"[1,[" + b",".join([b"[]"] * 50_000) + b"],[]]",
+        b"[1,null,[" + b",".join([b'["deque",1,[]]'] * 20_000) + b"]]",
+        b'[1,null,[["deque",4000000000,[]]]]',
+        b'[1,null,[["array",["<i8",[0,1048576],"C","ndarray",[0,0]]]]]',
+    ],
+    ids=["zeros", "empty lists", "references", "brackets", "deques", "bound", "empty array"],
+)
+def test_memory_is_a_small_multiple_of_the_input(header: bytes) -> None:
+    """What few bytes ask for is little."""
+    tracemalloc.start()
+    try:
+        attempt(header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20 + MEMORY_PER_BYTE * len(header)
