@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cenote_security.policy import Mount
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.environment import whole_cpus
-from cenote_security.walls.template import CPU_CHOICES, CPU_FOLDER, EMPTY_FOLDER, WORKDIR
+from cenote_security.walls.template import (
+    CPU_CHOICES,
+    CPU_FOLDER,
+    EMPTY_FOLDER,
+    MOUNTS_FOLDER,
+    WORKDIR,
+    is_writable,
+    make_mount_point,
+)
 from cenote_security.walls.wall import building
 
 BYTES_PER_INODE: Final = 4096
@@ -31,25 +41,32 @@ _WRITABLE: Final = (("workspace", 0o700, WORKDIR), ("shm", 0o1777, "/dev/shm"), 
 class Furniture:
     """What every jail of a zygote mounts alike, looked up once. cpu_choices: how many CPUs the host has.
 
-    masks: `(source, target)` of what is laid over parts of `/proc`.
+    masks: `(source, target)` of what is laid over parts of `/proc`. mounts: the same, of the policy's mounts.
     """
 
     masks: tuple[tuple[str, str], ...]
+    mounts: tuple[tuple[str, str], ...]
     cpu_choices: int
 
 
-def survey() -> Furniture:
-    """Look at the template, from inside."""
+def survey(mounts: Sequence[Mount]) -> Furniture:
+    """Look at the template, from inside. mounts: of the policy, as the template was built with."""
     files = [("/dev/null", f"/proc/{name}") for name in _HIDDEN_FILES]
     folders = [(EMPTY_FOLDER, f"/proc/{name}") for name in _HIDDEN_FOLDERS]
     masks = tuple(mask for mask in (*files, *folders) if Path(mask[1]).exists())
-    return Furniture(masks=masks, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
+    placed = tuple((f"{MOUNTS_FOLDER}/{position}", mount.target) for position, mount in enumerate(mounts))
+    return Furniture(masks=masks, mounts=placed, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
 
 
 def furnish(furniture: Furniture, *, disk: int, cpus: float) -> None:
     """Mount everything that is this jail's own and name the machine. Raises WallError."""
     with building("mount the working directory"):
         _mount_disk(disk)
+    for source, target in furniture.mounts:
+        with building(f"mount {target} of the policy"):
+            if is_writable(target):
+                make_mount_point(target, is_folder=Path(source).is_dir())
+            libc.mount(source, target, None, libc.MS_BIND | libc.MS_REC)
     with building("mount /proc"):
         _mount_proc(furniture)
     with building("show the policy's CPUs"):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from cenote_security.policy import Mount
-from cenote_security.walls import fences, identity, limits, namespaces, root, template
+from cenote_security.walls import fences, identity, landlock, limits, namespaces, root, template
 from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level
 from cenote_security.walls.wall import building
 
@@ -25,6 +26,7 @@ class StrictLevel(Level):
         self._host_proc = host_proc
         self._filter = fences.call_filter("strict")
         self._furniture: root.Furniture | None = None
+        self._grants: Sequence[Grant] = ()
         self._rules = -1
         self._last_capability = identity.last_capability(host_proc)
 
@@ -33,7 +35,9 @@ class StrictLevel(Level):
         namespaces.enter_for_zygote(self._host_proc)
         template.build_and_enter(visible, mounts, cpus)
         namespaces.leave_power_behind(self._host_proc)
-        self._furniture = root.survey()
+        self._furniture = root.survey(mounts)
+        written = (Grant(path=mount.target, access=landlock.WRITE) for mount in mounts if mount.writable)
+        self._grants = (*fences.STRICT_GRANTS, *written)
 
     def home(self, _number: int) -> Home:
         return Home(workdir=template.WORKDIR, temporary="/tmp")
@@ -54,7 +58,7 @@ class StrictLevel(Level):
             identity.renounce_capabilities(self._last_capability)
             # Not dumpable: with hidepid the worker does not even see its warden.
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        self._rules = fences.ruleset(fences.STRICT_GRANTS)
+        self._rules = fences.ruleset(self._grants)
         fences.confine_paths(self._rules)
         fences.filter_calls(self._filter)
 

@@ -22,11 +22,15 @@ WORKDIR: Final = "/workspace"
 CPU_FOLDER: Final = "/sys/devices/system/cpu"
 CPU_CHOICES: Final = "/sys/cenote/cpus"
 EMPTY_FOLDER: Final = "/sys/cenote/empty"
+MOUNTS_FOLDER: Final = "/sys/cenote/mounts"
+"""Holds what the policy mounts, by position. Each jail binds it to its target, maybe in a folder of its own."""
+
+WRITABLE_FOLDERS: Final = (WORKDIR, "/dev/shm", "/tmp")
 
 _STAGE: Final = "/tmp"
 """Where the tree is put together. The mount hides the host's folder in this mount namespace only."""
 
-_FOLDERS: Final = (WORKDIR, "/tmp", "/dev/shm", "/proc", CPU_FOLDER, EMPTY_FOLDER)
+_FOLDERS: Final = (*WRITABLE_FOLDERS, "/proc", CPU_FOLDER, EMPTY_FOLDER)
 _BYTES: Final = 16 * 2**20
 _READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
 
@@ -43,9 +47,14 @@ class _Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
+    """links: symbolic ones, with their targets. files: with their content. points: where jails mount something, and
+    whether that is a folder.
+    """
+
     shown: list[_Shown] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    points: list[tuple[str, bool]] = field(default_factory=list)
 
 
 def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) -> None:
@@ -64,6 +73,9 @@ def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) 
     for shown in plan.shown:
         with building(f"show {shown.target}"):
             _attach(shown)
+    for target, is_folder in plan.points:
+        with building(f"make {target}, where a mount of the policy goes,"):
+            make_mount_point(_STAGE + target, is_folder=is_folder)
     _mount_proc_without_processes(_STAGE + "/proc")
     with building("enter the private root"):
         _enter()
@@ -83,10 +95,13 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
     for name in system.DEVICES:
         with building(f"show /dev/{name}"):
             _hold(plan, f"/dev/{name}", f"/dev/{name}", libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NOEXEC)
-    for mount in mounts:
+    for position, mount in enumerate(mounts):
         writable = libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
         with building(f"show {mount.source}, a mount of the policy,"):
-            _hold(plan, mount.source, mount.target, writable if mount.writable else _READ_ONLY)
+            attributes = writable if mount.writable else _READ_ONLY
+            _hold(plan, mount.source, f"{MOUNTS_FOLDER}/{position}", attributes)
+            if not is_writable(mount.target):
+                plan.points.append((mount.target, Path(mount.source).is_dir()))
     for path in filter(os.path.isfile, system.ETC_COPIED):
         plan.files[path] = Path(path).read_bytes()
     return plan
@@ -138,12 +153,22 @@ def _write_files(root: str, files: Mapping[str, bytes]) -> None:
 
 def _attach(shown: _Shown) -> None:
     target = _STAGE + shown.target
-    (Path(target) if shown.is_folder else Path(target).parent).mkdir(parents=True, exist_ok=True)
-    if not shown.is_folder:
-        Path(target).touch()
+    make_mount_point(target, is_folder=shown.is_folder)
     libc.move_mount(shown.tree, target)
     os.close(shown.tree)
     libc.mount_setattr(target, shown.attributes)
+
+
+def make_mount_point(path: str, *, is_folder: bool) -> None:
+    """Make an empty folder or file, and the folders above it, unless it is there."""
+    (Path(path) if is_folder else Path(path).parent).mkdir(parents=True, exist_ok=True)
+    if not is_folder and not Path(path).exists():
+        Path(path).touch()
+
+
+def is_writable(path: str) -> bool:
+    """Whether a path lies in a folder that each jail has for itself."""
+    return any(path == folder or path.startswith(folder + "/") for folder in WRITABLE_FOLDERS)
 
 
 def _mount_proc_without_processes(target: str) -> None:
