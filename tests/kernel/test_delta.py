@@ -60,7 +60,7 @@ def test_is_cheap(good, kernel):
 
 
 def _seconds_of_100(namespace):
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(100):
         delta(bindings(namespace), namespace)
-    return time.perf_counter() - started
+    return time.process_time() - started

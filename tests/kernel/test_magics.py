@@ -58,20 +58,21 @@ class TestShell:
 
 class TestPackages:
     @pytest.mark.parametrize(
-        "command", ["%pip install numpy", "!pip install 'numpy>=1.0' -q", "!python -m pip install -U numpy"]
+        "command",
+        ["%pip install pytest", "!pip install 'pytest>=1.0' -q", "!python -m pip install -U pytest"],
     )
     def test_what_is_installed_is_fine(self, good, sink, command):
         good(command)
-        assert sink.out.startswith("already installed: numpy ")
+        assert sink.out.startswith("already installed: pytest ")
 
     @pytest.mark.parametrize(
-        "command", ["%pip install numpy nosuchthing", "!pip3 install -q nosuchthing numpy"]
+        "command", ["%pip install pytest nosuchthing", "!pip3 install -q nosuchthing pytest"]
     )
     def test_what_is_not_is_refused_with_the_reason(self, failing, command):
         error = failing(command)
         assert error.message.startswith(
             "cannot install nosuchthing: this runtime has no network; use what is installed or the standard "
-            "library; already installed: numpy "
+            "library; already installed: pytest "
         )
         assert "NoNetworkError" == error.type
 

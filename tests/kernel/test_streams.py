@@ -13,13 +13,13 @@ def stdout(sink):
     return CellStream(OutputBuffer(sink), "stdout")
 
 
-def test_is_a_text_stream_but_no_terminal(stdout):
+def test_is_a_text_stream_but_no_terminal(stdout, sink):
     assert isinstance(stdout, io.TextIOBase)
     assert ("utf-8", "<stdout>", 1) == (stdout.encoding, stdout.name, stdout.fileno())
     assert stdout.writable()
     assert not stdout.readable()
     assert not stdout.isatty()
-    assert 2 == CellStream(None, "stderr").fileno()
+    assert 2 == CellStream(OutputBuffer(sink), "stderr").fileno()
 
 
 def test_write_counts_characters(stdout):

@@ -71,6 +71,11 @@ class CellCompiler:
             return ""
         return source.lines[number - 1]
 
+    def source(self, filename: str) -> str:
+        """A cell as it was written; empty for what is no cell, or one too old."""
+        source = self._sources.get(filename)
+        return "" if source is None else "\n".join(source.lines)
+
     def is_rewritten(self, filename: str, number: int) -> bool:
         """Whether a line was not Python as written, so that columns of the compiled code mean nothing in it."""
         source = self._sources.get(filename)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
@@ -14,6 +15,7 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _LONGEST = 2_000
+_LONGEST_CELL = 20_000
 _UNKNOWN = object()
 _class_dict = type.__dict__["__dict__"].__get__
 _get = object.__getattribute__
@@ -24,6 +26,8 @@ class FailedExpression:
 
     def __init__(self, compiler: CellCompiler, step: Step) -> None:
         self.tree = _parse(_source(compiler, step))
+        self._cell = compiler.source(step.filename)
+        self._open: set[str] = set()
         self._scopes: tuple[Mapping[str, object], ...] = (
             step.frame.f_locals,
             step.frame.f_globals,
@@ -54,12 +58,34 @@ class FailedExpression:
 
     def _resolve(self, node: ast.expr) -> object:
         if isinstance(node, ast.Name):
-            return next((scope[node.id] for scope in self._scopes if node.id in scope), _UNKNOWN)
+            found = next((scope[node.id] for scope in self._scopes if node.id in scope), _UNKNOWN)
+            return self._element(node.id) if found is _UNKNOWN else found
         if isinstance(node, ast.Attribute):
             return _attribute(self._resolve(node.value), node.attr)
         if isinstance(node, ast.Subscript):
             return self._item(self._resolve(node.value), node.slice)
         return _UNKNOWN
+
+    def _element(self, name: str) -> object:
+        """What a variable of a comprehension may stand for: the first element of what it runs over.
+
+        From Python 3.12 on a comprehension has no frame of its own, and its variables are gone when it fails.
+        """
+        if name in self._open:
+            return _UNKNOWN
+        self._open.add(name)
+        for node in self._comprehensions:
+            if isinstance(node.target, ast.Name) and node.target.id == name:
+                values = self._resolve(node.iter)
+                if isinstance(values, (list, tuple)) and type(values) in (list, tuple) and values:
+                    return values[0]
+        return _UNKNOWN
+
+    @functools.cached_property
+    def _comprehensions(self) -> list[ast.comprehension]:
+        tree = _parse_cell(self._cell)
+        nodes = ast.walk(tree) if tree is not None else ()
+        return [node for node in nodes if isinstance(node, ast.comprehension)]
 
     def _item(self, container: object, index: ast.expr) -> object:
         key = index.value if isinstance(index, ast.Constant) else self._resolve(index)
@@ -99,6 +125,16 @@ def _source(compiler: CellCompiler, step: Step) -> str:
     lines[-1] = lines[-1][: characters(lines[-1], position.end_column)]
     lines[0] = lines[0][characters(lines[0], position.column) :]
     return "\n".join(lines)
+
+
+def _parse_cell(source: str) -> ast.AST | None:
+    if not 0 < len(source) <= _LONGEST_CELL:
+        return None
+    try:
+        tree: ast.AST = compile(source, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree
 
 
 def _parse(source: str) -> ast.expr | None:
