@@ -166,6 +166,8 @@ def test_code_in_strings_is_read() -> None:
     """exec, eval, timeit and pandas expressions are read as code, three strings deep."""
     for code in (
         "exec('import os; os.system(1)')",
+        "exec(b'import os; os.system(1)')",
+        "exec('pass' if x else 'import os; os.system(1)')",
         "import timeit\ntimeit.timeit('import os; os.system(1)')",
         "exec('exec(\"import os; os.system(1)\")')",
         "import os\ndf.query('@os.system(1)')",

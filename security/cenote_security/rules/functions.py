@@ -80,7 +80,7 @@ def _exported_again(path: str, function: str) -> bool:
     """Whether the path is the function under the name of a module deeper in its package: `pandas.io.api.read_csv`."""
     root, *rest = path.split(".")
     package, _, wanted = function.partition(".")
-    if not rest:
+    if not rest or root == "builtins":
         return False
     *between, name = rest
     return root == package and name == wanted and all(part.islower() for part in between)

@@ -57,25 +57,6 @@ ANALYSIS_MODULES = names(
 """What `strict_rules` lets code import: computing, tables, statistics, plots; nothing that reaches the system."""
 
 
-def default_rules() -> list[SecurityRule]:
-    """Rules for any jail: what cannot work in one, and what only an escape would need.
-
-    Ordinary analysis code, files and subprocesses included, passes; the model gets better advice than the kernel's
-    "operation not permitted".
-    """
-    return [
-        ImportRule(_NETWORK_MODULES, dynamic=True, remedy=NO_NETWORK),
-        ImportRule(_NATIVE_MODULES, dynamic=True),
-        ImportRule(_TERMINAL_MODULES, dynamic=True, remedy="there is no terminal here: use subprocess.run"),
-        FunctionRule(_SOCKET_FUNCTIONS, remedy=NO_NETWORK),
-        FunctionRule(_PROCESS_FUNCTIONS, remedy="use concurrent.futures, or subprocess.run for a program"),
-        FunctionRule(_TRACING_FUNCTIONS, remedy="print what you want to see"),
-        FunctionRule(_HEAP_FUNCTIONS, remedy="use the variables by their names"),
-        AttributeRule(_INTERPRETER_ATTRIBUTES),
-        InstallRule(),
-    ]
-
-
 _STRICT_BUILTINS = names(
     "__import__ breakpoint compile eval exec exit get_ipython globals help input locals open quit vars"
 )
@@ -115,6 +96,25 @@ _USUAL_DUNDERS = names(
     __slots__ __str__ __sub__ __suppress_context__ __truediv__ __version__ __xor__
     """
 )
+
+
+def default_rules() -> list[SecurityRule]:
+    """Rules for any jail: what cannot work in one, and what only an escape would need.
+
+    Ordinary analysis code, files and subprocesses included, passes; the model gets better advice than the kernel's
+    "operation not permitted".
+    """
+    return [
+        ImportRule(_NETWORK_MODULES, dynamic=True, remedy=NO_NETWORK),
+        ImportRule(_NATIVE_MODULES, dynamic=True),
+        ImportRule(_TERMINAL_MODULES, dynamic=True, remedy="there is no terminal here: use subprocess.run"),
+        FunctionRule(_SOCKET_FUNCTIONS, remedy=NO_NETWORK),
+        FunctionRule(_PROCESS_FUNCTIONS, remedy="use concurrent.futures, or subprocess.run for a program"),
+        FunctionRule(_TRACING_FUNCTIONS, remedy="print what you want to see"),
+        FunctionRule(_HEAP_FUNCTIONS, remedy="use the variables by their names"),
+        AttributeRule(_INTERPRETER_ATTRIBUTES),
+        InstallRule(),
+    ]
 
 
 def strict_rules() -> list[SecurityRule]:

@@ -139,12 +139,10 @@ def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: 
 def _is_passed_through(reader: Reader, owner: str, name: str) -> bool:
     if name not in PASSED_THROUGH and name not in PASSED_THROUGH_BY_STDLIB:
         return False
-    root = owner.partition(".")[0]
-    if (
-        root not in reader.modules or "(" in owner or owner == name
-    ):  # the class in `socket.socket` is no module
+    if "(" in owner or owner == name:  # the class in `socket.socket` is no module
         return False
-    return name in PASSED_THROUGH or root in sys.stdlib_module_names
+    root = owner.partition(".")[0]
+    return root in reader.modules and (name in PASSED_THROUGH or root in sys.stdlib_module_names)
 
 
 def _dunder_of_path(owner: str, name: str) -> str | None:

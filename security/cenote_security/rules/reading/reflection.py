@@ -154,9 +154,15 @@ def _type(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
 
 
 def _run(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
-    for text in strings(arguments.get(0, "source")):
-        return source.run_source(reader, node, text)
-    return None
+    given = options(arguments.get(0, "source"))
+    return merge_all(tuple(source.run_source(reader, node, text) for text in map(_source, given) if text))
+
+
+def _source(value: Value) -> str:
+    """Source text, given as text or bytes; "" when it is not known."""
+    if type(value) is Const and isinstance(value.value, bytes):
+        return value.value.decode("utf-8", "replace")
+    return next(strings(value), "")
 
 
 def _time(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:

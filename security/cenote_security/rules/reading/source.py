@@ -64,7 +64,7 @@ def run_source(reader: Reader, node: ast.AST, text: str) -> Value:
 def read_query(reader: Reader, node: ast.AST, text: str) -> None:
     """Read a pandas expression: bare names are columns, those with an at sign are the cell's."""
     marked = _AT_NAME.sub(rf"{_MARK}\1", _BACKTICKS.sub("column", text)).strip()
-    tree = _nested(reader, marked) if "." in marked or "@" in text else None
+    tree = _nested(reader, marked) if any(sign in text for sign in (".", "@", "__")) else None
     if tree is None:
         return
     names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
