@@ -64,7 +64,7 @@ async def test_a_task_is_done_in_the_runtime() -> None:
         response.steps_taken,
         response.max_steps,
     )
-    assert ("greeting = reverse(secret)\nprint(greeting)",) == response.code_snippets
+    assert ["greeting = reverse(secret)\nprint(greeting)"] == response.code_snippets
     assert response.token_usage.prompt > 0
     system = model.prompts[0][0].content
     assert "reverse(s)  # Reverse a string" in system
@@ -235,6 +235,7 @@ async def test_run_sync_in_a_loop_says_what_to_write() -> None:
         ({"model": "gpt"}, "an agent needs a model"),
         ({"runtime": object()}, "not object"),
         ({"max_exec_timeout": 0}, "max_exec_timeout"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "not dict"),
         ({"max_steps": 0}, "max_steps"),
         ({"system_prompt_template": "{tools}"}, "no placeholder"),
     ],

@@ -130,6 +130,13 @@ def test_another_language_can_be_asked_for() -> None:
     assert "x" == parse("```PY\nx\n```", language="Python")[1]
 
 
+def test_the_longest_info_string_opens_a_block_before_any_line_break() -> None:
+    """Held back with its carriage return, although that is one character more."""
+    for end in ("\n", "\r\n"):
+        answer = f"```python {'i' * 193}{end}x{end}```"
+        assert ("", "x", True) == parse(*answer) == parse(answer)
+
+
 _PIECES = ["```", "~~~", "`", "``", "````", "python", "py", "json", " ", "   ", "\n", "\r\n", "\r", "x = 1", "'", '"',
            "'''", '"""', "\\", "# ", "text", "{", "i" * 199, "\t", "é"]  # fmt: skip
 _ANSWERS = st.lists(st.sampled_from(_PIECES), max_size=25).map("".join) | st.text(max_size=60)

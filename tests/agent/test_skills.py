@@ -300,6 +300,7 @@ def test_nothing_outside_of_the_directory_is_read(skill_with_files: Skill, path:
         ("image.png", "image.png: not a text in UTF-8"),
         ("big.txt", "big.txt: larger than 256 KiB"),
         ("a\0b", "not a path"),
+        ("x" * 5000, "not a path"),
     ],
 )
 def test_what_can_not_be_read_is_said(skill_with_files: Skill, path: str, message: str) -> None:

@@ -76,7 +76,7 @@ class CaveAgent(SubAgent):
         log_level: LogLevel = LogLevel.DEBUG,
         namespace_delta: bool = False,
     ) -> None:
-        _check(model, runtime, on_error, max_exec_timeout)
+        _check(model, runtime, on_error, max_exec_timeout, messages or ())
         self.model = model
         self._runtime = runtime
         self._timeout = max_exec_timeout
@@ -177,7 +177,9 @@ class CaveAgent(SubAgent):
             self._busy = False
 
 
-def _check(model: object, runtime: object, on_error: str, timeout: float | None) -> None:
+def _check(
+    model: object, runtime: object, on_error: str, timeout: float | None, messages: Sequence[object]
+) -> None:
     if not callable(getattr(model, "stream", None)):
         raise UsageError(f"an agent needs a model, such as LiteLLMModel(...), not {type(model).__name__}")
     if runtime is not None and not isinstance(runtime, HasPort):
@@ -188,6 +190,9 @@ def _check(model: object, runtime: object, on_error: str, timeout: float | None)
         raise UsageError(f'on_error={on_error!r} is not supported; "keep" leaves what a failing block did')
     if timeout is not None and timeout <= 0:
         raise UsageError("max_exec_timeout must be positive, or None for no limit")
+    for message in messages:
+        if not isinstance(message, Message):
+            raise UsageError(f"messages are cenote.models.Message objects, not {type(message).__name__}")
 
 
 def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill]:

@@ -105,7 +105,7 @@ class AgentCore:
     def _response(self, content: str, status: ExecutionStatus, ledger: Ledger) -> AgentResponse:
         return AgentResponse(
             content=content,
-            code_snippets=ledger.code_snippets,
+            code_snippets=list(ledger.code_snippets),
             status=status,
             steps_taken=len(ledger.steps),
             max_steps=self._settings.max_steps,

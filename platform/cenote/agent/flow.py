@@ -17,6 +17,9 @@ from cenote.runtime.injectables import Function, Type, Variable
 from cenote_security.errors import CenoteError
 from cenote_worker.results import ExecutionResult, VariableInfo
 
+MAX_NAMES = 50
+"""Variables and functions that a sentence names."""
+
 # -- commands -----------------------------------------------------------------------------------------------
 
 
@@ -98,9 +101,11 @@ class Scene:
 
     @property
     def names(self) -> str:
-        """The names that are there, for a sentence."""
-        names = [*(info.name for info in self.described), *(function.name for function in self.functions)]
-        return ", ".join(dict.fromkeys(names)) or "nothing"
+        """The names that are there, for a sentence. Variables' names come out of a jail: only names pass."""
+        variables = [info.name for info in self.described if info.name.isidentifier()]
+        names = list(dict.fromkeys([*variables, *(function.name for function in self.functions)]))
+        more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+        return ", ".join(names[:MAX_NAMES] + more) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)

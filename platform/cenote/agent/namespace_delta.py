@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cenote.agent.signatures import type_name
 from cenote_worker.results import VariableInfo
 
 _MAX_NAMES = 20
@@ -25,5 +26,5 @@ def namespace_delta(before: Sequence[VariableInfo], after: Sequence[VariableInfo
 
 
 def _text(info: VariableInfo) -> str:
-    kind = info.type.rpartition(".")[2]
+    kind = type_name(info)
     return f"{info.name} {kind} {info.shape}" if info.shape else f"{info.name} {kind}"

@@ -44,7 +44,7 @@ class AgentResponse:
     """
 
     content: str
-    code_snippets: tuple[str, ...] = ()
+    code_snippets: list[str] = field(default_factory=list)
     status: ExecutionStatus = ExecutionStatus.SUCCESS
     steps_taken: int = 0
     max_steps: int = 0

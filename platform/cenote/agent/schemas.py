@@ -72,8 +72,8 @@ def is_record(cls: type) -> bool:
 def is_own(cls: type) -> bool:
     """Whether a class was written for this program, so that no model can know it."""
     top = cls.__module__.partition(".")[0]
-    if top == "__main__":
-        return True
+    if top == "__main__" or top.startswith("cenote"):
+        return top == "__main__" or top.startswith("cenote_skill_")
     path = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     return top not in sys.stdlib_module_names and "site-packages" not in path and "dist-packages" not in path
 

@@ -8,10 +8,12 @@ from enum import Enum
 
 from cenote.agent.annotations import hints_of, render
 from cenote.runtime.injectables import Function
+from cenote_worker.results import VariableInfo
 
+_MAX_TYPE = 60
 _MAX_DEFAULT = 40
 _MAX_DOC = 200
-"""Characters of a default value and of a description; what is longer belongs into the code or a skill."""
+"""Characters of a type's name, a default value and a description; what is longer belongs into code or a skill."""
 
 
 _STARS: dict[object, str] = {
@@ -38,6 +40,11 @@ def comment(text: str) -> str:
     if len(line) > _MAX_DOC:
         line = line[: _MAX_DOC - 3] + "..."
     return f"  # {line}" if line else ""
+
+
+def type_name(info: VariableInfo) -> str:
+    """The class of a variable without its module. A jail made this text: one short line, whatever it holds."""
+    return " ".join(info.type.rpartition(".")[2].split())[:_MAX_TYPE]
 
 
 def first_line(target: object) -> str:

@@ -11,7 +11,7 @@ from cenote.agent import prompts
 from cenote.agent.flow import Scene
 from cenote.agent.port import SubAgent
 from cenote.agent.schemas import class_doc, is_own, records_in, type_stub
-from cenote.agent.signatures import comment, function_stub
+from cenote.agent.signatures import comment, function_stub, type_name
 from cenote.runtime.injectables import Function, Type, Variable
 from cenote_security.errors import UsageError
 from cenote_worker.results import VariableInfo
@@ -121,7 +121,7 @@ def _variable_lines(scene: Scene) -> Iterator[str]:
 
 def _variable_line(variable: Variable, info: VariableInfo | None) -> str:
     """`name: Type (shape)  # description; metadata`, never the value."""
-    kind = info.type.rpartition(".")[2] if info and not variable.host else type(variable.value).__name__
+    kind = type_name(info) if info and not variable.host else type(variable.value).__name__
     shape = f" {info.shape}" if info and info.shape and not variable.host else ""
     metadata = info.description if info and not variable.host else ""
     doc = "; ".join(text for text in (variable.description, metadata) if text)

@@ -30,7 +30,7 @@ from cenote.models.usage import TokenUsage
 MAX_RETRIES = 2
 """Further calls within one turn for each kind of mishap: cut off, empty, connection lost, context too long."""
 
-_CUT_OFF = frozenset({"length", "max_tokens", "content_filter"})
+_CUT_OFF = frozenset({"length", "max_tokens"})
 
 _KEPT_OF_A_CUT_BLOCK = 400
 """Characters of a block that was cut off which stay in the conversation; the model writes it anew anyway."""
@@ -114,7 +114,9 @@ class TurnTaker:
                     yield from _show(parser.feed(text))
                 case TurnEnded(reason, usage, seconds):
                     ledger.book_call(usage, seconds)
-                    return (yield from _finish(parser, cut_off=reason in _CUT_OFF))
+                    # A filter that stopped a text would stop it again; half a block must not run.
+                    filtered = reason == "content_filter" and parser.code is not None
+                    return (yield from _finish(parser, cut_off=filtered or reason in _CUT_OFF))
                 case ModelFailed(error, seconds):
                     ledger.book_call(self._estimate(messages, parser.answer), seconds)
                     if not parser.closed:

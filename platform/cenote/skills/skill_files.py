@@ -40,13 +40,14 @@ def read_file(directory: Path, path: str) -> str:
     """The text of a file below a directory. Raises SkillError, fit for a model to read."""
     root = directory.resolve()
     try:
+        # Resolving first means that a symbolic link counts as where it leads.
         target = (root / path).resolve()
-    except (OSError, ValueError, RuntimeError):
+        is_file = target.is_file()
+    except (OSError, TypeError, ValueError, RuntimeError):
         raise SkillError(f"{path!r:.200} is not a path") from None
-    # Resolving first means that a symbolic link counts as where it leads.
     if not target.is_relative_to(root):
         raise SkillError(f"{path!r:.200} is outside of the skill's directory")
-    if not target.is_file():
+    if not is_file:
         listed = ", ".join(_files(root)) or "none"
         raise SkillError(f"the skill has no file {path!r:.200}; there are: {listed}")
     try:
