@@ -9,13 +9,17 @@ from os import write as write_descriptor
 from typing import Protocol
 
 from cenote_worker.in_jail.bounded import printable
+from cenote_worker.in_jail.pacing import Pacer
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import StreamName
 
 __builtins__ = BUILTINS
 
 BUFFERED_CHARS = 8192
-"""An unfinished line is passed on when it gets this long."""
+"""What is buffered is passed on when it gets this long, finished line or not."""
+
+BURST = 200
+"""Lines that a cell prints before they are passed on together, a few milliseconds late."""
 
 
 class OutputSink(Protocol):
@@ -61,6 +65,8 @@ class OutputBuffer:
         self._parts: list[str] = []
         self._size = 0
         self._passing_on = False
+        self._lines = 0
+        self._pacer: Pacer | None = None
         _guard_forks(self)
 
     def write(self, stream: StreamName, text: str) -> None:
@@ -70,8 +76,10 @@ class OutputBuffer:
                 self._stream = stream
             self._parts.append(text)
             self._size += len(text)
-            if text.endswith("\n") or self._size >= BUFFERED_CHARS:
+            if self._size >= BUFFERED_CHARS:
                 self.flush()
+            elif text.endswith("\n"):
+                self._end_line()
 
     def display(self, bundle: dict[str, str | bytes]) -> None:
         with self._lock:
@@ -95,13 +103,33 @@ class OutputBuffer:
                 self._passing_on = False
 
     def drain(self) -> None:
-        self.flush()
+        """Hands everything over at the end of a cell, and lets the sink come to rest."""
+        self.settle()
+        self._lines = 0
         self._sink.drain()
+
+    def settle(self) -> None:
+        """Flushes, and ends the thread that flushes later: a fork should find none."""
+        pacer, self._pacer = self._pacer, None
+        if pacer is not None:
+            pacer.stop()
+        self.flush()
+
+    def _end_line(self) -> None:
+        if self._pacer is not None:
+            self._pacer.nudge()
+            return
+        self.flush()
+        self._lines += 1
+        if self._lines % BURST == 0:
+            pacer = Pacer(self.flush)
+            self._pacer = pacer if pacer.start() else None
 
     def become_child(self) -> None:
         """Forgets the parent's sink and lock: another thread may have held it when the process forked."""
         self._lock = threading.RLock()
         self._passing_on = False
+        self._pacer = None
         self._sink = DescriptorSink()
 
 
@@ -111,7 +139,7 @@ def _guard_forks(buffer: OutputBuffer) -> None:
 
     def before() -> None:
         if (living := reference()) is not None:
-            living.flush()
+            living.settle()
 
     def in_child() -> None:
         if (living := reference()) is not None:

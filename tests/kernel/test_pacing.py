@@ -1,0 +1,82 @@
+"""Many short lines go to the sink together, and none waits for long."""
+
+import threading
+
+import pytest
+from cenote_worker.in_jail.output import BURST, OutputBuffer
+
+
+def test_a_burst_of_lines_is_passed_on_together(good, sink):
+    good("for i in range(20_000): print(i)")
+    assert "".join(f"{i}\n" for i in range(20_000)) == sink.out
+    assert 2_000 > len(sink.writes)
+
+
+@pytest.mark.parametrize(("lines", "paced"), [(BURST - 1, False), (BURST, True)])
+def test_begins_with_a_burst(sink, lines, paced):
+    """A cell that prints little has each line passed on at once, and no thread."""
+    before = threading.active_count()
+    output = OutputBuffer(sink)
+    for _ in range(lines):
+        output.write("stdout", "x\n")
+    assert lines == len(sink.writes)
+    assert paced == (threading.active_count() > before)
+    output.drain()
+    assert before == threading.active_count()
+
+
+def test_the_last_line_before_a_silence_is_passed_on(sink):
+    arrived = threading.Event()
+    output = OutputBuffer(sink)
+    for _ in range(BURST):
+        output.write("stdout", "x\n")
+    plain = sink.write
+
+    def write(stream, text):
+        plain(stream, text)
+        arrived.set()
+
+    sink.write = write
+    output.write("stdout", "last\n")
+    assert arrived.wait(10)
+    assert sink.out.endswith("last\n")
+    output.drain()
+
+
+def test_the_next_cell_begins_anew(good, sink):
+    good("for i in range(1000): print(i)")
+    sink.writes.clear()
+    good("print(1)\nprint(2)\nimport threading")
+    assert [("stdout", "1\n"), ("stdout", "2\n")] == sink.writes
+    assert "False" == good("any(t.name == 'output' for t in threading.enumerate())").value
+
+
+def test_a_fork_finds_no_thread(apart):
+    """Python warns of forks in threaded processes, and the child would wait for a thread that it lacks."""
+    code = (
+        "import os\nfor i in range(1000): print(i)\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n"
+        "else:\n    for i in range(1000): print('c')"
+    )
+    cell, after = (done := apart(code, "5")).cells
+    assert ("5", "") == (after["value"], cell["stderr"])
+    assert 1_000 * "c\n" == done.stdout
+
+
+def test_a_sink_that_fails_ends_the_thread_only(sink):
+    output = OutputBuffer(sink)
+    for _ in range(BURST):
+        output.write("stdout", "x\n")
+
+    plain = sink.write
+
+    def fail(stream, text):
+        raise BrokenPipeError
+
+    sink.write = fail
+    output.write("stdout", "lost\n")
+    with pytest.raises(BrokenPipeError):
+        for _ in range(100_000):
+            output.write("stdout", "x" * 100)
+    sink.write = plain
+    output.drain()
+    assert all(thread.name != "output" for thread in threading.enumerate())
