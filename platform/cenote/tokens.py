@@ -90,7 +90,7 @@ def pieces(text: str, size: int) -> Iterator[str]:
     """
     start = 0
     while len(text) - start > size:
-        cut = text.rfind(" ", start + size // 2, start + size)
+        cut = text.rfind(" ", start + (size + 1) // 2, start + size)
         cut = start + size if cut < 0 else cut
         yield text[start:cut]
         start = cut
