@@ -102,17 +102,21 @@ def broken_json(header: bytes, chance: random.Random) -> bytes:
         place = chance.randrange(len(spot))
         match chance.randrange(6):
             case 0 | 1:
-                spot[place] = chance.choice(SCALARS)
+                spot[place] = _copy(chance.choice(SCALARS))
             case 2:
                 other = chance.choice([s for s in spots if s])
-                spot[place] = json.loads(json.dumps(chance.choice(other)))
+                spot[place] = _copy(chance.choice(other))
             case 3:
-                spot.insert(place, chance.choice(SCALARS))
+                spot.insert(place, _copy(chance.choice(SCALARS)))
             case 4:
                 del spot[place]
             case 5 if isinstance(spot[place], int):
                 spot[place] += chance.choice([-1, 1, 8, 2**20])
     return json.dumps(parsed).encode()
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _lists(value: Any) -> Any:

@@ -215,7 +215,9 @@ def test_a_class_that_was_not_named_is_refused_by_name() -> None:
     assert "classes=[...]" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [ByPickle(), ByState(), OfList(), threading.Thread()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [ByPickle(), ByState(), OfList(), threading.Thread()], ids=lambda v: type(v).__name__
+)
 def test_a_class_with_pickling_of_its_own_is_refused(value: Any) -> None:
     """Its `__reduce__` or `__setstate__` would be code of the value's maker, or of the class, on hostile state."""
     with pytest.raises(UnsafeValueError, match="trusted=True"):

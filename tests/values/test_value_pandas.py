@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,7 @@ SERIES = {
     "category of ints": pd.Series(pd.Categorical([3, 1, 3], categories=[3, 2, 1])),
     "dates": pd.Series(pd.date_range("2020", periods=3)),
     "dates in seconds": pd.Series(np.array(["2020-01-01", "NaT"], "M8[s]")),
-    "zoned dates": pd.Series(pd.date_range("2020-10-25", periods=4, freq="h", tz="Europe/Berlin")),
+    "zoned dates": pd.Series(pd.date_range("2020-10-25", periods=4, freq="h", tz=ZoneInfo("Europe/Berlin"))),
     "utc dates": pd.Series(pd.DatetimeIndex(["2020-01-01", None], tz=UTC)),
     "durations": pd.Series(pd.to_timedelta([1, None], unit="s")),
     "periods": pd.Series(pd.period_range("2020", periods=3, freq="M")),
@@ -67,7 +68,7 @@ INDEXES = {
     "range": pd.RangeIndex(3, 20, 2, name="q"),
     "days": pd.date_range("2020", periods=5, freq="D", tz="UTC"),
     "quarters": pd.date_range("2020", periods=5, freq="QE-NOV", name="d"),
-    "business days": pd.date_range("2020", periods=5, freq="B", tz="US/Eastern"),
+    "business days": pd.date_range("2020", periods=5, freq="B", tz=ZoneInfo("US/Eastern")),
     "three hours": pd.date_range("2020", periods=5, freq="3h"),
     "irregular": pd.DatetimeIndex(["2020-01-01", None]),
     "durations": pd.timedelta_range("1D", periods=3),
@@ -97,7 +98,7 @@ FRAMES = {
 }
 
 SCALARS = [
-    pd.Timestamp("2020-01-01"), pd.Timestamp("2020-10-25 01:30", tz="UTC").tz_convert("Europe/Berlin"),
+    pd.Timestamp("2020-01-01"), pd.Timestamp("2020-10-25 01:30", tz="UTC").tz_convert(ZoneInfo("Europe/Berlin")),
     pd.Timestamp("2020-01-01 00:00:00.123456789"), pd.Timestamp.max, pd.Timedelta("1D 2ns"), pd.Timedelta.min,
     pd.Period("2020-01", "M"), pd.Period("2020", "W-SUN"), pd.Interval(1, 2, "both"),
     pd.Interval(pd.Timestamp("2020"), pd.Timestamp("2021")),

@@ -131,7 +131,7 @@ def _read_buffer(raw: Json, parts: Parts) -> Foreign:
     if raw is None:
         return None
     buffer = pa.py_buffer(parts.source.region.take(raw))
-    if buffer.address % _WORD:
+    if buffer.size and buffer.address % _WORD:
         expect.malformed("an Arrow buffer is not aligned")
     return buffer
 
