@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import random
 import re
 import resource
 import shutil
@@ -156,8 +157,14 @@ FOUND = pytest.StashKey[list[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(_forbid_network)
-    if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark and the folder
+    if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
+        # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.
+        os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(1, 2**32)))
         config.stash[LEFTOVERS] = Leftovers()
+
+
+def pytest_report_header() -> str:
+    return f"PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"
 
 
 @pytest.hookimpl(trylast=True)
