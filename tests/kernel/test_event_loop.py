@@ -1,5 +1,7 @@
 """`await` works at the top level, on one event loop for the life of the namespace."""
 
+import gc
+
 import pytest
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine 'double' was never awaited")
@@ -78,6 +80,7 @@ def test_a_closed_loop_is_replaced(good):
 def test_a_running_loop_is_explained(failing):
     error = failing("asyncio.get_event_loop().run_until_complete(double(await double(1)))")
     assert "write `await f()`" in error.message
+    gc.collect()  # the coroutine that never ran complains here and not in another test
 
 
 def test_context_set_in_a_cell_lasts(good):

@@ -38,7 +38,7 @@ def test_a_well_known_module_that_is_not_installed(failing):
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("'a'.uper()", "nearest: upper, isupper"),
+        ("'a'.uppr()", "nearest: upper, isupper"),
         ("import math\nmath.squrt(2)", "nearest: sqrt, isqrt"),
         ("class C:\n    def __init__(self): self.total = 1\nC().totl", "nearest: total"),
         ("None.x", ""),
@@ -107,7 +107,7 @@ class TestFrames:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import colections", "nearest installed: collections"),
+        ("import colectionz", "nearest installed: collections"),
         ("import pytestt", "nearest installed: pytest"),
         ("import os.pth", ""),
         ("from math import squrt", "nearest in math: sqrt, isqrt"),
@@ -132,7 +132,7 @@ def test_files(failing, tmp_path):
 def test_calls_show_the_signature(failing):
     failing("def area(width, height=1, *, unit='m'): ...\nclass C:\n    def m(self, a): ...\n1/0")
     assert "signature: area(width, height=1, *, unit='m')" == hint(failing, "area()")
-    assert "signature: area(width, height=1, *, unit='m')" == hint(failing, "x = [area(1, heigth=2)]")
+    assert "signature: area(width, height=1, *, unit='m')" == hint(failing, "x = [area(1, heightt=2)]")
     assert (
         "signature: m(self, a)" == hint(failing, "C().m(1, 2)")
         or "signature" in failing("c = C()\nc.m(1, 2)").message

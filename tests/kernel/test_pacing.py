@@ -3,7 +3,8 @@
 import threading
 
 import pytest
-from cenote_worker.in_jail.output import BURST, OutputBuffer
+
+from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
 
 
 def test_a_burst_of_lines_is_passed_on_together(good, sink):
@@ -75,8 +76,7 @@ def test_a_sink_that_fails_ends_the_thread_only(sink):
     sink.write = fail
     output.write("stdout", "lost\n")
     with pytest.raises(BrokenPipeError):
-        for _ in range(100_000):
-            output.write("stdout", "x" * 100)
+        output.write("stdout", "x" * BUFFERED_CHARS)
     sink.write = plain
     output.drain()
     assert all(thread.name != "output" for thread in threading.enumerate())

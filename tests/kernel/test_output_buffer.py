@@ -45,8 +45,8 @@ def test_long_unfinished_lines_are_passed_on(sink):
 
 def test_threads_lose_nothing(good, sink):
     good(
-        "import threading\n"
-        "def work(n):\n    for i in range(200): print(f'{n}:{i}')\n"
+        "import sys, threading\n"
+        "def work(n):\n    for i in range(200): sys.stdout.write(f'{n}:{i}\\n')\n"
         "threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]\n"
         "for t in threads: t.start()\nfor t in threads: t.join()"
     )
