@@ -108,7 +108,7 @@ def test_disk_is_bounded_in_bytes_and_files(start_jail: StartJail) -> None:
 
 
 def test_mounts_of_the_policy(tmp_path: Path) -> None:
-    """Host folders and files appear where the policy says, read-only unless it says otherwise, nothing beside them."""
+    """Host folders and files appear where the policy says, read-only by default, and nothing beside them does."""
     for name in ("data", "out", "secret"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)

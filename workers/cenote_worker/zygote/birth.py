@@ -66,11 +66,11 @@ def deliver(birth: Birth) -> int:
     """Fork the midwife of a jail. Gives its pid, to the zygote only; returns at once."""
     pid = libc.bare_fork()
     if pid == 0:
-        _run(lambda: _midwife(birth))
+        run_and_exit(lambda: _midwife(birth))
     return pid
 
 
-def _run(role: Callable[[], None]) -> NoReturn:
+def run_and_exit(role: Callable[[], object]) -> NoReturn:
     """Run a forked process's role and end it there: it must never return into its parent's code."""
     status = 1
     try:
@@ -90,14 +90,14 @@ def _midwife(birth: Birth) -> None:
     number = birth.allowance.number
     try:
         birth.level.enter(birth.allowance)
-    except WallError as error:
+    except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _tell_failure(birth.client, number, _failure(error))
         return
     read_end, write_end = os.pipe()
     pid = libc.bare_fork()
     if pid == 0:
         os.close(read_end)
-        _run(lambda: _warden(birth, write_end))
+        run_and_exit(lambda: _warden(birth, write_end))
     os.close(write_end)
     handle = os.pidfd_open(pid)
     os.write(birth.births, f"{number} {pid}\n".encode())
@@ -134,8 +134,11 @@ def _parse_failure(report: bytes) -> Failure:
     return Failure(**json.loads(report))
 
 
-def _failure(error: WallError) -> Failure:
-    return Failure(step=error.step, code=error.code, detail=error.detail)
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, WallError):
+        return Failure(step=error.step, code=error.code, detail=error.detail)
+    code = error.errno or 0 if isinstance(error, OSError) else 0
+    return Failure(step="start the jail", code=code, detail=f"{type(error).__name__}: {error}")
 
 
 def _tell_failure(client: socket.socket, number: int, failure: Failure) -> None:
@@ -152,11 +155,11 @@ def _warden(birth: Birth, pipe: int) -> None:
         birth.level.settle(birth.allowance)
         birth.level.fence_warden()
         child = libc.bare_fork()
-    except (WallError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
     if child == 0:
-        _run(lambda: _worker(birth, pipe))
+        run_and_exit(lambda: _worker(birth, pipe))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     place([null, null, null, birth.descriptors.control])
     warden.watch(child, birth.oom_kills)
@@ -167,7 +170,7 @@ def _worker(birth: Birth, pipe: int) -> None:
         os.setsid()
         birth.level.fence_worker()
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    except (WallError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
     wanted = birth.descriptors
@@ -208,7 +211,5 @@ def _draw_other_numbers() -> None:
         sys.modules["numpy.random"].seed(int.from_bytes(os.urandom(4)))
 
 
-def _report(pipe: int, error: WallError | OSError) -> None:
-    if isinstance(error, OSError):
-        error = WallError("fork the worker", error.errno or 0, error.strerror or str(error))
-    os.write(pipe, json.dumps(asdict(_failure(error))).encode()[:_MAX_REPORT])
+def _report(pipe: int, error: Exception) -> None:
+    os.write(pipe, json.dumps(asdict(_failure(error))).encode())

@@ -72,6 +72,7 @@ class Connection:
         self._poll.register(self._socket, select.POLLIN)
         self._news = threading.Condition()
         self._replies: dict[int | None, _Reply] = {}
+        self._given_up: set[int] = set()
         self._reading = False
         self._ended: UnavailableError | None = None
         self._facts: ZygoteFacts | None = None
@@ -101,18 +102,26 @@ class Connection:
             raise UsageError(f"the environment of a jail is limited to {MAX_MESSAGE} bytes")
         with self._slots:
             self._send(request, descriptors.in_order())
-            reply = self._wait_for(number, START_SECONDS + _END_SECONDS)
+            try:
+                reply = self._wait_for(number, START_SECONDS + _END_SECONDS)
+            except BaseException:
+                self._given_up.add(number)  # its answer may still come, with a descriptor
+                raise
         if reply.handle is None:
             message = reply.message
             raise JailStartError(message["step"], message["code"], message["detail"])
         return StartedJail(number=number, pidfd=reply.handle, isolation=reply.message["isolation"])
 
     def close(self) -> None:
-        """End the zygote and all its jails, and collect its process."""
-        self._ended = self._ended or UnavailableError("the zygote was closed")
-        with contextlib.suppress(OSError):
-            # Not only close: a fork of this process may hold a copy of the descriptor.
-            self._socket.shutdown(socket.SHUT_RDWR)
+        """End the zygote and all its jails, and collect its process. Whoever waits for a start gets an error."""
+        with self._news:
+            self._ended = self._ended or UnavailableError("the zygote was closed")
+            with contextlib.suppress(OSError):
+                # Not only close: a fork of this process may hold a copy of the descriptor.
+                self._socket.shutdown(socket.SHUT_RDWR)
+            # A thread that polls must leave first: the number of a closed descriptor soon means another file.
+            self._news.wait_for(lambda: not self._reading)
+            self._news.notify_all()
         if self._process.wait(_END_SECONDS) is None:
             self._process.kill()
         self._socket.close()
@@ -127,8 +136,8 @@ class Connection:
     def _send(self, message: bytes, descriptors: Sequence[int]) -> None:
         try:
             socket.send_fds(self._socket, [message], descriptors)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise self._dead() from error
+        except OSError as error:
+            raise self._ended or self._dead() from error
 
     def _wait_for(self, key: int | None, seconds: float, *, keep: bool = False) -> _Reply:
         deadline = time.monotonic() + seconds
@@ -163,10 +172,17 @@ class Connection:
             with self._news:
                 self._reading = False
                 if reply is not None:
-                    self._replies[reply.message.get("id")] = reply
+                    self._file(reply)
                 if dead:
                     self._ended = self._ended or self._dead()
                 self._news.notify_all()
+
+    def _file(self, reply: _Reply) -> None:
+        number = reply.message.get("id")
+        if number not in self._given_up:
+            self._replies[number] = reply
+        elif reply.handle is not None:
+            os.close(reply.handle)
 
     def _receive(self) -> _Reply | None:
         packet, handles, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, 1)

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import assert_never
@@ -67,6 +68,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     os.environ.update(_usual_environment(level))
     preloaded = _preload(spec, host_proc)
     entry = _entry(spec.entry)
+    tempfile.tempdir = None  # found again by each jail, which has its own
     preload.settle_memory()
     hello: dict[str, object] = {
         "op": "ready",

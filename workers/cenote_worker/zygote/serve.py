@@ -20,7 +20,7 @@ from cenote_security.walls import limits
 from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Level
 from cenote_worker.zygote import usage
-from cenote_worker.zygote.birth import Birth, Entry, deliver
+from cenote_worker.zygote.birth import Birth, Entry, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
@@ -50,6 +50,7 @@ class Zygote:
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._cleaners: set[int] = set()
         self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -123,15 +124,22 @@ class Zygote:
         """Reap; end what is left of jails whose warden is dead; when nothing is left, remove their folders."""
         self._note_births()
         self._reap()
-        if self._level.ends_with_warden or not self._ended:
+        if not self._ended:
             return
         self._note_births()
-        strays = self._children() - self._midwives.keys() - self._wardens.keys()
+        strays = self._children() - self._midwives.keys() - self._wardens.keys() - self._cleaners
         _kill(strays)
         if not strays:
-            for number in self._ended:
-                self._level.clean_up(number)
-            self._ended.clear()
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Remove what ended jails left, in a process of its own: a jail may have left a million files."""
+        ended = frozenset(self._ended)
+        self._ended.clear()
+        pid = libc.bare_fork()
+        if pid == 0:
+            run_and_exit(lambda: [self._level.clean_up(number) for number in ended])
+        self._cleaners.add(pid)
 
     def _note_births(self) -> None:
         with suppress(BlockingIOError):
@@ -148,8 +156,9 @@ class Zygote:
                 number = self._midwives.pop(pid, None)
                 if number is not None and status != 0:
                     self._say_failed(number, "start the jail", 0, "the process that was starting it died")
+                self._cleaners.discard(pid)
                 number = self._wardens.pop(pid, None)
-                if number is not None:
+                if number is not None and not self._level.ends_with_warden:
                     self._ended.add(number)
 
     def _children(self) -> set[int]:

@@ -1,0 +1,85 @@
+"""Working folders on the host: removed whatever hostile code put into them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from cenote_security.walls.folders import Folders, remove_tree, sweep
+
+
+def test_a_deep_tree(tmp_path: Path) -> None:
+    """Deeper than the longest path, the recursion limit and the number of descriptors."""
+    top = tmp_path / "top"
+    top.mkdir()
+    folder = os.open(top, os.O_RDONLY)
+    for _ in range(2100):
+        os.mkdir("d", dir_fd=folder)
+        below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    remove_tree(top)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """Neither a link to a folder nor one to a file takes its target along."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").touch()
+    (tmp_path / "top" / "inner").mkdir(parents=True)
+    for place in (tmp_path / "top", tmp_path / "top" / "inner"):
+        (place / "folder").symlink_to(tmp_path / "outside")
+        (place / "file").symlink_to(tmp_path / "outside" / "file")
+    remove_tree(tmp_path / "top")
+    assert ["outside"] == [path.name for path in tmp_path.iterdir()]
+    assert (tmp_path / "outside" / "file").exists()
+
+
+def test_closed_folders_and_clashing_names(tmp_path: Path) -> None:
+    """Modes of 0 and names that the removal itself would like to use are no obstacle."""
+    for name in (".1/.2/.3", ".2/.1", "a/.1/x", "\udcff"):
+        (tmp_path / "top" / name).mkdir(parents=True)
+    (tmp_path / "top" / "a" / ".1").chmod(0)
+    (tmp_path / "top" / "a").chmod(0)
+    remove_tree(tmp_path / "top")
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_nothing_to_remove(tmp_path: Path) -> None:
+    """A folder that is gone already is no error."""
+    remove_tree(tmp_path / "gone")
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_sweeping_spares_the_living(temporary: Path) -> None:
+    """The base folder of a zygote that lives is locked; that of a dead one is not, and goes."""
+    living = Folders()
+    dead = temporary / "cenote-jails-dead"
+    (dead / "1" / "workspace").mkdir(parents=True)
+    (dead / "lock").touch()
+    sweep()
+    assert [living.base] == list(temporary.iterdir())
+    living.close()
+    assert [] == list(temporary.iterdir())
+
+
+def test_folders_of_a_jail(temporary: Path) -> None:
+    """Only the jail's user can enter them; others may pass the base but not list it."""
+    folders = Folders()
+    folders.make(7, None)
+    home = folders.home(7)
+    assert [0o700, 0o700] == [Path(path).stat().st_mode & 0o777 for path in (home.workdir, home.temporary)]
+    assert 0o711 == folders.base.stat().st_mode & 0o777
+    folders.remove(7)
+    assert not folders.root(7).exists()
+    folders.close()

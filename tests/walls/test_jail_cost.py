@@ -1,0 +1,49 @@
+"""What a jail costs: memory is bounded here, time is reported."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.walls.conftest import StartJail
+from tests.walls.jails import Jail
+
+BUDGET = 5 * 2**20
+"""Bytes for warden and worker of an additional idle jail, before the namespace itself."""
+
+
+def test_memory_of_an_additional_jail(
+    start_jail: StartJail, record_property: Callable[[str, object], None]
+) -> None:
+    """Between ten and forty jails, each further one costs less than the budget, with numpy and pandas loaded."""
+    seconds: list[float] = []
+
+    def more(count: int) -> list[Jail]:
+        return [_timed(start_jail, seconds) for _ in range(count)]
+
+    jails = more(10)
+    few = _proportional_memory(jails)
+    jails += more(30)
+    assert BUDGET > (_proportional_memory(jails) - few) / 30
+    record_property("start_ms_median", round(1000 * statistics.median(seconds), 1))
+
+
+def _timed(start_jail: StartJail, seconds: list[float]) -> Jail:
+    started = time.perf_counter()
+    jail = start_jail("strict")
+    jail.ask("result = 1")
+    seconds.append(time.perf_counter() - started)
+    return jail
+
+
+def _proportional_memory(jails: list[Jail]) -> int:
+    return sum(_pss(pid) for jail in jails for pid in (jail.warden, jail.worker))
+
+
+def _pss(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("smaps_rollup without Pss")

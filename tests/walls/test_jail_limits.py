@@ -1,0 +1,91 @@
+"""Limits bite where the policy puts them, at each level."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.walls.conftest import StartJail
+from tests.walls.jails import InJailError
+
+
+def test_memory(start_jail: StartJail, level: str) -> None:
+    """Up to the limit an allocation succeeds, beyond it fails: MemoryError, and the worker lives on."""
+    jail = start_jail(level, memory="256MiB")
+    jail.ask("a = bytearray(200 << 20); del a")
+    with pytest.raises(InJailError, match="MemoryError"):
+        jail.ask("a = bytearray(300 << 20)")
+    assert 42 == jail.ask("result = 42")
+
+
+def test_memory_is_what_comes_on_top_of_the_preload(start_jail: StartJail) -> None:
+    """A small limit is not used up by what the zygote has imported."""
+    assert 1 == start_jail("strict", memory="64MiB").ask(
+        "import pandas; result = len(pandas.DataFrame({'a': [1]}))"
+    )
+
+
+FORK = """
+import os, time
+result = 1
+try:
+    while result < 100:
+        if not os.fork():
+            time.sleep(30)
+            os._exit(0)
+        result += 1
+except BlockingIOError:
+    pass"""
+
+THREAD = """
+import threading
+result = 1
+stop = threading.Event()
+try:
+    while result < 100:
+        threading.Thread(target=stop.wait, daemon=True).start()
+        result += 1
+except RuntimeError:
+    pass"""
+
+
+@pytest.mark.parametrize("source", [FORK, THREAD], ids=["processes", "threads"])
+def test_processes_and_threads(start_jail: StartJail, source: str) -> None:
+    """Both count; the limit is the jail's own, whatever else its user runs."""
+    assert 16 == start_jail("strict", processes=16).ask(source)
+
+
+def test_a_jail_s_processes_do_not_count_for_another(start_jail: StartJail) -> None:
+    """One that has used its limit up does not keep the next from forking."""
+    assert 8 == start_jail("strict", processes=8).ask(FORK)
+    assert 0 == start_jail("strict", processes=8).ask("import subprocess; result = subprocess.call('true')")
+
+
+def test_a_file(start_jail: StartJail, level: str) -> None:
+    """No file grows beyond the larger of disk and memory, a memory file neither."""
+    jail = start_jail(level, memory="64MiB", disk="64MiB")
+    source = "import os; os.ftruncate(os.memfd_create('x'), {})"
+    jail.ask(source.format(60 << 20))
+    with pytest.raises(InJailError) as caught:
+        jail.ask(source.format(900 << 20))
+    assert errno.EFBIG == caught.value.errno
+
+
+def test_descriptors_and_core_dumps(start_jail: StartJail, level: str) -> None:
+    """4096 descriptors at most, no core file, next to no locked memory, and no way to raise them."""
+    jail = start_jail(level)
+    assert [4096, 0, 65536] == jail.ask(
+        "import resource as r; result = [min(r.getrlimit(r.RLIMIT_NOFILE)[1], 4096), r.getrlimit(r.RLIMIT_CORE)[1],"
+        " min(r.getrlimit(r.RLIMIT_MEMLOCK)[1], 65536)]"
+    )
+    with pytest.raises(InJailError, match=r"ValueError|PermissionError"):
+        jail.ask("import resource as r; r.setrlimit(r.RLIMIT_CORE, (1, 1))")
+
+
+def test_cpus_are_counted_as_the_policy_says(start_jail: StartJail) -> None:
+    """The C library says so too, for programs that are not Python."""
+    jail = start_jail("strict", cpus=1)
+    assert ["1", 1] == jail.ask(
+        "import os, subprocess\n"
+        "result = [subprocess.check_output(['getconf', '_NPROCESSORS_ONLN'], text=True).strip(), os.cpu_count()]"
+    )

@@ -1,0 +1,56 @@
+"""The probe tries each facility and tells what it saw; a failing attempt harms nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+
+from cenote_security.walls.isolation import NEEDS
+from cenote_security.walls.probe import probe
+from cenote_security.walls.trial import attempt
+
+
+def test_every_facility_is_tried() -> None:
+    """Those that the levels rest on are among them; what is missing comes with a remedy; threads are no obstacle."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        facilities = probe()
+    finally:
+        stop.set()
+        thread.join()
+    names = [facility.name for facility in facilities.found]
+    assert len(names) == len(set(names)) > 15
+    assert {name for needed in NEEDS.values() for name in needed} <= set(names)
+    assert [] == [f.name for f in facilities.found if not f.detail or (not f.available and not f.remedy)]
+
+
+def test_an_attempt_that_works() -> None:
+    """Its words are the detail."""
+    facility = attempt("trick", lambda: "done with mirrors", "practise")
+    assert (True, "done with mirrors", "") == (facility.available, facility.detail, facility.remedy)
+
+
+def test_an_attempt_that_the_kernel_refuses() -> None:
+    """The kernel's words are the detail, and the remedy is given."""
+
+    def refused() -> str:
+        raise OSError(errno.EPERM, "Operation not permitted", "unshare")
+
+    facility = attempt("trick", refused, "ask root")
+    assert (False, "ask root") == (facility.available, facility.remedy)
+    assert "Operation not permitted" in facility.detail
+
+
+def test_an_attempt_that_dies() -> None:
+    """A kernel that kills for a call (a seccomp filter of a container does) is an answer too."""
+
+    def dies() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "survived"
+
+    facility = attempt("trick", dies)
+    assert (False, "the attempt ended with -9") == (facility.available, facility.detail)

@@ -1,0 +1,130 @@
+"""The warden: answers while the worker is busy, tells how it ended, and takes everything with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from tests.walls.conftest import StartJail
+from tests.walls.jails import PATIENCE, InJailError, Jail, children_of
+
+HOLD_THE_INTERPRETER = "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"
+
+
+def test_status_while_the_interpreter_is_held(jail: Jail) -> None:
+    """A regular expression that runs for ever keeps the worker's lock; the warden is another process."""
+    jail.tell(HOLD_THE_INTERPRETER)
+    started = time.perf_counter()
+    status = jail.say(op="status", id=7)
+    assert time.perf_counter() - started < 5
+    assert ("status", 7, 1) == (status["op"], status["id"], status["processes"])
+    assert 2**20 < status["memory"] < 2**30
+
+
+def test_status_counts_all_processes(jail: Jail) -> None:
+    """Children and orphans too, wherever they were moved by a double fork and a new session."""
+    jail.ask("import subprocess; a = subprocess.Popen(['sleep', '100'])")
+    jail.ask("import subprocess; subprocess.run('(setsid sleep 100 &) &', shell=True)")
+    assert 3 == jail.say(op="status", id=1)["processes"]
+
+
+def test_interrupt(jail: Jail) -> None:
+    """SIGINT reaches the worker as KeyboardInterrupt; the warden says that it was sent."""
+    jail.tell("import time; time.sleep(100)")
+    deadline = time.monotonic() + PATIENCE
+    while "S" not in _state(jail.worker) and time.monotonic() < deadline:
+        pass
+    assert {"op": "interrupted", "id": 3} == jail.say(op="interrupt", id=3)
+    with pytest.raises(InJailError, match="KeyboardInterrupt"):
+        jail.hear()
+    assert 42 == jail.ask("result = 42")
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "by_signal", "status"),
+    [
+        ("import os; os._exit(3)", None, 3),
+        ("import ctypes; ctypes.string_at(0)", signal.SIGSEGV, None),
+        ("import os; os.kill(os.getpid(), 9)", signal.SIGKILL, None),
+        ("import os; os.abort()", signal.SIGABRT, None),
+    ],
+    ids=["exit", "segfault", "kill", "abort"],
+)
+def test_how_the_worker_ended(jail: Jail, source: str, by_signal: int | None, status: int | None) -> None:
+    """Signal or status, and its peak memory; then the warden ends too."""
+    jail.tell(source)
+    news = jail.news()
+    assert ("exited", by_signal, status, False) == (news["op"], news["signal"], news["status"], news["oom"])
+    assert news["max_rss"] > 2**20
+    assert jail.wait_for_end()
+
+
+def test_kill_worker(jail: Jail) -> None:
+    """The client need not know its pid."""
+    jail.tell(HOLD_THE_INTERPRETER)
+    assert signal.SIGKILL == jail.say(op="kill_worker", id=1)["signal"]
+    assert jail.wait_for_end()
+
+
+def test_orphans_end_with_the_jail(jail: Jail) -> None:
+    """A daemon that left its session and its parent does not outlive the worker."""
+    jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 >/dev/null 2>&1 &) &', shell=True)")
+    assert 2 == jail.say(op="status", id=1)["processes"]
+    inside = _descendants(jail.warden)
+    jail.tell("import os; os._exit(0)")
+    assert jail.wait_for_end()
+    assert _gone(inside)
+
+
+def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
+    """The control socket is the client's life as the warden sees it."""
+    inside = [jail.warden, *_descendants(jail.warden)]
+    jail.control.close()
+    assert jail.wait_for_end()
+    assert _gone(inside)
+
+
+def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
+    """Whatever kills it, nothing of the jail is left."""
+    jail.ask("import subprocess; a = subprocess.Popen(['sleep', '1000'])")
+    inside = _descendants(jail.warden)
+    assert 2 == len(inside)
+    os.kill(jail.warden, signal.SIGKILL)
+    assert jail.wait_for_end()
+    assert _gone(inside)
+
+
+def test_zombies_are_reaped(start_jail: StartJail) -> None:
+    """Orphans come to the warden, which collects them: their slots in the process limit are free again."""
+    jail = start_jail("strict", processes=16)
+    for _ in range(40):
+        jail.ask("import subprocess; subprocess.run('(true &) &', shell=True, check=True)")
+    assert 0 == jail.ask("import subprocess; result = subprocess.call('true')")
+
+
+def _descendants(pid: int) -> list[int]:
+    below = children_of(pid)
+    return below + [deeper for child in below for deeper in _descendants(child)]
+
+
+def _gone(pids: list[int]) -> bool:
+    """Whether processes end within the test's patience. A zombie is as good as gone: nothing of it runs."""
+    deadline = time.monotonic() + PATIENCE
+    left = list(pids)
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if _runs(pid)]
+    return not left
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return _state(pid) != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

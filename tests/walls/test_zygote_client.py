@@ -1,0 +1,259 @@
+"""Zygotes as a client sees them: many starts, deaths in the middle, forks of the client, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.walls.jails import PATIENCE, Jail, zygote
+
+from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.zygote.client import ZygoteClient
+from cenote_worker.zygote.descriptors import JailDescriptors
+
+POLICY = SandboxPolicy(preload=())
+
+
+@pytest.fixture
+def client() -> ZygoteClient:
+    with zygote(preload=()) as client:
+        yield client
+
+
+def _pid(client: ZygoteClient) -> int:
+    return client._current()._process.pid  # a test may look
+
+
+def test_facts(client: ZygoteClient) -> None:
+    """A zygote says which level is in force and what it has loaded; a module that is not installed is no error."""
+    with zygote(preload=("json", "no_such_module")) as other:
+        assert (("json",), ("no_such_module",)) == (other.facts.preloaded, other.facts.missing)
+    assert client.isolation in ("strict", "landlock")
+
+
+def test_starts_from_many_threads(client: ZygoteClient) -> None:
+    """A hundred at once: each gets a jail of its own."""
+    with ThreadPoolExecutor(100) as pool:
+        jails = list(pool.map(lambda _: Jail(client, POLICY), range(100)))
+    try:
+        assert 100 == len({jail.worker for jail in jails})
+        assert [n * n for n in range(100)] == [jail.ask(f"result = {n} ** 2") for n, jail in enumerate(jails)]
+    finally:
+        for jail in jails:
+            jail.close()
+
+
+def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
+    """Jails that it started live on; the next start makes a new one."""
+    with Jail(client, POLICY) as jail:
+        first = _pid(client)
+        os.kill(first, signal.SIGKILL)
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        assert 42 == jail.ask("result = 42")
+        with Jail(client, POLICY) as other:
+            assert 42 == other.ask("result = 42")
+        assert first != _pid(client)
+
+
+def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
+    """Every start either succeeds or raises UnavailableError; none hangs; afterwards all is well."""
+    client.facts  # noqa: B018  (wait until it is ready)
+    pid = _pid(client)
+
+    def start(_: int) -> str:
+        try:
+            Jail(client, POLICY).close()
+        except UnavailableError:
+            return "unavailable"
+        return "started"
+
+    with ThreadPoolExecutor(30) as pool:
+        outcomes = pool.map(start, range(60))
+        os.kill(pid, signal.SIGKILL)
+        assert set(outcomes) <= {"started", "unavailable"}
+    with Jail(client, POLICY) as jail:
+        assert 42 == jail.ask("result = 42")
+
+
+def test_closing_ends_all_jails(client: ZygoteClient) -> None:
+    """Zygote and jails are gone when close returns; the client then refuses to start more."""
+    with Jail(client, POLICY) as jail:
+        client.close()
+        assert jail.wait_for_end(2)
+        with pytest.raises(RuntimeClosedError):
+            Jail(client, POLICY)
+
+
+def test_a_fork_of_the_client_has_a_zygote_of_its_own(client: ZygoteClient) -> None:
+    """It neither speaks through its parent's socket nor ends its parent's zygote."""
+    with Jail(client, POLICY) as jail:
+        parent = _pid(client)
+        child = os.fork()
+        if child == 0:
+            os._exit(_start_in_fork(client, parent))
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert parent == _pid(client)
+        assert 42 == jail.ask("result = 42")
+
+
+def _start_in_fork(client: ZygoteClient, parent: int) -> int:
+    try:
+        with Jail(client, POLICY) as jail:
+            fine = jail.ask("result = 42") == 42 and _pid(client) != parent
+        client.close()
+    except BaseException:
+        return 2
+    return 0 if fine else 1
+
+
+@pytest.mark.parametrize("isolation", ["strict", "landlock"])
+def test_a_killed_client_leaves_nothing(isolation: str) -> None:
+    """Even one with a fork that holds its sockets: zygote and jails end within a second or so of its SIGKILL."""
+    script = (
+        "import os, sys, time\n"
+        "from cenote_security.policy import SandboxPolicy\n"
+        "from tests.walls.jails import Jail, zygote\n"
+        f"client = zygote(preload=(), isolation={isolation!r})\n"
+        f"jails = [Jail(client, SandboxPolicy(preload=(), isolation={isolation!r})) for _ in range(3)]\n"
+        "pids = [pid for jail in jails for pid in (jail.warden, jail.worker)]\n"
+        "if os.fork() == 0:\n"
+        "    time.sleep(100)\n"
+        "print(client._current()._process.pid, *pids, flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    before = set(Path(tempfile.gettempdir()).glob("cenote-jails-*"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert 7 == len(pids)
+        process.kill()
+        process.wait()
+        assert _all_end(pids, 5)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the fork
+        process.stdout.close()
+    assert set() == set(Path(tempfile.gettempdir()).glob("cenote-jails-*")) - before
+
+
+def _all_end(pids: list[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(_runs(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_failed_start_says_which_step(client: ZygoteClient) -> None:
+    """A limit that the kernel refuses is an error with its errno, and the next start is unharmed."""
+    with pytest.raises(JailStartError) as caught:
+        Jail(client, SandboxPolicy(preload=(), disk=2**63))
+    assert caught.value.step in ("mount the working directory", "start the jail")
+    assert "OverflowError" in str(caught.value) or caught.value.code
+    with Jail(client, POLICY) as jail:
+        assert 42 == jail.ask("result = 42")
+
+
+def test_a_policy_must_fit(client: ZygoteClient) -> None:
+    """Isolation, preload and mounts are a zygote's; asking for others is a mistake of the caller."""
+    nowhere = JailDescriptors(frames=0, control=0, stdout=0, stderr=0)
+    assert not client.fits(SandboxPolicy(preload=("json",)))
+    with pytest.raises(UsageError, match="preload"):
+        client.start_jail(SandboxPolicy(preload=("json",)), nowhere)
+
+
+def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
+    """A process with threads cannot be forked safely: the error names the module."""
+    (tmp_path / "threaded_module.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    with (
+        ZygoteClient(preload=("threaded_module",), folders=(str(tmp_path),)) as client,
+        pytest.raises(UsageError, match="threaded_module starts a thread"),
+    ):
+        client.facts  # noqa: B018
+
+
+def test_a_preload_that_raises_is_named(tmp_path: Path) -> None:
+    """What went wrong at import reaches the caller."""
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('no licence')")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    with (
+        ZygoteClient(preload=("broken_module",), folders=(str(tmp_path),)) as client,
+        pytest.raises(UsageError, match="no licence"),
+    ):
+        client.facts  # noqa: B018
+
+
+def test_a_client_with_threads_and_high_descriptors(client: ZygoteClient) -> None:
+    """Neither threads of the client nor descriptor numbers beyond select's matter."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=stop.wait, args=(PATIENCE,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    held = [os.dup(0) for _ in range(900)]
+    try:
+        with zygote(preload=()) as other, Jail(other, POLICY) as jail:
+            assert 42 == jail.ask("result = 42")
+    finally:
+        stop.set()
+        for descriptor in held:
+            os.close(descriptor)
+        for thread in threads:
+            thread.join()
+
+
+def test_no_wall_unless_asked_by_name() -> None:
+    """`none` runs as the client's user on the client's files, in a process and a folder of its own."""
+    with zygote(preload=(), isolation="none") as client:
+        policy = SandboxPolicy(preload=(), isolation="none")
+        with Jail(client, policy) as jail:
+            assert ("none", os.geteuid()) == (
+                jail.started.isolation,
+                jail.ask("import os; result = os.getuid()"),
+            )
+            folder = Path(jail.ask("import os; result = os.getcwd()"))
+            assert [] == list(folder.iterdir())
+    assert not folder.exists()
+
+
+def test_folders_of_an_ended_jail_are_removed() -> None:
+    """At the levels without a private root they lie on the host; they go while the zygote lives on."""
+    with zygote(preload=(), isolation="landlock") as client:
+        policy = SandboxPolicy(preload=(), isolation="landlock")
+        with Jail(client, policy) as jail:
+            folder = Path(
+                jail.ask("import os; os.makedirs('a/b'); open('a/b/c', 'w').close(); result = os.getcwd()")
+            )
+            jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 &) &', shell=True)")
+        deadline = time.monotonic() + PATIENCE
+        while folder.parent.exists() and time.monotonic() < deadline:
+            os.sched_yield()
+        assert not folder.parent.exists()
+        assert folder.parents[1].exists()
