@@ -163,7 +163,7 @@ def test_lone_surrogates_become_question_marks() -> None:
 
 
 @given(JSON)
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 def test_any_json_is_text_or_a_model_error(chunk: object) -> None:
     """No other exception comes out, whatever a server makes of the format."""
     with contextlib.suppress(ModelError):

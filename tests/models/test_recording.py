@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote.models.messages import Message
@@ -31,6 +31,7 @@ TURN = RecordedTurn(
 
 
 @given(turns=st.lists(TURNS, max_size=4))
+@settings(deadline=None)
 def test_what_was_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, turns: list[RecordedTurn]
 ) -> None:
@@ -43,6 +44,7 @@ def test_what_was_written_is_read(
 
 
 @given(one=MESSAGES, other=MESSAGES)
+@settings(deadline=None)
 def test_hashes_tell_prompts_apart(one: list[Message], other: list[Message]) -> None:
     """Equal for equal prompts, and for no others."""
     assert (one == other) is (prompt_hash(one) == prompt_hash(other))

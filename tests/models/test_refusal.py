@@ -139,7 +139,7 @@ def test_a_key_at_the_cut_is_gone_as_a_whole() -> None:
     st.integers(300, 599),
     st.text(max_size=200) | st.recursive(st.none() | st.text(), st.lists).map(json.dumps),
 )
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_every_body_gives_an_error_of_bounded_length(status: int, body: str) -> None:
     """A refusal is never an exception of another kind, nor a flood."""
     refused = error(read_refusal(status, body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from email.utils import formatdate
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote.models.errors import ModelRequestError, ModelResponseError, ModelUnavailableError
@@ -60,6 +60,7 @@ def test_too_long_a_retry_after_is_left_to_the_caller(wait: float, given_up: boo
     wait=st.none() | st.floats(0, 1e9),
     draw=st.floats(0, 1, exclude_max=True),
 )
+@settings(deadline=None)
 def test_a_delay_is_within_its_bounds(attempt: int, wait: float | None, draw: float) -> None:
     """Whatever a server says and however often it failed."""
     policy = RetryPolicy(attempts=10_001)
@@ -101,6 +102,7 @@ def test_retry_after_in_all_its_forms(headers: dict[str, str], seconds: float | 
 
 
 @given(st.text(max_size=40))
+@settings(deadline=None)
 def test_no_header_breaks_the_reader(value: str) -> None:
     """A server may send anything."""
     seconds = retry_after({"retry-after": value}, NOW)

@@ -25,7 +25,7 @@ def parse(*parts: bytes) -> list[str]:
 
 
 @given(events=EVENTS, end=ENDS)
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 @example(events=["€ ü\nsecond", "🦇"], end=b"\r\n")
 def test_cutting_at_every_byte_changes_nothing(events: list[str], end: bytes) -> None:
     """Characters of several bytes, line ends of two, and everything else may be cut in two."""
@@ -83,7 +83,7 @@ def test_an_event_of_endless_lines_is_refused(line: bytes, fit: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_no_bytes_break_the_parser(parts: list[bytes]) -> None:
     """Whatever arrives, events are text, and the same as if it had arrived at once."""
     assert parse(b"".join(parts)) == parse(*parts)

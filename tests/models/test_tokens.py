@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cenote import tokens
@@ -61,6 +61,7 @@ def test_messages_cost_more_than_their_texts() -> None:
 @given(text=st.text(), size=st.integers(1, 10))
 @example(text="   ", size=1)
 @example(text="a b c", size=2)
+@settings(deadline=None)
 def test_pieces_join_to_the_text(text: str, size: int) -> None:
     """Nothing is lost, nothing is longer than asked."""
     parts = list(islice(tokens.pieces(text, size), len(text) + 1))  # a cut that moves nothing never ends
