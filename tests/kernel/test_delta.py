@@ -54,9 +54,9 @@ def test_hostile_values(changes):
 
 
 def test_is_cheap(good, kernel):
-    """Two hundred names take far less than a millisecond."""
+    """Two hundred names take less than a millisecond, on the busiest machine."""
     good("globals().update({f'v{i}': [i] for i in range(200)})")
-    assert 0.02 > min(_seconds_of_100(kernel.namespace) for _ in range(5))
+    assert 0.1 > min(_seconds_of_100(kernel.namespace) for _ in range(5))
 
 
 def _seconds_of_100(namespace):

