@@ -54,8 +54,8 @@ class _Encoder(Protocol):
 def count_tokens(text: str, model_id: str | None = None) -> int:
     """Tokens of `text` for a model such as `gpt-4.1` or `openai/gpt-4.1`.
 
-    Exact for OpenAI's models. For all others, whose tokenizers differ or are not public, an estimate with
-    LiteLLM's default (cl100k_base), usually within a fifth. Special tokens count as the text they are.
+    Exact for OpenAI's chat models. For all others, whose tokenizers differ or are not public, an estimate with
+    LiteLLM's default (cl100k_base). Special tokens count as the text they are.
 
     Raises UnavailableError where LiteLLM's tokenizer files are missing or damaged; nothing is downloaded.
     """
