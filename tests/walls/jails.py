@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import socket
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -112,6 +114,34 @@ class Jail:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def zygote_pid(client: ZygoteClient) -> int:
+    """The process behind a client. Waits until it is ready."""
+    assert client.facts
+    return client._current()._process.pid
+
+
+def eventually(check: Callable[[], bool]) -> bool:
+    """Whether `check` holds before the test's patience ends."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if check():
+            return True
+        os.sched_yield()
+    return False
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there. A zombie is as good as gone: nothing of it runs."""
+    return state_of(pid) not in ("Z", "")
+
+
+def state_of(pid: int) -> str:
+    """The letter that the kernel gives a process's state, empty when there is none."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def children_of(pid: int) -> list[int]:

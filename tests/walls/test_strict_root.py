@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, Jail, zygote
+from tests.walls.jails import InJailError, Jail, zygote, zygote_pid
 
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.zygote.client import ZygoteClient
 
 
 def test_only_system_and_interpreter_are_there(strict_jail: Jail) -> None:
@@ -83,14 +84,9 @@ def test_no_mount_can_be_written_but_the_jail_s_own(strict_jail: Jail) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the zygote's root")
-def test_the_proc_below_has_no_processes(strict_jail: Jail) -> None:
+def test_the_proc_below_has_no_processes(strict: ZygoteClient) -> None:
     """The kernel wants a /proc to be there before a jail mounts its own; no process shows in that one."""
-    (parent,) = [
-        line.split()[1]
-        for line in Path(f"/proc/{strict_jail.warden}/status").read_text().splitlines()
-        if line.startswith("PPid:")
-    ]
-    names = [path.name for path in Path(f"/proc/{parent}/root/proc").iterdir()]
+    names = [path.name for path in Path(f"/proc/{zygote_pid(strict)}/root/proc").iterdir()]
     assert "meminfo" in names
     assert [] == [name for name in names if name.isdigit()]
 

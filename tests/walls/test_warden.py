@@ -8,7 +8,7 @@ import time
 
 import pytest
 from tests.walls.conftest import StartJail
-from tests.walls.jails import PATIENCE, InJailError, Jail, children_of
+from tests.walls.jails import InJailError, Jail, children_of, eventually, runs, state_of
 
 HOLD_THE_INTERPRETER = "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"
 
@@ -27,24 +27,17 @@ def test_status_counts_all_processes(jail: Jail) -> None:
     """Children and orphans too, wherever they were moved by a double fork and a new session."""
     jail.ask("import subprocess; a = subprocess.Popen(['sleep', '100'])")
     jail.ask("import subprocess; subprocess.run('(setsid sleep 100 &) &', shell=True)")
-    assert 3 == jail.say(op="status", id=1)["processes"]
+    assert eventually(lambda: 3 == jail.say(op="status", id=1)["processes"])
 
 
 def test_interrupt(jail: Jail) -> None:
     """SIGINT reaches the worker as KeyboardInterrupt; the warden says that it was sent."""
     jail.tell("import time; time.sleep(100)")
-    deadline = time.monotonic() + PATIENCE
-    while "S" not in _state(jail.worker) and time.monotonic() < deadline:
-        pass
+    assert eventually(lambda: state_of(jail.worker) == "S")
     assert {"op": "interrupted", "id": 3} == jail.say(op="interrupt", id=3)
     with pytest.raises(InJailError, match="KeyboardInterrupt"):
         jail.hear()
     assert 42 == jail.ask("result = 42")
-
-
-def _state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +69,7 @@ def test_kill_worker(jail: Jail) -> None:
 def test_orphans_end_with_the_jail(jail: Jail) -> None:
     """A daemon that left its session and its parent does not outlive the worker."""
     jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 >/dev/null 2>&1 &) &', shell=True)")
-    assert 2 == jail.say(op="status", id=1)["processes"]
+    assert eventually(lambda: 2 == jail.say(op="status", id=1)["processes"])
     inside = _descendants(jail.warden)
     jail.tell("import os; os._exit(0)")
     assert jail.wait_for_end()
@@ -115,16 +108,4 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _gone(pids: list[int]) -> bool:
-    """Whether processes end within the test's patience. A zombie is as good as gone: nothing of it runs."""
-    deadline = time.monotonic() + PATIENCE
-    left = list(pids)
-    while left and time.monotonic() < deadline:
-        left = [pid for pid in left if _runs(pid)]
-    return not left
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return _state(pid) != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return eventually(lambda: not any(map(runs, pids)))

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.walls.jails import PATIENCE, Jail, zygote
+from tests.walls.jails import PATIENCE, Jail, eventually, runs, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -27,10 +26,6 @@ POLICY = SandboxPolicy(preload=())
 def client() -> ZygoteClient:
     with zygote(preload=()) as client:
         yield client
-
-
-def _pid(client: ZygoteClient) -> int:
-    return client._current()._process.pid  # a test may look
 
 
 def test_facts(client: ZygoteClient) -> None:
@@ -55,19 +50,19 @@ def test_starts_from_many_threads(client: ZygoteClient) -> None:
 def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
     """Jails that it started live on; the next start makes a new one."""
     with Jail(client, POLICY) as jail:
-        first = _pid(client)
+        first = zygote_pid(client)
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
         assert 42 == jail.ask("result = 42")
         with Jail(client, POLICY) as other:
             assert 42 == other.ask("result = 42")
-        assert first != _pid(client)
+        assert first != zygote_pid(client)
 
 
 def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
     """Every start either succeeds or raises UnavailableError; none hangs; afterwards all is well."""
     client.facts  # noqa: B018  (wait until it is ready)
-    pid = _pid(client)
+    pid = zygote_pid(client)
 
     def start(_: int) -> str:
         try:
@@ -96,19 +91,19 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
 def test_a_fork_of_the_client_has_a_zygote_of_its_own(client: ZygoteClient) -> None:
     """It neither speaks through its parent's socket nor ends its parent's zygote."""
     with Jail(client, POLICY) as jail:
-        parent = _pid(client)
+        parent = zygote_pid(client)
         child = os.fork()
         if child == 0:
             os._exit(_start_in_fork(client, parent))
         assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert parent == _pid(client)
+        assert parent == zygote_pid(client)
         assert 42 == jail.ask("result = 42")
 
 
 def _start_in_fork(client: ZygoteClient, parent: int) -> int:
     try:
         with Jail(client, POLICY) as jail:
-            fine = jail.ask("result = 42") == 42 and _pid(client) != parent
+            fine = jail.ask("result = 42") == 42 and zygote_pid(client) != parent
         client.close()
     except BaseException:
         return 2
@@ -121,13 +116,13 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
     script = (
         "import os, sys, time\n"
         "from cenote_security.policy import SandboxPolicy\n"
-        "from tests.walls.jails import Jail, zygote\n"
+        "from tests.walls.jails import Jail, zygote, zygote_pid\n"
         f"client = zygote(preload=(), isolation={isolation!r})\n"
         f"jails = [Jail(client, SandboxPolicy(preload=(), isolation={isolation!r})) for _ in range(3)]\n"
         "pids = [pid for jail in jails for pid in (jail.warden, jail.worker)]\n"
         "if os.fork() == 0:\n"
         "    time.sleep(100)\n"
-        "print(client._current()._process.pid, *pids, flush=True)\n"
+        "print(zygote_pid(client), *pids, flush=True)\n"
         "time.sleep(100)\n"
     )
     before = set(Path(tempfile.gettempdir()).glob("cenote-jails-*"))
@@ -145,26 +140,11 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
         assert 7 == len(pids)
         process.kill()
         process.wait()
-        assert _all_end(pids, 5)
+        assert eventually(lambda: not any(map(runs, pids)))
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the fork
         process.stdout.close()
     assert set() == set(Path(tempfile.gettempdir()).glob("cenote-jails-*")) - before
-
-
-def _all_end(pids: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(_runs(pid) for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-    return True
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_failed_start_says_which_step(client: ZygoteClient) -> None:
@@ -252,8 +232,5 @@ def test_folders_of_an_ended_jail_are_removed() -> None:
                 jail.ask("import os; os.makedirs('a/b'); open('a/b/c', 'w').close(); result = os.getcwd()")
             )
             jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 &) &', shell=True)")
-        deadline = time.monotonic() + PATIENCE
-        while folder.parent.exists() and time.monotonic() < deadline:
-            os.sched_yield()
-        assert not folder.parent.exists()
+        assert eventually(lambda: not folder.parent.exists())
         assert folder.parents[1].exists()
