@@ -36,7 +36,7 @@ class NarratedAgent(CaveAgent):
                 content, status = event.content, ExecutionStatus.SUCCESS
         self._seconds += time.perf_counter() - started
         return AgentResponse(
-            content=content, status=status, code_snippets=tuple(code), steps_taken=self._meter.calls
+            content=content, status=status, code_snippets=code, steps_taken=self._meter.calls
         )
 
     def row(self) -> AgentRow:
