@@ -31,7 +31,7 @@ def writers() -> dict[type, Write]:
 def is_scalar(value: object) -> bool:
     """A scalar of numpy's own, such as `float64`: `list(array)` is full of them."""
     np = libraries.loaded("numpy", "ma")
-    return np is not None and isinstance(value, np.generic) and type(value).__module__ == "numpy"
+    return np is not None and issubclass(type(value), np.generic) and type(value).__module__ == "numpy"
 
 
 def write_scalar(_encoder: Encoder, value: Foreign) -> Node:

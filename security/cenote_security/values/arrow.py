@@ -36,11 +36,7 @@ def writers() -> dict[type, Write]:
 def is_array(value: object) -> bool:
     """An array of any of Arrow's own types: each type has a class."""
     pa = libraries.loaded("pyarrow", "Table")
-    return pa is not None and isinstance(value, getattr(pa, "Array", ())) and _is_own(type(value))
-
-
-def _is_own(cls: type) -> bool:
-    return cls.__module__ == "pyarrow.lib"
+    return pa is not None and issubclass(type(value), pa.Array) and type(value).__module__ == "pyarrow.lib"
 
 
 def write_array(encoder: Encoder, value: Foreign) -> Node:

@@ -41,7 +41,7 @@ def type_meta(kind: Foreign, nesting: int = _MAX_NESTING) -> Json:
         return ["duration", kind.unit]
     if types.is_decimal128(kind) or types.is_decimal256(kind):
         return ["decimal", kind.bit_width, kind.precision, kind.scale]
-    if types.is_fixed_size_binary(kind):
+    if types.is_fixed_size_binary(kind) and kind.byte_width:
         return ["binary", kind.byte_width]
     return _nested_meta(kind, nesting - 1)
 
@@ -51,9 +51,9 @@ def _nested_meta(kind: Foreign, nesting: int) -> Json:
     types = pa.types
     if types.is_list(kind) or types.is_large_list(kind):
         return ["large_list" if types.is_large_list(kind) else "list", field_meta(kind.value_field, nesting)]
-    if types.is_fixed_size_list(kind):
+    if types.is_fixed_size_list(kind) and kind.list_size:
         return ["fixed_list", field_meta(kind.value_field, nesting), kind.list_size]
-    if types.is_struct(kind):
+    if types.is_struct(kind) and kind.num_fields:
         return ["struct", [field_meta(kind.field(i), nesting) for i in range(kind.num_fields)]]
     if types.is_dictionary(kind):
         return ["dictionary", type_meta(kind.index_type), type_meta(kind.value_type, nesting), kind.ordered]

@@ -12,7 +12,7 @@ from cenote_security.values.kinds import fallback, writers
 from cenote_security.values.limits import DEFAULT_LIMITS, Limits
 from cenote_security.values.node import VERSION, Foreign, Json, Node
 from cenote_security.values.region import RegionWriter
-from cenote_security.values.shapes import class_name
+from cenote_security.values.shapes import Shape, class_name, shape_of
 
 SHORT_TEXT = 256
 """Characters up to which text stands in the header; longer text goes into the region, once per object."""
@@ -67,6 +67,7 @@ class Encoder:
         self.nodes: list[Node] = []
         self.region = RegionWriter(limits.region_bytes)
         self._writers = writers()
+        self._shapes: dict[type, Shape] = {}
         self._references: dict[int, list[int]] = {}
         self._alive: list[object] = []  # an id is unique only while its object lives
         self._stack: list[tuple[list[int], object, Node | None]] = []  # a node is there once it was entered
@@ -96,6 +97,13 @@ class Encoder:
     def buffer(self, content: Buffer, owner: object, *, align: bool = True) -> list[Json]:
         """Where these bytes will be in the region. They must stay unchanged and alive until they are written."""
         return self.region.add(content, class_name(type(owner)), align=align)
+
+    def shape(self, cls: type) -> Shape:
+        """How instances of the class are taken apart. Raises UnsafeValueError when they are not."""
+        found = self._shapes.get(cls)
+        if found is None:
+            found = self._shapes[cls] = shape_of(cls)
+        return found
 
     def finish(self) -> None:
         """Write the nodes of everything that has been referenced."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cenote_security.values import expect
-from cenote_security.values.node import Immutable, Kind, Node, Parts
+from cenote_security.values.node import Foreign, Immutable, Kind, Node, Parts
 from cenote_security.values.shapes import class_name
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ExceptionRecord:
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-def write(_encoder: Encoder, value: BaseException) -> Node:
+def write(_encoder: Encoder, value: Foreign) -> Node:
     return ["exception", [class_name(type(value))[: expect.MAX_NAME], str(value)[:_LONGEST_MESSAGE]]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values import exceptions, expect, models
 from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, Parts
-from cenote_security.values.shapes import Shape, shape_of
+from cenote_security.values.shapes import Shape
 
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
@@ -26,9 +27,9 @@ def write(encoder: Encoder, value: object) -> Node:
 
     Raises UnsafeValueError when its class is not one that can be taken apart without running its code.
     """
-    if isinstance(value, BaseException):
+    if issubclass(type(value), BaseException):
         return exceptions.write(encoder, value)
-    shape = shape_of(type(value))
+    shape = encoder.shape(type(value))
     match shape.kind:
         case "enum" | "flag":
             return _write_member(value, shape)
@@ -82,7 +83,7 @@ def _write_instance(encoder: Encoder, value: object, shape: Shape) -> Node:
 
 
 def read_state(value: object, shape: Shape) -> dict[str, object]:
-    """Attributes by name, from the instance's own dict and slots; properties and `__getattr__` do not run."""
+    """Attributes by name, from the instance's own dict and slots, past `__getattribute__` and properties."""
     state: dict[str, object] = {}
     for name, descriptor in shape.slots.items():
         if name not in _BOOKKEEPING:
@@ -90,8 +91,8 @@ def read_state(value: object, shape: Shape) -> dict[str, object]:
                 state[name] = descriptor.__get__(value, shape.cls)
             except AttributeError:
                 continue  # a slot that was never set
-    own = getattr(value, "__dict__", None)
-    state.update(own if type(own) is dict else {})
+    with suppress(AttributeError):  # only slots
+        state.update(object.__getattribute__(value, "__dict__"))
     return {name: item for name, item in state.items() if name not in _BOOKKEEPING}
 
 
@@ -135,7 +136,7 @@ def set_state(shell: object, shape: Shape, state: Iterable[tuple[str, object]]) 
         else:
             own[name] = value
     if own:
-        shell.__dict__.update(own)
+        object.__getattribute__(shell, "__dict__").update(own)
 
 
 def _check_names(names: list[str], shape: Shape) -> None:

@@ -27,7 +27,7 @@ def is_array(value: object) -> bool:
     if pd is None:
         return False
     own = type(value).__module__.partition(".")[0] == "pandas"
-    return own and isinstance(value, pd.api.extensions.ExtensionArray)
+    return own and issubclass(type(value), pd.api.extensions.ExtensionArray)
 
 
 def column_values(holder: Foreign) -> Foreign:
