@@ -32,7 +32,7 @@ def test_limits() -> None:
     limits = table(memory=300, disk=200, processes=10)
     assert ((300, 300), (300, 300)) == (limits[resource.RLIMIT_DATA], limits[resource.RLIMIT_FSIZE])
     assert ((11, 11), (OPEN_FILES,) * 2) == (limits[resource.RLIMIT_NPROC], limits[resource.RLIMIT_NOFILE])
-    assert (0, 0) == limits[resource.RLIMIT_CORE]
+    assert (1, 1) == limits[resource.RLIMIT_CORE]
 
 
 def test_synthesised_files() -> None:

@@ -72,14 +72,14 @@ def test_a_file(start_jail: StartJail, level: str) -> None:
 
 
 def test_descriptors_and_core_dumps(start_jail: StartJail, level: str) -> None:
-    """4096 descriptors at most, no core file, next to no locked memory, and no way to raise them."""
+    """4096 descriptors at most, no core dump by any way, next to no locked memory."""
     jail = start_jail(level)
-    assert [4096, 0, 65536] == jail.ask(
+    assert [4096, 1, 65536] == jail.ask(
         "import resource as r; result = [min(r.getrlimit(r.RLIMIT_NOFILE)[1], 4096), r.getrlimit(r.RLIMIT_CORE)[1],"
         " min(r.getrlimit(r.RLIMIT_MEMLOCK)[1], 65536)]"
     )
     with pytest.raises(InJailError, match=r"ValueError|PermissionError"):
-        jail.ask("import resource as r; r.setrlimit(r.RLIMIT_CORE, (1, 1))")
+        jail.ask("import resource as r; r.setrlimit(r.RLIMIT_CORE, (0, 0))")
 
 
 def test_cpus_are_counted_as_the_policy_says(start_jail: StartJail) -> None:

@@ -195,6 +195,28 @@ def test_the_policy_s_environment(start_jail: StartJail, level: str) -> None:
     assert 2 == jail.ask("import os; result = os.cpu_count()")
 
 
+SEARCH = """
+import re
+found = []
+with open('/proc/self/mem', 'rb', 0) as memory:
+    for line in open('/proc/self/maps'):
+        first, last = (int(end, 16) for end in line.split()[0].split('-'))
+        if 'r' in line.split()[1] and '[v' not in line:
+            memory.seek(first)
+            try:
+                found += re.findall(rb'canary-[0-9]{12}', memory.read(last - first))
+            except OSError:
+                pass
+result = len(found)"""
+
+
+def test_a_policy_s_environment_is_not_in_another_jail_s_memory(start_jail: StartJail, level: str) -> None:
+    """Jails are forks of one process; what it had read for one of them, the next could find in its memory."""
+    one = start_jail(level, env={"SECRET": "canary-123456789012"})
+    assert 0 < one.ask(SEARCH)
+    assert 0 == start_jail(level).ask(SEARCH)
+
+
 def test_no_terminal_and_no_session_of_ours(jail: Jail) -> None:
     """/dev/tty cannot be opened; the worker leads a session of its own."""
     assert refused(jail, "open('/dev/tty')") in ("FileNotFoundError", "PermissionError", "OSError")

@@ -135,6 +135,19 @@ def test_no_process_is_aimed_at_by_number(name: str) -> None:
     assert (ALLOW, EPERM) == (judge("strict", "x86_64", name, 0), judge("strict", "x86_64", name, 1))
 
 
+def test_core_dumps_cannot_be_switched_on() -> None:
+    """The limit can be read, not set: at 0 the kernel would call the host's handler. Other limits can be set."""
+    core, files, pointer, high_pointer = 4, 7, 0x7000, 1 << 40
+    assert ALLOW == judge("strict", "x86_64", "prlimit64", 0, core, 0)
+    assert EPERM == judge("strict", "x86_64", "prlimit64", 0, core, pointer)
+    assert EPERM == judge("strict", "x86_64", "prlimit64", 0, core, high_pointer)
+    assert ALLOW == judge("strict", "x86_64", "prlimit64", 0, files, pointer)
+    assert (EPERM, ALLOW) == (
+        judge("strict", "x86_64", "setrlimit", core),
+        judge("strict", "x86_64", "setrlimit", files),
+    )
+
+
 def test_priority_is_changed_of_oneself_only() -> None:
     """setpriority(PRIO_PROCESS, 0), and neither a number nor a group nor a user."""
     calls = [(0, 0), (0, 1), (1, 0), (2, 0)]

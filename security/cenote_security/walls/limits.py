@@ -20,6 +20,10 @@ LOCKED_BYTES: Final = 64 * 2**10
 
 PENDING_SIGNALS: Final = 1024
 
+CORE_BYTES: Final = 1
+"""No core dump. With 0 the kernel still starts the program that `core_pattern` names, as the host's root, and feeds
+it what a jail's process holds; 1 is the value that stops this too (fs/coredump.c)."""
+
 
 def table(memory: int, disk: int, processes: int) -> dict[int, tuple[int, int]]:
     """`{RLIMIT_*: (soft, hard)}` for limits in bytes, and a number of processes beside the warden. Pure.
@@ -36,7 +40,7 @@ def table(memory: int, disk: int, processes: int) -> dict[int, tuple[int, int]]:
         resource.RLIMIT_FSIZE: (size, size),
         resource.RLIMIT_NPROC: (processes + 1, processes + 1),
         resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
-        resource.RLIMIT_CORE: (0, 0),
+        resource.RLIMIT_CORE: (CORE_BYTES, CORE_BYTES),
         resource.RLIMIT_MEMLOCK: (LOCKED_BYTES, LOCKED_BYTES),
         resource.RLIMIT_MSGQUEUE: (0, 0),
         resource.RLIMIT_RTPRIO: (0, 0),

@@ -72,7 +72,7 @@ _METADATA: Final = (
 # Allowed on the caller itself (0), by the position of the argument that says whom: the same user's other processes,
 # the warden among them, are not a jail's to slow down or limit.
 _AIMED: Final = {
-    "prlimit64": 0, "sched_setaffinity": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0,
+    "sched_setaffinity": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0,
     "setpriority": 1, "ioprio_set": 1,
 }  # fmt: skip
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
@@ -128,6 +128,23 @@ _SOCKETPAIR: Final = (
 )
 
 
+_RLIMIT_CORE: Final = 4
+# Lowering the limit from 1 to 0 would switch core dumps into the host's handler on again.
+_SETRLIMIT: Final = (*bpf.load(_low_word(0)), *bpf.among((_RLIMIT_CORE,), _eperm), *_allow)
+_IF_NOT_NULL: Final = tuple(
+    step
+    for half in (_low_word(2), _low_word(2) + 4)
+    for step in (*bpf.load(half), *bpf.when(bpf.JUMP_IF_AT_LEAST, 1, _eperm))
+)
+_PRLIMIT: Final = (
+    *bpf.load(_low_word(0)),
+    *bpf.when(bpf.JUMP_IF_AT_LEAST, 1, _eperm),
+    *bpf.load(_low_word(1)),
+    *bpf.when(bpf.JUMP_IF_EQUAL, _RLIMIT_CORE, (*_IF_NOT_NULL, *_allow)),
+    *_allow,
+)
+
+
 def _on_itself(argument: int) -> bpf.Code:
     return (*bpf.load(_low_word(argument)), *bpf.among((0,), _allow), *_eperm)
 
@@ -144,7 +161,7 @@ def _rules(level: FilterLevel, shares_user: bool) -> dict[str, bpf.Code]:
     rules["ioprio_set"] = _of_kind(_IOPRIO_WHO_PROCESS, rules["ioprio_set"])
     rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
     rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
-    rules |= {"execveat": _EXECVEAT, "socket": _SOCKET}
+    rules |= {"execveat": _EXECVEAT, "socket": _SOCKET, "setrlimit": _SETRLIMIT, "prlimit64": _PRLIMIT}
     if level == "landlock":
         rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _SOCKETPAIR}
         rules["inotify_add_watch"] = _eperm

@@ -125,6 +125,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "execveat": (322, 281),
     # aimed at a process by its number
     "prlimit64": (302, 261),
+    "setrlimit": (160, 164),
     "setpriority": (141, 140),
     "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),

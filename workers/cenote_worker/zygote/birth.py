@@ -47,8 +47,8 @@ _MAX_REPORT: Final = 4096
 class Birth:
     """What a start needs, made by the zygote: what is computed here is computed before the fork, and so shared.
 
-    environment: the variables that differ from the zygote's. births: a pipe by which the zygote learns the warden's
-    pid. oom_kills: the machine's count of out-of-memory kills at this time.
+    environment: the variables that differ from the zygote's, the policy's own apart. births: a pipe by which the
+    zygote learns the warden's pid. oom_kills: the machine's count of out-of-memory kills at this time.
     """
 
     level: Level
@@ -174,12 +174,21 @@ def _worker(birth: Birth, pipe: int) -> None:
         _report(pipe, error)
         return
     wanted = birth.descriptors
+    environment = {**birth.environment, **_read_variables(wanted.environment)}
     place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
-    _become_fresh(birth.environment)
+    _become_fresh(environment)
     _say_so_many_cpus(whole_cpus(birth.settings.cpus))
     os.write(FRAMES + 1, _READY)
     os.close(FRAMES + 1)
     birth.entry(FRAMES, birth.settings)
+
+
+def _read_variables(file: int | None) -> dict[str, str]:
+    """The policy's variables. The file's position is the client's too, so it is not used."""
+    if file is None:
+        return {}
+    variables: dict[str, str] = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+    return variables
 
 
 def _become_fresh(environment: Mapping[str, str]) -> None:

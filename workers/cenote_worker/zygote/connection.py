@@ -9,8 +9,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cenote_security.errors import IsolationUnavailableError, JailStartError, UnavailableError, UsageError
@@ -98,10 +98,8 @@ class Connection:
         """Start one jail. Raises JailStartError, or UnavailableError when the zygote died."""
         self.facts()
         request = JailRequest.of(policy, number).to_json().encode()
-        if len(request) > MAX_MESSAGE:
-            raise UsageError(f"the environment of a jail is limited to {MAX_MESSAGE} bytes")
-        with self._slots:
-            self._send(request, descriptors.in_order())
+        with self._slots, _environment_file(policy.env) as environment:
+            self._send(request, replace(descriptors, environment=environment).in_order())
             try:
                 reply = self._wait_for(number, START_SECONDS + _END_SECONDS)
             except BaseException:
@@ -197,6 +195,17 @@ class Connection:
         return UnavailableError(
             f"the zygote process ended (status {status}) before it answered; the next start makes a new one"
         )
+
+
+@contextlib.contextmanager
+def _environment_file(variables: Mapping[str, str]) -> Iterator[int | None]:
+    if not variables:
+        yield None
+        return
+    with open(os.memfd_create("cenote-environment"), "wb") as file:
+        file.write(json.dumps(dict(variables)).encode())
+        file.flush()
+        yield file.fileno()
 
 
 def _broken(message: dict[str, Any]) -> Exception:

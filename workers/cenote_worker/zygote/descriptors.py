@@ -24,15 +24,18 @@ class JailDescriptors:
     """The descriptors of one jail, made by the client, in the order in which they travel.
 
     frames: SOCK_SEQPACKET, to the worker. control: SOCK_SEQPACKET, to the warden. stdout, stderr: write ends.
+    environment: a memory file with the policy's variables, see `JailRequest`; added on the way when there are any.
     """
 
     frames: int
     control: int
     stdout: int
     stderr: int
+    environment: int | None = None
 
-    def in_order(self) -> tuple[int, int, int, int]:
-        return self.frames, self.control, self.stdout, self.stderr
+    def in_order(self) -> tuple[int, ...]:
+        always = (self.frames, self.control, self.stdout, self.stderr)
+        return always if self.environment is None else (*always, self.environment)
 
 
 def place(wanted: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,7 +25,8 @@ from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
 
-_DESCRIPTORS_PER_JAIL: Final = 4
+_DESCRIPTORS: Final = 4
+_NAMES: Final = ("frames", "control", "stdout", "stderr", "environment")
 
 _END_SECONDS: Final = 1.0
 """A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
@@ -76,26 +77,26 @@ class Zygote:
 
     def _take_request(self) -> bool:
         """Start one jail. False when the client closed its end."""
-        message, descriptors, _, _ = socket.recv_fds(self._client, MAX_MESSAGE, _DESCRIPTORS_PER_JAIL)
-        if not message:
-            return False
-        frames, control, stdout, stderr = (lift(descriptor) for descriptor in descriptors)
-        passed = JailDescriptors(frames=frames, control=control, stdout=stdout, stderr=stderr)
-        request = JailRequest.from_json(message)
+        message, descriptors, _, _ = socket.recv_fds(self._client, MAX_MESSAGE, len(_NAMES))
+        lifted = [lift(descriptor) for descriptor in descriptors]
         try:
-            self._start(request, passed)
+            if message:
+                self._start(JailRequest.from_json(message), lifted)
         finally:
-            for descriptor in passed.in_order():
+            for descriptor in lifted:
                 os.close(descriptor)
-        return True
+        return bool(message)
 
-    def _start(self, request: JailRequest, descriptors: JailDescriptors) -> None:
+    def _start(self, request: JailRequest, descriptors: Sequence[int]) -> None:
+        if len(descriptors) != _DESCRIPTORS + request.has_environment:
+            self._say_failed(request.number, "take the descriptors", 0, "the zygote has too many files open")
+            return
         if thread_count(self._host_proc) > 1:
             self._say_failed(
                 request.number, "fork", 0, "the zygote has threads; a preloaded module started one"
             )
             return
-        birth = self._birth(request, descriptors)
+        birth = self._birth(request, JailDescriptors(**dict(zip(_NAMES, descriptors, strict=False))))
         try:
             self._midwives[deliver(birth)] = request.number
         except OSError as error:
@@ -103,9 +104,7 @@ class Zygote:
 
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
         home = self._level.home(request.number)
-        variables = scrubbed(
-            workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=request.env
-        )
+        variables = scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra={})
         return Birth(
             level=self._level,
             entry=self._entry,

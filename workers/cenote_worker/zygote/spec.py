@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
 from cenote_security.walls.level import Allowance, Home, LevelName
 from cenote_worker.settings import WorkerSettings
 
-MAX_MESSAGE = 256 * 2**10
-"""Bytes of one message on a zygote's socket. An environment is the only thing in it that can be long."""
+MAX_MESSAGE = 64 * 2**10
+"""Bytes of one message on a zygote's socket. Paths are the only thing in it that can be long."""
 
 DEFAULT_ENTRY = "cenote_worker.in_jail.worker"
 
@@ -46,7 +45,11 @@ class ZygoteSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class JailRequest:
-    """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes."""
+    """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
+
+    has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
+    request because the zygote reads that, and later jails, its forks, could find it in their memory.
+    """
 
     number: int
     memory: int
@@ -54,7 +57,7 @@ class JailRequest:
     output_bytes: int
     processes: int
     cpus: float
-    env: Mapping[str, str] = field(default_factory=dict)
+    has_environment: bool
 
     @classmethod
     def of(cls, policy: SandboxPolicy, number: int) -> JailRequest:
@@ -65,7 +68,7 @@ class JailRequest:
             output_bytes=policy.output_bytes,
             processes=policy.processes,
             cpus=policy.cpus,
-            env=dict(policy.env),
+            has_environment=bool(policy.env),
         )
 
     def allowance(self, base_memory: int) -> Allowance:

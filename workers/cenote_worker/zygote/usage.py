@@ -9,13 +9,19 @@ from pathlib import Path
 
 def of_jail() -> tuple[int, int]:
     """Proportional memory in bytes of all processes below the calling warden, and how many there are."""
+    found = descendants(os.getpid())
+    return sum(map(_proportional_memory, found)), len(found)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, parents before their children."""
     found: list[int] = []
-    parents = [os.getpid()]
+    parents = [pid]
     while parents:
         children = [child for parent in parents for child in _children(parent)]
         found.extend(children)
         parents = children
-    return sum(map(_proportional_memory, found)), len(found)
+    return found
 
 
 def _children(pid: int) -> list[int]:

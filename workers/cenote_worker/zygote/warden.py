@@ -46,6 +46,13 @@ def watch(worker: int, oom_kills: int) -> None:
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=oom_kills)
+    try:
+        _attend(state, wakeup)
+    finally:
+        _end_the_rest()
+
+
+def _attend(state: Watch, wakeup: int) -> None:
     poll = select.poll()
     poll.register(CONTROL, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
@@ -55,6 +62,16 @@ def watch(worker: int, oom_kills: int) -> None:
             os.read(wakeup, 512)
         if CONTROL in ready and not _serve(state):
             return
+
+
+def _end_the_rest() -> None:
+    """Kill what is left of the jail. As pid 1 there is nothing to do: the kernel does it when this process ends."""
+    while os.getpid() != 1 and (left := usage.descendants(os.getpid())):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
 
 
 def _reap(state: Watch) -> bool:
