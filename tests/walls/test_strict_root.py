@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, Jail, zygote, zygote_pid
+from tests.walls.jails import ENTRIES, InJailError, Jail, zygote, zygote_pid
 
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.zygote.client import ZygoteClient
@@ -124,3 +124,19 @@ def test_mounts_of_the_policy(tmp_path: Path) -> None:
         jail.ask(f"open({str(tmp_path / 'out' / 'new')!r}, 'w').write('made')")
         assert not jail.ask(f"import os; result = os.path.exists({str(tmp_path / 'secret')!r})")
     assert "made" == (tmp_path / "out" / "new").read_text()
+
+
+def test_packages_below_a_folder_of_the_jail_s_own(tmp_path: Path) -> None:
+    """A checkout below /tmp stays importable, read-only, though each jail has an empty /tmp to itself."""
+    packages, linked = tmp_path / "packages", tmp_path / "linked"
+    packages.mkdir()
+    (packages / "found_late.py").write_text("answer = 42\n")
+    linked.symlink_to(packages)
+    policy = SandboxPolicy(isolation="strict", preload=())
+    source = ZygoteClient(
+        folders=(ENTRIES, str(linked)), entry="talking_worker", isolation="strict", preload=()
+    )
+    with source, Jail(source, policy) as jail:
+        assert 42 == jail.ask("import found_late; result = found_late.answer")
+        with pytest.raises(InJailError, match=r"Read-only|denied"):
+            jail.ask(f"open({str(packages / 'new')!r}, 'w')")

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote_security.policy import Mount
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.template import (
     CPU_CHOICES,
     CPU_FOLDER,
     EMPTY_FOLDER,
-    MOUNTS_FOLDER,
     WORKDIR,
+    Pending,
     is_writable,
     make_mount_point,
 )
@@ -41,32 +39,27 @@ _WRITABLE: Final = (("workspace", 0o700, WORKDIR), ("shm", 0o1777, "/dev/shm"), 
 class Furniture:
     """What every jail of a zygote mounts alike, looked up once. cpu_choices: how many CPUs the host has.
 
-    masks: `(source, target)` of what is laid over parts of `/proc`. mounts: the same, of the policy's mounts.
+    masks: `(source, target)` of what is laid over parts of `/proc`. pending: what the template could not place.
     """
 
     masks: tuple[tuple[str, str], ...]
-    mounts: tuple[tuple[str, str], ...]
+    pending: Pending
     cpu_choices: int
 
 
-def survey(mounts: Sequence[Mount]) -> Furniture:
-    """Look at the template, from inside. mounts: of the policy, as the template was built with."""
+def survey(pending: Pending) -> Furniture:
+    """Look at the template, from inside."""
     files = [("/dev/null", f"/proc/{name}") for name in _HIDDEN_FILES]
     folders = [(EMPTY_FOLDER, f"/proc/{name}") for name in _HIDDEN_FOLDERS]
     masks = tuple(mask for mask in (*files, *folders) if Path(mask[1]).exists())
-    placed = tuple((f"{MOUNTS_FOLDER}/{position}", mount.target) for position, mount in enumerate(mounts))
-    return Furniture(masks=masks, mounts=placed, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
+    return Furniture(masks=masks, pending=pending, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
 
 
 def furnish(furniture: Furniture, *, disk: int, cpus: float) -> None:
     """Mount everything that is this jail's own and name the machine. Raises WallError."""
     with building("mount the working directory"):
         _mount_disk(disk)
-    for source, target in furniture.mounts:
-        with building(f"mount {target} of the policy"):
-            if is_writable(target):
-                make_mount_point(target, is_folder=Path(source).is_dir())
-            libc.mount(source, target, None, libc.MS_BIND | libc.MS_REC)
+    _place(furniture.pending)
     with building("mount /proc"):
         _mount_proc(furniture)
     with building("show the policy's CPUs"):
@@ -75,6 +68,19 @@ def furnish(furniture: Furniture, *, disk: int, cpus: float) -> None:
     with building("set the host name"):
         socket.sethostname("cenote")
     os.chdir(WORKDIR)
+
+
+def _place(pending: Pending) -> None:
+    for source, target in pending.mounts:
+        with building(f"mount {target}"):
+            if is_writable(target):
+                make_mount_point(target, is_folder=Path(source).is_dir())
+            libc.mount(source, target, None, libc.MS_BIND | libc.MS_REC)
+    for path, target in pending.links.items():
+        with building(f"link {path}"):
+            link = Path(path)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
 
 
 def _mount_disk(disk: int) -> None:

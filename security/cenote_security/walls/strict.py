@@ -33,9 +33,9 @@ class StrictLevel(Level):
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
         cpus = os.cpu_count() or 1
         namespaces.enter_for_zygote(self._host_proc)
-        template.build_and_enter(visible, mounts, cpus)
+        pending = template.build_and_enter(visible, mounts, cpus)
         namespaces.leave_power_behind(self._host_proc)
-        self._furniture = root.survey(mounts)
+        self._furniture = root.survey(pending)
         written = (Grant(path=mount.target, access=landlock.WRITE) for mount in mounts if mount.writable)
         self._grants = (*fences.STRICT_GRANTS, *written)
 

@@ -22,8 +22,8 @@ WORKDIR: Final = "/workspace"
 CPU_FOLDER: Final = "/sys/devices/system/cpu"
 CPU_CHOICES: Final = "/sys/cenote/cpus"
 EMPTY_FOLDER: Final = "/sys/cenote/empty"
-MOUNTS_FOLDER: Final = "/sys/cenote/mounts"
-"""Holds what the policy mounts, by position. Each jail binds it to its target, maybe in a folder of its own."""
+HELD_FOLDER: Final = "/sys/cenote/held"
+"""Holds, by number, what each jail binds to its place itself: its own folders would hide it."""
 
 WRITABLE_FOLDERS: Final = (WORKDIR, "/dev/shm", "/tmp")
 
@@ -46,19 +46,28 @@ class _Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What each jail puts into place itself. mounts: `(source, target)`. links: symbolic ones, with their targets."""
+
+    mounts: list[tuple[str, str]] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Plan:
     """links: symbolic ones, with their targets. files: with their content. points: where jails mount something, and
     whether that is a folder.
     """
 
     shown: list[_Shown] = field(default_factory=list)
+    pending: Pending = field(default_factory=Pending)
     links: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     points: list[tuple[str, bool]] = field(default_factory=list)
 
 
-def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) -> None:
-    """Make the template the root of this process and forget the host's tree.
+def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) -> Pending:
+    """Make the template the root of this process and forget the host's tree. Gives what is left to each jail.
 
     Needs a mount namespace of its own in which this process may mount. visible: host paths shown read-only at the
     same place. mounts: what the policy adds. cpus: how many processors the host has.
@@ -79,6 +88,7 @@ def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) 
     _mount_proc_without_processes(_STAGE + "/proc")
     with building("enter the private root"):
         _enter()
+    return plan.pending
 
 
 # -- what is shown ----------------------------------------------------------------------------------------
@@ -95,11 +105,11 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
     for name in system.DEVICES:
         with building(f"show /dev/{name}"):
             _hold(plan, f"/dev/{name}", f"/dev/{name}", libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NOEXEC)
-    for position, mount in enumerate(mounts):
+    for mount in mounts:
         writable = libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
         with building(f"show {mount.source}, a mount of the policy,"):
             attributes = writable if mount.writable else _READ_ONLY
-            _hold(plan, mount.source, f"{MOUNTS_FOLDER}/{position}", attributes)
+            _leave_to_jails(plan, mount.source, mount.target, attributes)
             if not is_writable(mount.target):
                 plan.points.append((mount.target, Path(mount.source).is_dir()))
     for path in filter(os.path.isfile, system.ETC_COPIED):
@@ -109,15 +119,26 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
 
 def _show(plan: _Plan, path: str) -> None:
     """Plan a path read-only. A symbolic link stays one, and what it finally points to is shown too."""
-    if any(path == one.target or path.startswith(one.target + "/") for one in plan.shown):
+    targets = (*(one.target for one in plan.shown), *(target for _, target in plan.pending.mounts))
+    if any(path == target or path.startswith(target + "/") for target in targets):
         return
+    hidden = is_writable(path)  # a checkout below /tmp, a container's project in /workspace
     if not Path(path).is_symlink():
-        _hold(plan, path, path, _READ_ONLY)
+        if hidden:
+            _leave_to_jails(plan, path, path, _READ_ONLY)
+        else:
+            _hold(plan, path, path, _READ_ONLY)
         return
-    plan.links[path] = str(Path(path).readlink())
+    (plan.pending.links if hidden else plan.links)[path] = str(Path(path).readlink())
     target = Path(path).resolve()
     if target.exists():
         _show(plan, str(target))
+
+
+def _leave_to_jails(plan: _Plan, source: str, target: str, attributes: int) -> None:
+    held = f"{HELD_FOLDER}/{len(plan.pending.mounts)}"
+    _hold(plan, source, held, attributes)
+    plan.pending.mounts.append((held, target))
 
 
 def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
