@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
 from typing import Self
 
 from cenote_security.errors import MalformedValueError
@@ -130,9 +129,7 @@ class SealedMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -441,9 +441,22 @@ ATTACKS: dict[str, tuple[str, bytes]] = {
             ["table", [[FIELD], None], [[1]]],
         ),
     ),
-    "a schema of a million columns": (
-        "more than 10000 columns",
-        table(["schema", [[FIELD] * 100_000, None]]),
+    "a schema of too many columns": (
+        "more than 100000 columns",
+        table(["schema", [[FIELD] * 100_001, None]]),
+    ),
+    # one part, used again and again
+    "one column a million times": (
+        "different parts",
+        table(array(INT, [2], [0, 16]), INDEX, ["frame", None, [[1], [1]], [[0]] * 1_000_000, [None]]),
+    ),
+    "one chunk a million times": (
+        "different parts",
+        table(arrow("int64", 1, [None, [0, 8]]), ["chunked", "int64", [[0]] * 1_000_000]),
+    ),
+    "one level a million times": (
+        "more than 1000 levels",
+        table(array("|i1", [1], [40, 1]), INDEX, ["multiindex", None, [[1]] * 100_000, [[0]] * 100_000, []]),
     ),
     # work
     "a key that takes 2**40 steps to hash": (

@@ -171,6 +171,14 @@ def test_an_index_that_is_shared_is_sent_once() -> None:
     assert found[0].index.is_(found[1].index)
 
 
+def test_columns_that_are_one_array_become_two() -> None:
+    """A change of one is none of the other, as pandas promises."""
+    column = pd.array([1, None], dtype="Int64")
+    found = roundtrip(pd.DataFrame({"a": column, "b": column}, copy=False))
+    found.loc[0, "a"] = 9
+    assert 1 == found.loc[0, "b"]
+
+
 @pytest.mark.parametrize(
     "value",
     [pd.Series(pd.arrays.SparseArray([0, 1])), pd.Series([len], dtype=object), pd.offsets.Day()],

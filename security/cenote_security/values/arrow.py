@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values import expect, libraries
-from cenote_security.values.arrow_types import read_schema, read_type, schema_meta, type_meta
+from cenote_security.values.arrow_types import MAX_FIELDS, read_schema, read_type, schema_meta, type_meta
 from cenote_security.values.limits import Limits
 from cenote_security.values.node import Foreign, Immutable, Json, Kind, Node, Parts, Write
 from cenote_security.values.shapes import class_name
@@ -162,7 +162,7 @@ def _build_chunked(parts: Parts) -> Foreign:
 
 
 def _arrow(parts: Parts, cls: type) -> list[Foreign]:
-    children: list[Foreign] = parts.runs[0]
+    children = expect.distinct(parts.runs[0], MAX_FIELDS)
     if not all(isinstance(child, cls) for child in children):
         expect.malformed(f"expected {cls.__name__}")
     return children

@@ -20,7 +20,8 @@ _FACTORIES = {"halffloat": "float16", "float": "float32", "double": "float64", "
               "date64[ms]": "date64"}  # fmt: skip
 _UNITS = ("s", "ms", "us", "ns")
 _MAX_NESTING = 16
-_MAX_FIELDS = 10_000
+MAX_FIELDS = 100_000
+"""Columns of a table, fields of a structure, chunks of a column."""
 _MAX_METADATA = 16 * 2**20
 _MAX_WIDTH = 2**24
 
@@ -117,7 +118,7 @@ def _read_nested(name: Json, arguments: list[Json], nesting: int) -> Foreign:
             return pa.large_list(read_field(field, nesting))
         case "fixed_list", [field, size]:
             return pa.list_(read_field(field, nesting), expect.integer(size, 1, _MAX_WIDTH))
-        case "struct", [[_, *_] as fields] if len(fields) <= _MAX_FIELDS:
+        case "struct", [[_, *_] as fields] if len(fields) <= MAX_FIELDS:
             return pa.struct([read_field(field, nesting) for field in fields])
         case "dictionary", [index, value, ordered]:
             kind = read_type(value, nesting)
@@ -151,6 +152,6 @@ def _read_bytes(value: Json) -> bytes:
 def read_schema(meta: Json) -> Foreign:
     pa = libraries.pyarrow()
     fields, metadata = expect.items(meta, 2)
-    if len(expect.items(fields)) > _MAX_FIELDS:
-        expect.malformed(f"more than {_MAX_FIELDS} columns")
+    if len(expect.items(fields)) > MAX_FIELDS:
+        expect.malformed(f"more than {MAX_FIELDS} columns")
     return pa.schema([read_field(field) for field in expect.items(fields)], read_metadata(metadata))

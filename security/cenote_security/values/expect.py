@@ -66,3 +66,13 @@ def children(parts: Parts, count: int) -> list[Foreign]:
     """The children in the first run, when there are `count` of them."""
     found: list[Foreign] = parts.runs[0]
     return found if len(found) == count else malformed(f"expected {count} children")
+
+
+def distinct(children: list[Foreign], most: int) -> list[Foreign]:
+    """The children, if each is another object and there are not too many.
+
+    A reference takes four bytes; what is made of it once more, a column or a chunk, takes a thousand and more.
+    """
+    if len(children) > most or len(set(map(id, children))) != len(children):
+        malformed(f"expected at most {most} different parts")
+    return children

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cenote_security.errors import UnsafeValueError
 from cenote_security.values import expect, libraries
 from cenote_security.values.node import Foreign, Immutable, Kind, Node, Parts, Write
 from cenote_security.values.pandas_arrays import check_column, column_values
 
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
+
+MAX_COLUMNS = 100_000
+"""Of different types; each costs two kilobytes. A block of numbers may have any number."""
 
 
 def writers() -> dict[type, Write]:
@@ -57,8 +61,16 @@ def _write_frame(encoder: Encoder, value: Foreign) -> Node:
     attributes = [_write_attributes(encoder, value)]
     if _is_uniform(value):
         return ["block", None, axes, [encoder.child(value.to_numpy())], attributes]
+    if value.shape[1] > MAX_COLUMNS:
+        raise UnsafeValueError("pandas.DataFrame", f"more than {MAX_COLUMNS} columns")
     columns = [column_values(value.iloc[:, position]) for position in range(value.shape[1])]
-    return ["frame", None, axes, encoder.run(columns), attributes]
+    return ["frame", None, axes, encoder.run(_unshared(columns)), attributes]
+
+
+def _unshared(columns: list[Foreign]) -> list[Foreign]:
+    """Two columns can be one array; rebuilt, each has its own, since a change of one must not be one of the other."""
+    first = {id(column): number for number, column in reversed(list(enumerate(columns)))}
+    return [c if first[id(c)] == number else c.copy() for number, c in enumerate(columns)]
 
 
 def _is_uniform(frame: Foreign) -> bool:
@@ -91,7 +103,10 @@ def _build_frame(parts: Parts) -> Foreign:
     columns, index = _axes(parts)
     _, values, (attributes,) = parts.runs
     # By number, since names may repeat. As Series, since pandas would look into bare arrays of objects for text.
-    content = {number: _series(check_column(column), index) for number, column in enumerate(values)}
+    content = {
+        number: _series(check_column(column), index)
+        for number, column in enumerate(expect.distinct(values, MAX_COLUMNS))
+    }
     frame = pd.DataFrame(content, index=index, copy=False)
     frame.columns = columns
     return _with_attributes(frame, attributes)

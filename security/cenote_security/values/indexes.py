@@ -12,6 +12,7 @@ from cenote_security.values.pandas_arrays import check_codes, check_column, colu
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
 
+_MAX_LEVELS = 1000
 _LONGEST_CALENDAR = 100_000
 """Dates of an index whose calendar frequency (business days, say) pandas checks one by one, 5 us each."""
 
@@ -82,6 +83,8 @@ def _write_multi(encoder: Encoder, value: Foreign) -> Node:
 def _build_multi(parts: Parts) -> Foreign:
     pd = libraries.pandas()
     levels, codes, names = parts.runs
+    if len(levels) > _MAX_LEVELS:
+        expect.malformed(f"more than {_MAX_LEVELS} levels")
     indexes: list[Foreign] = [
         level if isinstance(level, pd.Index) else expect.malformed("a level is an index") for level in levels
     ]
