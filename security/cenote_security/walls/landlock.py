@@ -20,12 +20,12 @@ READ_FILE: Final = 1 << 2
 READ_DIR: Final = 1 << 3
 REMOVE_DIR: Final = 1 << 4
 REMOVE_FILE: Final = 1 << 5
-MAKE_CHAR: Final = 1 << 6
+# 6: make a character device, which no grant ever gives
 MAKE_DIR: Final = 1 << 7
 MAKE_REG: Final = 1 << 8
 MAKE_SOCK: Final = 1 << 9
 MAKE_FIFO: Final = 1 << 10
-MAKE_BLOCK: Final = 1 << 11
+# 11: make a block device, likewise
 MAKE_SYM: Final = 1 << 12
 REFER: Final = 1 << 13
 TRUNCATE: Final = 1 << 14

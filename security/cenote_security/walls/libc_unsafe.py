@@ -17,7 +17,6 @@ _ulong = ctypes.c_ulong
 
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
-AT_EMPTY_PATH = 0x1000
 
 
 def _check(result: int, call: str) -> int:
@@ -136,9 +135,7 @@ def move_mount(tree: int, target: str) -> None:
 # -- processes --------------------------------------------------------------------------------------------
 
 PR_SET_PDEATHSIG = 1
-PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
-PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36

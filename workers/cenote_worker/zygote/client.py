@@ -6,7 +6,6 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Self
 
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -85,9 +84,7 @@ class ZygoteClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _current(self) -> Connection:

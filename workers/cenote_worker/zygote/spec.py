@@ -108,6 +108,3 @@ class Failure:
     step: str
     code: int
     detail: str
-
-    def __str__(self) -> str:
-        return f"{self.step}: {self.detail}"
