@@ -29,7 +29,6 @@ SHOWN = {
     "skill_data_processor": ["result: AnalysisResult(", "outliers=[48.0]", "mean_without_outliers=20.5"],
     "data_analysis": ["best: north", "figure: demo-output/revenue.png"],
     "host_database": [
-        "3 cancelled",
         "'status': 'shipped'",
         "'status': 'cancelled'",
         "without the functions: ",
