@@ -72,15 +72,15 @@ class Encoder:
         self._alive: list[object] = []  # an id is unique only while its object lives
         self._stack: list[tuple[list[int], object, Node | None]] = []  # a node is there once it was entered
 
-    def child(self, value: object) -> Json | list[int]:
+    def child(self, value: Foreign) -> Foreign:
         """An inline scalar, or a reference to a node that will exist when the encoding is finished."""
         kind = type(value)
         if kind in _INLINE:
-            return value  # type: ignore[return-value]
-        if kind is str and len(value) <= SHORT_TEXT:  # type: ignore[arg-type]
-            return value  # type: ignore[return-value]
-        if kind is int and -(2**63) <= value < 2**63:  # type: ignore[operator]
-            return value  # type: ignore[return-value]
+            return value
+        if kind is str and len(value) <= SHORT_TEXT:
+            return value
+        if kind is int and -(2**63) <= value < 2**63:
+            return value
         return self._reference(value)
 
     def run(self, values: list[Foreign]) -> Foreign:
