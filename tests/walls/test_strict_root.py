@@ -130,13 +130,15 @@ def test_packages_below_a_folder_of_the_jail_s_own(tmp_path: Path) -> None:
     """A checkout below /tmp stays importable, read-only, though each jail has an empty /tmp to itself."""
     packages, linked = tmp_path / "packages", tmp_path / "linked"
     packages.mkdir()
+    (packages / "found_early.py").write_text("answer = 41\n")
     (packages / "found_late.py").write_text("answer = 42\n")
     linked.symlink_to(packages)
-    policy = SandboxPolicy(isolation="strict", preload=())
+    policy = SandboxPolicy(isolation="strict", preload=("found_early",))
     source = ZygoteClient(
-        folders=(ENTRIES, str(linked)), entry="talking_worker", isolation="strict", preload=()
+        folders=(ENTRIES, str(linked)), entry="talking_worker", isolation="strict", preload=policy.preload
     )
     with source, Jail(source, policy) as jail:
+        assert jail.ask("import sys; result = 'found_early' in sys.modules")
         assert 42 == jail.ask("import found_late; result = found_late.answer")
         with pytest.raises(InJailError, match=r"Read-only|denied"):
             jail.ask(f"open({str(packages / 'new')!r}, 'w')")

@@ -119,17 +119,18 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
 
 def _show(plan: _Plan, path: str) -> None:
     """Plan a path read-only. A symbolic link stays one, and what it finally points to is shown too."""
-    targets = (*(one.target for one in plan.shown), *(target for _, target in plan.pending.mounts))
-    if any(path == target or path.startswith(target + "/") for target in targets):
+    if any(path == one.target or path.startswith(one.target + "/") for one in plan.shown):
         return
-    hidden = is_writable(path)  # a checkout below /tmp, a container's project in /workspace
+    # A checkout below /tmp, or a container's project in /workspace, is for the zygote and for each jail again.
+    hidden_later = is_writable(path)
     if not Path(path).is_symlink():
-        if hidden:
+        _hold(plan, path, path, _READ_ONLY)
+        if hidden_later:
             _leave_to_jails(plan, path, path, _READ_ONLY)
-        else:
-            _hold(plan, path, path, _READ_ONLY)
         return
-    (plan.pending.links if hidden else plan.links)[path] = str(Path(path).readlink())
+    plan.links[path] = str(Path(path).readlink())
+    if hidden_later:
+        plan.pending.links[path] = plan.links[path]
     target = Path(path).resolve()
     if target.exists():
         _show(plan, str(target))
