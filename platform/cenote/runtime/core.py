@@ -84,9 +84,10 @@ class RuntimeCore:
             self._check_open()
             if self._supervisor is not None and self._supervisor.death is None:
                 return
-            if self._supervisor is not None and not self._mourned:
+            death = self._unmourned()
+            if death is not None:
                 self._mourned = True
-                raise JailLostError(self._supervisor.death.describe() if self._supervisor.death else "")
+                raise JailLostError(death.describe())
             self._supervisor = start_jail(self.policy)
             self._mourned = False
             try:
@@ -96,6 +97,10 @@ class RuntimeCore:
                 self._mourned = True
                 self._supervisor.end(Death(reason="closed"))
                 raise
+
+    def _unmourned(self) -> Death | None:
+        """How the jail ended, if it did and nobody was told."""
+        return self._supervisor.death if self._supervisor is not None and not self._mourned else None
 
     @property
     def running(self) -> bool:
@@ -160,13 +165,13 @@ class RuntimeCore:
             return None
         with self._lock:
             self._step += 1
-            request = self._cell(code, timeout, listener, self._step)
-            try:
-                self.start()
-            except JailLostError as lost:
-                request.dispose()
-                listener.done(_lost_before(lost, self._step))
+            death = self._unmourned()
+            if death is not None:
+                self._mourned = True
+                listener.done(death.before(self._step))
                 return None
+            self.start()
+            request = self._cell(code, timeout, listener, self._step)
             self._submit(request)
             return request
 
@@ -353,12 +358,3 @@ def _rejected(violations: list[SecurityViolation]) -> ExecutionResult:
     return ExecutionResult(
         success=False, error=ErrorInfo(type="SecurityError", message=text, reason="policy")
     )
-
-
-def _lost_before(lost: JailLostError, step: int) -> ExecutionResult:
-    message = (
-        f"the cell did not run: the runtime had ended before it ({lost.reason}) and everything that earlier "
-        f"cells made is gone; the next cell starts with the injected values only"
-    )
-    error = ErrorInfo(type="RuntimeLost", message=message, reason=lost.reason)
-    return ExecutionResult(success=False, error=error, step=step, state="lost")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from cenote_worker.results import ErrorInfo
+from cenote_worker.results import ErrorInfo, ExecutionResult
 
 LOST = "everything that earlier cells made is gone; the next cell starts with the injected values only"
 
@@ -27,6 +27,15 @@ class Death:
     def as_error(self) -> ErrorInfo:
         kind = "TimeoutError" if self.reason == "time" else "RuntimeLost"
         return ErrorInfo(type=kind, message=f"{self.describe()}; {LOST}", reason=self.reason)
+
+    def before(self, step: int) -> ExecutionResult:
+        """The result of a cell that did not run because the jail had ended."""
+        message = (
+            f"the cell did not run: the runtime had ended before it ({self.describe()}) and everything that "
+            f"earlier cells made is gone; the next cell starts with the injected values only"
+        )
+        error = ErrorInfo(type="RuntimeLost", message=message, reason=self.reason)
+        return ExecutionResult(success=False, error=error, step=step, state="lost")
 
 
 _TEXTS = {

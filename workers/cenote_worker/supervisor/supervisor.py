@@ -13,22 +13,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from cenote_security.errors import JailLostError, ProtocolViolation
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.frames import Packet, receive_packet, send_packet
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, MimeBundle, StateAfter
+from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.host_line import HostLine
-from cenote_worker.supervisor.output import HeadAndTail
 from cenote_worker.supervisor.pipes import PipeReader
 from cenote_worker.supervisor.protocol import Ask, Conversation, Phase
-from cenote_worker.supervisor.reactor import Reactor, Timer
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 
 PACKETS_PER_TURN = 64
@@ -36,22 +36,6 @@ PACKETS_PER_TURN = 64
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
-
-MAX_DISPLAYS = 1_000
-"""Displayed objects kept of one cell."""
-
-
-@dataclass(slots=True)
-class _Running:
-    """The request that the jail works on."""
-
-    request: JailRequest
-    clock: CellClock
-    stdout: HeadAndTail
-    stderr: HeadAndTail
-    outputs: list[MimeBundle] = field(default_factory=list)
-    display_room: int = 0
-    timer: Timer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +66,8 @@ class Supervisor:
         self._lock = threading.RLock()
         self._conversation = Conversation()
         self._waiting: deque[JailRequest] = deque()
-        self._running: _Running | None = None
-        self._background = (HeadAndTail(64 * 1024), HeadAndTail(64 * 1024))
+        self._running: Record | None = None
+        self._background = Printed(BACKGROUND)
         self._paused = False
         self._deaf = False
         """Set with the sentence: what a condemned jail says while it dies must not pass for an answer."""
@@ -117,8 +101,7 @@ class Supervisor:
                 self._waiting.append(request)
                 self._send_next()
                 return
-        request.dispose()
-        request.listener.done(JailLostError(self.death.describe()))
+        _decline(request, self.death)
 
     def withdraw(self, request: JailRequest) -> None:
         """Its caller has gone: drops it when it waits, interrupts it when it runs."""
@@ -175,14 +158,8 @@ class Supervisor:
             return
         request = self._waiting.popleft()
         now = time.monotonic()
-        half = self._policy.output_bytes
-        self._running = _Running(
-            request,
-            CellClock(now, request.timeout),
-            HeadAndTail(half),
-            HeadAndTail(half),
-            display_room=self._policy.output_bytes,
-        )
+        kept = self._policy.output_bytes
+        self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
         request.message.id = self._conversation.ask(request.ask)
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
@@ -197,10 +174,8 @@ class Supervisor:
         running = self._running
         if running is None:
             return
-        if running.timer is not None:
-            running.timer.cancel()
         deadline = running.clock.deadline
-        running.timer = None if deadline is None else self._reactor.call_at(deadline, self._on_deadline)
+        running.rearm(None if deadline is None else self._reactor.call_at(deadline, self._on_deadline))
 
     def _on_deadline(self) -> None:
         with self._lock:
@@ -279,8 +254,8 @@ class Supervisor:
         reply = self._conversation.hear(event) if self._sentence is None else None
         if isinstance(event, edge.OutputEvent):
             self._print(event.stream, event.text)
-        elif isinstance(event, edge.DisplayEvent):
-            self._display(event)
+        elif isinstance(event, edge.DisplayEvent) and self._running is not None:
+            self._running.display(event)
         elif isinstance(event, edge.ReadyEvent):
             self._send_next()
         elif reply is not None:
@@ -306,22 +281,15 @@ class Supervisor:
             if self.death is None:
                 self._send_next()
 
-    def _print(self, stream: str, text: str) -> None:
+    def _print(self, stream: StreamName, text: str) -> None:
         running = self._running
         if running is None:
-            self._background[stream == "stderr"].add(text)
+            self._background.add(stream, text)
             return
-        (running.stderr if stream == "stderr" else running.stdout).add(text)
-        if not running.request.listener.output("stderr" if stream == "stderr" else "stdout", text):
+        running.printed.add(stream, text)
+        if not running.request.listener.output(stream, text):
             self._paused = True
             self._unwatch_output()
-
-    def _display(self, event: edge.DisplayEvent) -> None:
-        running = self._running
-        if running is None or event.size > running.display_room or len(running.outputs) >= MAX_DISPLAYS:
-            return
-        running.display_room -= event.size
-        running.outputs.append(event.bundle)
 
     def _resume(self) -> None:
         with self._lock:
@@ -336,38 +304,16 @@ class Supervisor:
             pipe.read()
         running, self._running = self._running, None
         assert running is not None
-        if running.timer is not None:
-            running.timer.cancel()
+        running.rearm(None)
         outcome: Outcome = reply
         if isinstance(reply, edge.ExecutedReply):
-            error = _timed_out(reply.error, running) if running.clock.expired else reply.error
-            outcome = self._result(running, reply, error, "kept")
+            outcome = running.finished(reply, self._take_background())
         self._send_next()
         running.request.listener.done(outcome)
 
-    def _result(
-        self,
-        running: _Running,
-        reply: edge.ExecutedReply | None,
-        error: ErrorInfo | None,
-        state: StateAfter,
-    ) -> ExecutionResult:
-        before = [text.text() for text in self._background]
-        self._background = (HeadAndTail(64 * 1024), HeadAndTail(64 * 1024))
-        success = reply is not None and reply.success and error is None
-        return ExecutionResult(
-            success=success,
-            stdout=before[0] + running.stdout.text(),
-            stderr=before[1] + running.stderr.text(),
-            value=reply.value if reply is not None else None,
-            outputs=tuple(running.outputs),
-            error=error,
-            step=running.request.step,
-            duration=reply.duration if reply is not None else time.monotonic() - running.clock.started,
-            state=state,
-            truncated=running.stdout.truncated or running.stderr.truncated,
-            reply=reply.reply if reply is not None and success else None,
-        )
+    def _take_background(self) -> Printed:
+        taken, self._background = self._background, Printed(BACKGROUND)
+        return taken
 
     def _kill(self) -> None:
         try:
@@ -393,8 +339,7 @@ class Supervisor:
         if running is not None:
             self._report_lost(running, self.death)
         for request in waiting:
-            request.dispose()
-            request.listener.done(JailLostError(self.death.describe()))
+            _decline(request, self.death)
 
     def _read_last_words(self) -> None:
         """What was printed before the end; nothing from a jail that broke the protocol."""
@@ -404,11 +349,11 @@ class Supervisor:
         for pipe in self._pipes:
             pipe.read()
 
-    def _report_lost(self, running: _Running, death: Death) -> None:
-        if running.timer is not None:
-            running.timer.cancel()
+    def _report_lost(self, running: Record, death: Death) -> None:
+        running.rearm(None)
         if running.request.ask is Ask.EXECUTE:
-            running.request.listener.done(self._result(running, None, death.as_error(), "lost"))
+            result = running.lost(death, self._take_background(), time.monotonic())
+            running.request.listener.done(result)
         else:
             running.request.listener.done(JailLostError(death.describe()))
 
@@ -425,18 +370,10 @@ class Supervisor:
         os.close(self._ends.pidfd)
 
 
-def _timed_out(error: ErrorInfo | None, running: _Running) -> ErrorInfo | None:
-    """An interrupt that the timeout caused is reported as what it was."""
-    if error is None or error.reason != "interrupt":
-        return error
-    timeout = running.clock.timeout
-    message = (
-        f"the cell ran longer than {timeout:g} s and was interrupted; what it had assigned by then is kept"
-    )
-    return ErrorInfo(
-        type="TimeoutError",
-        message=message,
-        traceback=f"{error.traceback}\n\nTimeoutError: {message}" if error.traceback else "",
-        span=error.span,
-        reason="time",
-    )
+def _decline(request: JailRequest, death: Death) -> None:
+    """A request that came too late, or waited behind the one that was the last."""
+    request.dispose()
+    if request.ask is Ask.EXECUTE:
+        request.listener.done(death.before(request.step))
+    else:
+        request.listener.done(JailLostError(death.describe()))

@@ -1,0 +1,118 @@
+"""What is gathered of one request while its jail works on it, and what becomes of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cenote_worker.results import ErrorInfo, ExecutionResult, MimeBundle, StateAfter, StreamName
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.clock import CellClock
+from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
+from cenote_worker.supervisor.output import HeadAndTail
+from cenote_worker.supervisor.reactor import Timer
+from cenote_worker.supervisor.requests import JailRequest
+
+MAX_DISPLAYS = 1_000
+"""Displayed objects kept of one cell."""
+
+BACKGROUND = 64 * 1024
+"""Characters per stream kept of what is printed between cells."""
+
+
+class Printed:
+    """Both streams, each as head and tail."""
+
+    def __init__(self, limit: int) -> None:
+        self._streams = {"stdout": HeadAndTail(limit), "stderr": HeadAndTail(limit)}
+
+    def add(self, stream: StreamName, text: str) -> None:
+        self._streams[stream].add(text)
+
+    def text(self, stream: StreamName) -> str:
+        return self._streams[stream].text()
+
+    @property
+    def truncated(self) -> bool:
+        return any(stream.truncated for stream in self._streams.values())
+
+
+@dataclass(slots=True)
+class Record:
+    """The request that a jail works on. room: bytes of displayed objects that are still kept."""
+
+    request: JailRequest
+    clock: CellClock
+    printed: Printed
+    room: int
+    outputs: list[MimeBundle] = field(default_factory=list)
+    timer: Timer | None = None
+
+    def display(self, event: DisplayEvent) -> None:
+        if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:
+            self.room -= event.size
+            self.outputs.append(event.bundle)
+
+    def rearm(self, timer: Timer | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = timer
+
+    def finished(self, reply: ExecutedReply, before: Printed) -> ExecutionResult:
+        """The result of a cell that came to its end. before: what was printed since the last one."""
+        error = self._timed_out(reply.error) if self.clock.expired else reply.error
+        success = reply.success and error is None
+        return self._result(
+            before,
+            success=success,
+            value=reply.value,
+            error=error,
+            duration=reply.duration,
+            reply=reply.reply if success else None,
+        )
+
+    def lost(self, death: Death, before: Printed, now: float) -> ExecutionResult:
+        """The result of a cell that took its jail with it."""
+        return self._result(
+            before, success=False, error=death.as_error(), duration=now - self.clock.started, state="lost"
+        )
+
+    def _result(
+        self,
+        before: Printed,
+        *,
+        success: bool,
+        error: ErrorInfo | None,
+        duration: float,
+        value: str | None = None,
+        reply: str | None = None,
+        state: StateAfter = "kept",
+    ) -> ExecutionResult:
+        return ExecutionResult(
+            success=success,
+            stdout=before.text("stdout") + self.printed.text("stdout"),
+            stderr=before.text("stderr") + self.printed.text("stderr"),
+            value=value,
+            outputs=tuple(self.outputs),
+            error=error,
+            step=self.request.step,
+            duration=duration,
+            state=state,
+            truncated=self.printed.truncated,
+            reply=reply,
+        )
+
+    def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:
+        """An interrupt that the timeout caused is reported as what it was."""
+        if error is None or error.reason != "interrupt":
+            return error
+        limit = f"{self.clock.timeout:g} s"
+        message = (
+            f"the cell ran longer than {limit} and was interrupted; what it had assigned by then is kept"
+        )
+        return ErrorInfo(
+            type="TimeoutError",
+            message=message,
+            traceback=f"{error.traceback}\n\nTimeoutError: {message}" if error.traceback else "",
+            span=error.span,
+            reason="time",
+        )
