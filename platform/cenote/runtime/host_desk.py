@@ -17,12 +17,16 @@ from typing import Any
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import dump
 from cenote.runtime.references import ObjectReference, Sealed
-from cenote_security.errors import CenoteError, MalformedValueError
+from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError
 from cenote_security.safeload import load
+from cenote_security.values.limits import Limits
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 
 THREADS = 16
 """Plain host functions that run at once, per runtime."""
+
+ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
+"""What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
 
 MAX_MESSAGE = 10_000
 """Characters of an exception's text that a jail gets to see."""
@@ -114,7 +118,15 @@ class HostDesk:
         parts = call.arguments.unpack()
         if len(parts) != 2:
             raise MalformedValueError("the arguments of a host call are not an encoded value")
-        decoded = load(bytes(parts[0]), parts[1], classes=self._classes)
+        try:
+            decoded = load(bytes(parts[0]), parts[1], classes=self._classes, limits=ARGUMENTS)
+        except UnsafeValueError as error:
+            raise TypeError(
+                f"the client takes no argument of class {error.class_name}; pass plain data"
+            ) from None
+        except MalformedValueError as error:
+            text = f"the arguments are refused ({error}); pass much data as an array, a string or bytes"
+            raise ValueError(text) from None
         match decoded:
             case [list() as args, dict() as kwargs] if all(isinstance(key, str) for key in kwargs):
                 pass

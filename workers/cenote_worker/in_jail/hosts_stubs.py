@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
@@ -105,7 +106,12 @@ class _Caller:
 
 
 def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Content:
-    encoded = encode([list(args), kwargs])
+    try:
+        encoded = encode([list(args), kwargs])
+    except UnsafeValueError as error:
+        detail = f" ({error.detail})" if error.detail else ""
+        text = f"{error.class_name} cannot be passed to a function of the client{detail}; pass plain data"
+        raise TypeError(text) from None
     return Content.pack([encoded.header, encoded.pieces])
 
 
