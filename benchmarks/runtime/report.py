@@ -15,6 +15,7 @@ from benchmarks.runtime.summary import Key, Summary, summarise
 NAME_WIDTH = 24
 CELL_WIDTH = 20
 REASON_WIDTH = 80
+TINY_RATIO = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,8 @@ def format_value(value: float, unit: Unit) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    return f"{_digits(ratio)}x"
+    """Ratios below a hundredth say that two things are not of one kind; their digits would say nothing more."""
+    return f"{_digits(ratio)}x" if ratio >= TINY_RATIO else f"<{TINY_RATIO}x"
 
 
 def _digits(value: float) -> str:
