@@ -77,6 +77,37 @@ def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
     assert b"3\n" == elsewhere.stdout
 
 
+MODELS = """
+from __future__ import annotations
+import enum, pydantic, sys
+from cenote.runtime.pickling_unsafe import dump
+class Colour(enum.Enum):
+    RED = "red"
+class Part(pydantic.BaseModel):
+    colour: Colour
+class Whole(pydantic.BaseModel):
+    first: Part
+    rest: dict[str, list[Part]] = {}
+    inside: Whole | None = None
+sys.stdout.buffer.write(bytes(dump("it", Whole).content.unpack()[0]))
+"""
+
+
+def test_models_that_share_parts_of_their_schemas() -> None:
+    """Pydantic models that use each other, with postponed annotations, arrive whole: they validate as before."""
+    stream = subprocess.run([sys.executable, "-c", MODELS], capture_output=True, check=True).stdout
+    receiving = (
+        "import pickle, sys; Whole = pickle.load(sys.stdin.buffer); part = {'colour': 'red'};"
+        "print(Whole(first=part, rest={'a': [part]}, inside={'first': part}).model_dump_json())"
+    )
+    elsewhere = subprocess.run([sys.executable, "-c", receiving], input=stream, capture_output=True)
+    part = b'{"colour":"red"}'
+    inside = b'{"first":' + part + b',"rest":{},"inside":null}'
+    assert (
+        b'{"first":' + part + b',"rest":{"a":[' + part + b']},"inside":' + inside + b"}\n" == elsewhere.stdout
+    )
+
+
 def test_by_value_classes_are_noted() -> None:
     """The client knows afterwards which classes a jail may send instances of."""
 

@@ -133,3 +133,22 @@ def test_many_runtimes_leave_nothing_behind() -> None:
                 break
             threading.Event().wait(0.01)
         assert before >= len(os.listdir("/proc/self/fd"))
+
+
+def test_questions_from_many_threads() -> None:
+    """Every status question is answered, however the answers race with the questions."""
+    with PythonRuntime() as runtime:
+        runtime.execute("x = 1")
+        answers = []
+
+        def ask() -> None:
+            for _ in range(100):
+                answers.append(runtime.status().processes)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert 400 == len(answers)
+        assert "1" == runtime.execute("x").value

@@ -123,19 +123,18 @@ class Supervisor:
             return True
 
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
-        """Asks the warden; `answer` is called on the reactor's thread, with None if the jail has ended."""
-        with self._lock:
+        """Asks the warden; `answer` is called, on any thread, with None if the jail has ended."""
+        with self._lock:  # to the end: the answer must not come before the question is noted
             if self.death is not None:
                 answer(None)
                 return
-            step = self._running.request.step if self._running is not None else None
+            step = (self._running.request.step or None) if self._running is not None else None
 
-        def enrich(memory: int, processes: int) -> None:
-            answer(
-                JailStatus(memory=memory, processes=processes, step=step or None, isolation=self.isolation)
-            )
+            def enrich(memory: int, processes: int) -> None:
+                status = JailStatus(memory=memory, processes=processes, step=step, isolation=self.isolation)
+                answer(status)
 
-        self._control.status(enrich, lambda: answer(None))
+            self._control.status(enrich, lambda: answer(None))
 
     def resume(self) -> None:
         """The listener can take output again."""
