@@ -65,8 +65,14 @@ _ABSENT: Final = (
 # folder. Where a jail runs as the user who started it, that reaches the user's own files.
 _METADATA: Final = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat", "utime", "utimes",
-    "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr",
-    "lremovexattr", "fremovexattr", "removexattrat", "file_setattr",
+    "futimesat", "utimensat", "file_setattr",
+)  # fmt: skip
+
+# Landlock has no say in extended attributes either, and those of a file are open to whoever may write to the file:
+# a place to leave bytes on any host file that is open to all. Nobody's data work needs them.
+_ATTRIBUTES: Final = (
+    "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr",
+    "removexattrat",
 )  # fmt: skip
 
 # Allowed on the caller itself (0), by the position of the argument that says whom: the same user's other processes,
@@ -79,7 +85,8 @@ _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 _NEW_NAMESPACES: Final = 0x7E02_0000
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
-_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
+_SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 1, 2, 5
+_IPPROTO_ANY, _IPPROTO_TCP, _IPPROTO_UDP = 0, 6, 17
 _SOCK_TYPE_MASK: Final = 0xF
 _AT_EMPTY_PATH: Final = 0x1000
 
@@ -96,6 +103,7 @@ _PRCTLS: Final = (
 _allow: Final = bpf.give(ALLOW)
 _eperm: Final = bpf.give(refuse(errno.EPERM))
 _no_family: Final = bpf.give(refuse(errno.EAFNOSUPPORT))
+_no_protocol: Final = bpf.give(refuse(errno.EPROTONOSUPPORT))
 
 _CLONE: Final = (
     *bpf.load(_low_word(0)),
@@ -116,16 +124,32 @@ _IOCTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FORBIDDEN_IOCTLS, _eperm),
 _PERSONALITY: Final = (*bpf.load(_low_word(0)), *bpf.among((0, 0xFFFF_FFFF), _allow), *_eperm)
 # A program without a name: executing an anonymous memory file.
 _EXECVEAT: Final = (*bpf.load(_low_word(4)), *bpf.when(bpf.JUMP_IF_ANY_BIT, _AT_EMPTY_PATH, _eperm), *_allow)
-# The network namespace is empty; this keeps netlink, packet, vsock, alg and their kind out of reach.
-_SOCKET: Final = (*bpf.load(_low_word(0)), *bpf.among((_AF_UNIX, _AF_INET, _AF_INET6), _allow), *_no_family)
+
+
+def _sockets(families: tuple[int, ...], types: tuple[int, ...], protocols: tuple[int, ...]) -> bpf.Code:
+    """Only sockets of these kinds. For any other the kernel would look for, and load, a module that knows it."""
+    of_type = (*bpf.load(_low_word(2)), *bpf.among(protocols, _allow), *_no_protocol)
+    of_family = (
+        *bpf.load(_low_word(1)),
+        *bpf.keep_bits(_SOCK_TYPE_MASK),
+        *bpf.among(types, of_type),
+        *_eperm,
+    )
+    return (*bpf.load(_low_word(0)), *bpf.among(families, of_family), *_no_family)
+
+
+# The network namespace is empty; this keeps netlink, packet, vsock, alg and their kind out of reach, and SCTP, DCCP,
+# MPTCP and SMC, which hide behind the family of TCP.
+_SOCKET: Final = _sockets(
+    (_AF_UNIX, _AF_INET, _AF_INET6),
+    (_SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET),
+    (_IPPROTO_ANY, _IPPROTO_TCP, _IPPROTO_UDP),
+)
+# A pair of any family is first made as two sockets of it, so the family is looked at here too.
+_SOCKETPAIR: Final = _sockets((_AF_UNIX,), (_SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET), (_IPPROTO_ANY,))
 # Without a network namespace there must be no way to name a peer: no socket but a connected pair. Of a pair, a
 # datagram end could still send to another address; stream and seqpacket ends cannot.
-_SOCKETPAIR: Final = (
-    *bpf.load(_low_word(1)),
-    *bpf.keep_bits(_SOCK_TYPE_MASK),
-    *bpf.among((_SOCK_STREAM, _SOCK_SEQPACKET), _allow),
-    *_eperm,
-)
+_CONNECTED_PAIR: Final = _sockets((_AF_UNIX,), (_SOCK_STREAM, _SOCK_SEQPACKET), (_IPPROTO_ANY,))
 
 
 _RLIMIT_CORE: Final = 4
@@ -161,10 +185,11 @@ def _rules(level: FilterLevel, shares_user: bool) -> dict[str, bpf.Code]:
     rules["ioprio_set"] = _of_kind(_IOPRIO_WHO_PROCESS, rules["ioprio_set"])
     rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
     rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
-    rules |= {"execveat": _EXECVEAT, "socket": _SOCKET, "setrlimit": _SETRLIMIT, "prlimit64": _PRLIMIT}
+    rules |= {"execveat": _EXECVEAT, "setrlimit": _SETRLIMIT, "prlimit64": _PRLIMIT}
+    rules |= {"socket": _SOCKET, "socketpair": _SOCKETPAIR}
     if level == "landlock":
-        rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _SOCKETPAIR}
-        rules["inotify_add_watch"] = _eperm
+        rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _CONNECTED_PAIR}
+        rules |= {name: _eperm for name in ("inotify_add_watch", *_ATTRIBUTES)}
     if shares_user:
         rules |= {name: _eperm for name in _METADATA}
     return rules
