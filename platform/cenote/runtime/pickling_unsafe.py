@@ -22,6 +22,7 @@ import cloudpickle
 
 from cenote_security.errors import NotTransferableError
 from cenote_worker.content import Content
+from cenote_worker.in_jail.compiled_schemas import reduced_schema
 
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
@@ -89,6 +90,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, _FILES) and not isinstance(obj, io.BytesIO):
             # cloudpickle would send a copy of a text file's content without a word.
             raise TypeError("an open file stays where it is; send what you read from it")
+        if (schema := reduced_schema(obj)) is not None:
+            return schema
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj

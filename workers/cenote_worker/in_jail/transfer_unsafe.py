@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
+from typing import Any
 
 import cloudpickle
 
 from cenote_worker.content import Content
+from cenote_worker.in_jail.compiled_schemas import reduced_schema
 
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
@@ -34,5 +36,11 @@ def dump(value: object) -> Content:
         large.append(view)
         return False
 
-    cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
+    _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
     return Content.pack([stream.getbuffer(), *large])
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        schema = reduced_schema(obj)
+        return super().reducer_override(obj) if schema is None else schema
