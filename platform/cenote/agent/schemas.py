@@ -10,8 +10,8 @@ import typing
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from cenote.agent.annotations import classes_in, hints_of, render
 from cenote.agent.signatures import callable_stub, comment, default_text, first_line, parameters
+from cenote.runtime.annotations import classes_in, declares_fields, hints_of, is_typed_dict, render
 
 _MAX_MEMBERS = 40
 """Members of an Enum, and methods of a class, that are listed."""
@@ -36,7 +36,7 @@ def type_stub(cls: type, doc: str = "") -> str:
     """
     if issubclass(cls, Enum):
         return f"{cls.__name__}(Enum): {_members(cls)}{comment(doc)}"
-    if _is_typed_dict(cls):
+    if is_typed_dict(cls):
         return f"{cls.__name__} = {{{_keys(cls)}}}{comment(doc)}"
     fields = _fields(cls)
     documented = fields is not None and any(field.doc for field in fields)
@@ -59,14 +59,8 @@ def records_in(target: object) -> Iterator[type]:
 
 
 def is_record(cls: type) -> bool:
-    """Whether callers must know a class's fields: dataclass, pydantic model, Enum, TypedDict or NamedTuple."""
-    return is_own(cls) and (
-        dataclasses.is_dataclass(cls)
-        or issubclass(cls, Enum)
-        or _is_typed_dict(cls)
-        or hasattr(cls, "model_fields")
-        or hasattr(cls, "_fields")
-    )
+    """Whether callers must know a class's fields, since no model can."""
+    return is_own(cls) and declares_fields(cls)
 
 
 def is_own(cls: type) -> bool:
@@ -76,11 +70,6 @@ def is_own(cls: type) -> bool:
         return top == "__main__" or top.startswith("cenote_skill_")
     path = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
     return top not in sys.stdlib_module_names and "site-packages" not in path and "dist-packages" not in path
-
-
-def _is_typed_dict(cls: type) -> bool:
-    """Also for that of typing_extensions, which `typing.is_typeddict` does not know on Python 3.11."""
-    return issubclass(cls, dict) and hasattr(cls, "__required_keys__")
 
 
 def _collect(target: object, seen: dict[type, None]) -> None:

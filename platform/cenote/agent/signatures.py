@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from cenote.agent.annotations import hints_of, render
+from cenote.runtime.annotations import hints_of, render
 from cenote.runtime.injectables import Function
 from cenote_worker.results import VariableInfo
 

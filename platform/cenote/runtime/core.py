@@ -223,7 +223,7 @@ class RuntimeCore:
         for item in items:
             if getattr(item, "name", None) in self.items:
                 raise NameExistsError(item.name)
-        parcels = pack(items, self.items)
+        parcels = pack(items)
         for parcel in parcels:
             self._targets.update(parcel.targets)
             self.classes.update(parcel.classes)
@@ -249,7 +249,7 @@ class RuntimeCore:
 
     def _keep(self, parcel: Parcel) -> None:
         with self._noting:
-            superseded = [old for old in self._parcels if old.single and old.single == parcel.single]
+            superseded = [old for old in self._parcels if old.replaces and old.replaces == parcel.replaces]
             self._parcels = [old for old in self._parcels if old not in superseded] + [parcel]
         for old in superseded:
             old.close()

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from cenote.runtime.host_desk import Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote.runtime.pickling_unsafe import dump, is_foreign
+from cenote.runtime.pickling_unsafe import Pickled, dump
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.sub_agents import is_agent, sub_agent_targets
+from cenote.runtime.types_along import types_along
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import NameExistsError, UsageError
+from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
 from cenote_worker.content import Content
 
 MAX_DOC = 2_000
 """Characters of a host function's documentation that travel into the jail."""
-
-PEEK = 3
-"""Elements of a container that are looked at for classes to inject along."""
 
 
 @dataclass(slots=True)
@@ -29,8 +25,11 @@ class Parcel:
     """What one injection needs: values for the jail, things that stay here, classes that may come back."""
 
     values: Content
+    """A pickle: of one value where `single` names it, else of two dictionaries: values, and classes that go along."""
+
     single: str = ""
-    """When set, `values` is one value for this name; otherwise a dictionary."""
+    replaces: str = ""
+    """The name whose former value need not be sent to later jails any more."""
 
     names: tuple[str, ...] = ()
     hosts: list[jail_pb2.HostTarget] = field(default_factory=list)
@@ -51,7 +50,7 @@ class Parcel:
         self.values.close()
 
 
-def pack(items: Iterable[Injectable], taken: Iterable[str] = ()) -> list[Parcel]:
+def pack(items: Iterable[Injectable]) -> list[Parcel]:
     """Everything in one pickle, so that what shared state goes on sharing it; references apart.
 
     Raises NameExistsError for two items with one name, NotTransferableError for a value that cannot be sent.
@@ -68,9 +67,8 @@ def pack(items: Iterable[Injectable], taken: Iterable[str] = ()) -> list[Parcel]
             _offer(main, item)
         else:
             values[item.name] = _plain(item)
-    _add_types(values, items, set(taken))
     main.names = (*values, *(host.name for host in main.hosts))
-    pickled = _dump(values)
+    pickled = _dump(values, types_along(items))
     main.values = pickled.content
     main.classes = {**pickled.classes, **_named_classes(items)}
     return [main, *parcels]
@@ -80,12 +78,12 @@ def value_parcel(name: str, value: object) -> Parcel:
     """One value for one name, for an update."""
     if isinstance(value, ObjectReference):
         return reference_parcel(name, value)
-    pickled = dump(name, value)
-    return Parcel(values=pickled.content, single=name, names=(name,), classes=pickled.classes)
+    pickled = _dump({name: value}, types_along([Variable(name, value)]))
+    return Parcel(values=pickled.content, replaces=name, names=(name,), classes=pickled.classes)
 
 
 def reference_parcel(name: str, reference: ObjectReference) -> Parcel:
-    return Parcel(values=reference.content(), single=name, names=(name,))
+    return Parcel(values=reference.content(), single=name, replaces=name, names=(name,))
 
 
 def stays_here(item: Injectable) -> bool:
@@ -112,14 +110,24 @@ def _plain(item: Injectable) -> object:
     return item.func if isinstance(item, Function) else item.value
 
 
-def _dump(values: Mapping[str, object]) -> Any:
+def _dump(values: Mapping[str, object], along: Mapping[str, type]) -> Pickled:
     """One pickle of all; when that fails, the error names the one that is to blame."""
+    names = ", ".join(values)
     try:
-        return dump(", ".join(values), dict(values))
-    except Exception:
+        return dump(names, (dict(values), dict(along)))
+    except NotTransferableError:
         for name, value in values.items():
             dump(name, value).content.close()
-        raise
+        # The values can go, so a class cannot: nobody asked for it by name, and what can go does.
+        return dump(names, (dict(values), {name: cls for name, cls in along.items() if _can_go(cls)}))
+
+
+def _can_go(cls: type) -> bool:
+    try:
+        dump(cls.__name__, cls).content.close()
+    except NotTransferableError:
+        return False
+    return True
 
 
 # -- things that stay in the client --
@@ -181,35 +189,3 @@ def _named_classes(items: list[Injectable]) -> dict[str, type]:
     named = [item.value for item in items if isinstance(item, Type)]
     named += [type(item.value) for item in items if isinstance(item, Variable) and not stays_here(item)]
     return {f"{cls.__module__}:{cls.__qualname__}": cls for cls in named if cls.__module__ != "builtins"}
-
-
-def _add_types(values: dict[str, object], items: list[Injectable], taken: set[str]) -> None:
-    """A user's class comes with its values and with functions that take or give it."""
-    for item in items:
-        for cls in _types_of(item):
-            if is_foreign(cls) and cls.__name__ not in taken and cls.__name__.isidentifier():
-                values.setdefault(cls.__name__, cls)
-
-
-def _types_of(item: Injectable) -> list[type]:
-    if isinstance(item, Function):
-        return _annotated(item.func)
-    if isinstance(item, Type) or stays_here(item) or isinstance(item.value, ObjectReference):
-        return []
-    found = [type(item.value)]
-    if isinstance(item.value, dict):
-        found += [type(value) for value in list(item.value.values())[:PEEK]]
-    elif isinstance(item.value, list | tuple | set | frozenset):
-        found += [type(value) for value in list(item.value)[:PEEK]]
-    return found
-
-
-def _annotated(function: object) -> list[type]:
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001  (annotations may name anything, or nothing that exists)
-        return []
-    found: list[type] = []
-    for hint in hints.values():
-        found += [part for part in (hint, *typing.get_args(hint)) if isinstance(part, type)]
-    return found

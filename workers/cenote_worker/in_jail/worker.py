@@ -122,28 +122,39 @@ class Worker:
             self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)))
         names = [request.name] if request.name else []
         self._check_free([*names, *(host.name for host in request.hosts)], request.replace)
-        values = self._opened(content, request.name)
-        self._check_free(values, request.replace)
+        values, along = self._opened(content, request.name)
+        self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
         self._kernel.namespace.update(values)
+        for name, cls in along.items():
+            self._kernel.namespace.setdefault(name, cls)
         for spec in request.hosts:
             assert self._hosts is not None
             self._kernel.namespace[spec.name] = stub_for(self._hosts, spec)
 
-    def _opened(self, content: Content, name: str) -> dict[str, object]:
+    def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
+        """The values, and the classes that go along with them, both by name."""
         try:
             with self._kernel.interruptible():
                 value = load(content)
-        except (Exception, KeyboardInterrupt) as error:  # a user's class may raise anything while it is rebuilt
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # a user's class may raise anything while it is rebuilt
             text = f"it cannot be rebuilt in the jail: {type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
         finally:
             content.close()
         if name:
-            return {name: value}
-        assert isinstance(value, dict)
-        return value
+            return {name: value}, {}
+        assert isinstance(value, tuple)
+        values, along = value
+        return values, along
 
-    def _check_free(self, names: dict[str, object] | list[str], replace: bool) -> None:
+    def _holds(self, name: str, value: object) -> bool:
+        """Whether this very object has the name already, such as a class that went along with a value of it."""
+        return value is not None and self._kernel.namespace.get(name) is value
+
+    def _check_free(self, names: list[str], replace: bool) -> None:
         if replace:
             return
         for name in names:

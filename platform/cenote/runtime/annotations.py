@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -31,12 +33,40 @@ def classes_in(annotation: object) -> Iterator[type]:
 
 
 def hints_of(target: object) -> dict[str, object]:
-    """Annotations of a function or class, evaluated where they can be, else as their text."""
+    """Annotations of a function or class, each evaluated where it can be, else as its text."""
     function = target if _is_plain(target) else getattr(type(target), "__call__", target)  # noqa: B004
     try:
         return dict(typing.get_type_hints(function, include_extras=True))
     except Exception:  # noqa: BLE001  (any code may stand in an annotation)
-        return dict(getattr(function, "__annotations__", None) or {})
+        texts = dict(getattr(function, "__annotations__", None) or {})
+        return {name: _evaluated(name, text, function) for name, text in texts.items()}
+
+
+def declares_fields(cls: type) -> bool:
+    """Whether a class is a record: dataclass, pydantic model, Enum, TypedDict or NamedTuple."""
+    return (
+        dataclasses.is_dataclass(cls)
+        or issubclass(cls, Enum)
+        or is_typed_dict(cls)
+        or hasattr(cls, "model_fields")
+        or hasattr(cls, "_fields")
+    )
+
+
+def is_typed_dict(cls: type) -> bool:
+    """Also for that of typing_extensions, which `typing.is_typeddict` does not know on Python 3.11."""
+    return issubclass(cls, dict) and hasattr(cls, "__required_keys__")
+
+
+def _evaluated(name: str, text: object, owner: object) -> object:
+    """One annotation, without the others that may name what does not exist."""
+    alone = types.SimpleNamespace(__annotations__={name: text})
+    module = sys.modules.get(getattr(owner, "__module__", None) or "")
+    scope = getattr(inspect.unwrap(owner), "__globals__", None) if callable(owner) else None
+    try:
+        return typing.get_type_hints(alone, scope or vars(module), include_extras=True)[name]
+    except Exception:  # noqa: BLE001
+        return text
 
 
 def _is_plain(target: object) -> bool:

@@ -1,0 +1,132 @@
+"""Classes that go into a jail because something there needs their names."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import pydantic
+
+from cenote.runtime import Function, Type, Variable
+from cenote.runtime.types_along import MAX_CLASSES, types_along
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Part(pydantic.BaseModel):
+    colour: Colour
+
+
+class Whole(pydantic.BaseModel):
+    parts: dict[str, list[Part]]
+    inside: Whole | None = None
+
+
+@dataclass
+class Order:
+    whole: Whole
+
+
+class Row(TypedDict):
+    order: Order
+
+
+class Point(NamedTuple):
+    colour: Colour
+
+
+class Shop:
+    """Its machinery stays in the client when a live one is injected."""
+
+    lock = threading.Lock()
+
+    def find(self, row: Row) -> Shop: ...
+
+
+class Plain:
+    def paint(self, colour: Colour) -> Part: ...
+
+
+def nested(rows: dict[str, list[Row | Point]], plain: Annotated[Plain, "a note"]) -> None: ...
+
+
+def partly_unknown(order: Order, other: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def served(shop: Shop) -> Order | None: ...
+
+
+def test_annotations_are_followed_to_the_end() -> None:
+    """Containers, unions, Annotated, and the fields and methods of the classes found."""
+    found = types_along([Function(nested)])
+    assert {"Row", "Point", "Plain", "Order", "Colour", "Whole", "Part"} == set(found)
+    assert found["Part"] is Part
+
+
+def test_one_annotation_that_names_nothing_hides_no_other() -> None:
+    """Each is evaluated on its own."""
+    assert {"Order", "Whole", "Part", "Colour"} == set(types_along([Function(partly_unknown)]))
+
+
+def test_host_functions_and_objects_take_records_only() -> None:
+    """What may be an argument or a result; a service's own class stays where its secrets are."""
+    records = {"Order", "Whole", "Part", "Colour"}
+    assert records == set(types_along([Function(served, host=True)]))
+    assert records | {"Row"} == set(types_along([Variable("shop", Shop(), host=True)]))
+
+
+def test_values_in_containers() -> None:
+    """Classes of elements count, some containers deep."""
+    assert {"Point", "Colour"} == set(types_along([Variable("v", {"a": [(Point(Colour.RED),)]})]))
+    assert {"Part", "Colour"} == set(types_along([Type(Plain)]))
+
+
+def test_chains_of_classes_end() -> None:
+    """A data model of any size costs a bounded amount."""
+    last: type = type("Link0", (), {"__annotations__": {}})
+    for number in range(1, MAX_CLASSES + 10):
+        last = type(f"Link{number}", (), {"__annotations__": {"next": last}})
+    assert MAX_CLASSES == len(types_along([Variable("v", last())]))
+
+
+def test_a_class_goes_along_twice(make_runtime: Any) -> None:
+    """Two values of one class in two injections; then the class itself, which is there already."""
+    with make_runtime() as runtime:
+        runtime.inject(Variable("a", Part(colour=Colour.RED)))
+        runtime.inject(Variable("b", [Part(colour=Colour.RED)]))
+        runtime.update_variable("a", Point(Colour.RED))
+        runtime.inject(Type(Part))
+        result = runtime.execute("isinstance(b[0], Part) and a == Point(Colour.RED)")
+        assert ("True", None) == (result.value, result.error)
+
+
+def test_a_name_of_the_cells_own_stays(make_runtime: Any) -> None:
+    """A class never replaces what a cell has made, nor stands in the way of an injection."""
+    with make_runtime() as runtime:
+        runtime.execute("Part = 'mine'")
+        runtime.inject(Variable("a", Part(colour=Colour.RED)))
+        assert "'mine'" == runtime.execute("Part").value
+
+
+def test_a_class_that_cannot_go_stops_nothing(make_runtime: Any) -> None:
+    """Nobody asked for it by name; the function itself is served."""
+
+    @dataclass
+    class Held:
+        def use(self) -> object:
+            return lock
+
+    lock = threading.Lock()
+
+    def count(held: Held | None = None) -> int:
+        return 7
+
+    # Annotations of this module are texts, which name no local class.
+    count.__annotations__["held"] = Held | None
+    with make_runtime() as runtime:
+        runtime.inject(Function(count, host=True))
+        assert "7" == runtime.execute("count()").value
