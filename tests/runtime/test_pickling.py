@@ -6,6 +6,10 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +148,29 @@ def test_refusals_name_variable_and_reason(value: object, reason: str) -> None:
     with pytest.raises(NotTransferableError, match=reason) as caught:
         dump("it", {"nested": [value]})
     assert "'it'" in str(caught.value)
+
+
+def test_pickling_costs_nothing_per_loaded_module() -> None:
+    """Each answer of a host function is a pickle; a program has thousands of modules."""
+    with _pretended_modules(20_000):
+        started = time.perf_counter()
+        for _ in range(100):
+            dump("x", 1)
+        assert time.perf_counter() - started < 0.5
+
+
+@contextmanager
+def _pretended_modules(count: int) -> Iterator[None]:
+    names = [f"pretended_{number}" for number in range(count)]
+    for name in names:
+        module = types.ModuleType(name)
+        module.__file__ = f"/nowhere/{name}.py"
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 def test_the_global_list_of_modules_is_left_as_it_was() -> None:

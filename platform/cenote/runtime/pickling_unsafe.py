@@ -12,11 +12,11 @@ import sys
 import sysconfig
 import threading
 import types
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 
@@ -26,6 +26,9 @@ from cenote_worker.in_jail.compiled_schemas import reduced_schema
 
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+
+_OF_MODULES = (type, types.FunctionType, TypeVar)
+"""What is pickled as a name in a module where that can be."""
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 
@@ -59,8 +62,8 @@ def dump(name: str, value: object) -> Pickled:
         large.append(view)
         return False
 
-    pickler = _Pickler(stream, keep_in_band)
-    with _foreign_modules_by_value():
+    with _foreign_modules_by_value() as by_value:
+        pickler = _Pickler(stream, keep_in_band, by_value)
         try:
             pickler.dump(value)
         except Exception as error:
@@ -75,10 +78,14 @@ def load_trusted(content: Content) -> object:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, which also notes what classes it sends by value."""
+    """cloudpickle, which also notes what classes it sends by value.
 
-    def __init__(self, stream: io.BytesIO, keep_in_band: Any) -> None:
+    by_value: called with the name of each module that a function or class is of, before it is pickled.
+    """
+
+    def __init__(self, stream: io.BytesIO, keep_in_band: Any, by_value: Callable[[object], None]) -> None:
         super().__init__(stream, protocol=5, buffer_callback=keep_in_band)
+        self._by_value = by_value
         self.classes: dict[str, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -92,6 +99,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise TypeError("an open file stays where it is; send what you read from it")
         if (schema := reduced_schema(obj)) is not None:
             return schema
+        if isinstance(obj, _OF_MODULES):
+            self._by_value(obj.__module__)
+        elif isinstance(obj, types.ModuleType):
+            self._by_value(obj.__name__)
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj
@@ -107,17 +118,27 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def _foreign_modules_by_value() -> Iterator[None]:
-    """Modules that a jail cannot import are pickled by value while this holds."""
+def _foreign_modules_by_value() -> Iterator[Callable[[object], None]]:
+    """Gives a function that lets a module be pickled by value, if no jail can import it, while this holds."""
     with _registry:
         already = set(cloudpickle.list_registry_pickle_by_value())
-        added = [module for name, module in _foreign_modules() if name not in already]
-        for module in added:
-            cloudpickle.register_pickle_by_value(module)
+        added: dict[str, types.ModuleType] = {}
+
+        def by_value(name: object) -> None:
+            if not isinstance(name, str) or name in added or name in already:
+                return
+            module = sys.modules.get(name)
+            # cloudpickle sends `__main__` by value itself, and refuses modules under other names.
+            if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
+                return
+            if _is_foreign(name, module):
+                added[name] = module
+                cloudpickle.register_pickle_by_value(module)
+
         try:
-            yield
+            yield by_value
         finally:
-            for module in added:
+            for module in added.values():
                 cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -127,16 +148,6 @@ def is_foreign(cls: type) -> bool:
         return True
     module = sys.modules.get(cls.__module__)
     return module is None or _is_foreign(cls.__module__, module)
-
-
-def _foreign_modules() -> list[tuple[str, types.ModuleType]]:
-    found = []
-    for name, module in list(sys.modules.items()):
-        if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
-            continue  # cloudpickle sends `__main__` by value itself, and refuses modules under other names
-        if _is_foreign(name, module):
-            found.append((name, module))
-    return found
 
 
 def _is_foreign(name: str, module: types.ModuleType) -> bool:
