@@ -126,7 +126,10 @@ def test_host_objects(make_runtime) -> None:
     assert "7" == runtime.execute("account.withdraw(3)").value
     assert 7 == account.balance
     assert "AttributeError" == runtime.execute("account._hidden()").error.type
-    assert "AttributeError" == runtime.execute("account.balance").error.type
+    refused = runtime.execute("account.balance").error
+    assert "AttributeError" == refused.type
+    assert "only its methods are here: withdraw" in refused.message
+    assert "True" == runtime.execute("import copy; copy.deepcopy(account).withdraw is not None").value
     assert "Takes money out." in runtime.execute("help(account.withdraw)").stdout
 
 

@@ -153,6 +153,13 @@ class HostObject:
         for method in spec.methods:
             setattr(self, method.name, function_stub(channel, spec.name, method, method.name))
 
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):  # copy and pickle ask, before there is anything to answer with
+            raise AttributeError(name)
+        methods = ", ".join(method for method in vars(self) if not method.startswith("_"))
+        text = f"{self._name} is an object in the client; only its methods are here: {methods or 'it has none'}"
+        raise AttributeError(text, name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"<{self._name}: an object in the client; its methods run there>"
 
