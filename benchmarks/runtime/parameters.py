@@ -15,7 +15,8 @@ class Parameters:
     transfer (a large one is done once per sample). idle: runtimes added to measure what one costs.
     crowd: runtimes alive at once; process_crowd: the same for contenders that need tens of megabytes and a
     second for each. crowd_passes: rounds over the crowd. regex: length of a subject whose match holds the
-    interpreter lock, two more double twice; 26 is about two seconds. asks: status questions meanwhile.
+    interpreter lock, two more double twice; 26 is about two seconds. held: small objects in a
+    full namespace. asks: status questions meanwhile.
     flood: what one cell prints. large_flood: the same, for contenders whose memory does not grow with it.
     """
 
@@ -29,6 +30,7 @@ class Parameters:
     process_crowd: int = 8
     crowd_passes: int = 5
     regex: int = 26
+    held: int = 1000 * MB
     asks: int = 20
     flood: int = 100 * MB
     large_flood: int = 10_000 * MB
@@ -45,6 +47,7 @@ QUICK = Parameters(
     process_crowd=2,
     crowd_passes=2,
     regex=22,
+    held=MB,
     asks=3,
     flood=MB,
     large_flood=2 * MB,

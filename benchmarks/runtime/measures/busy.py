@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from functools import partial
 
 from benchmarks.runtime.contender import CellFailedError, Contender
 from benchmarks.runtime.measure import Measure, Unit
@@ -13,15 +14,20 @@ from benchmarks.runtime.stopwatch import percentile
 
 WARM_UP_REGEX = 8
 INTERVAL = 0.05
+OBJECT = 900
 
 
-def ask_while_busy(kind: type[Contender], parameters: Parameters) -> dict[str, float]:
+def ask_while_busy(kind: type[Contender], parameters: Parameters, *, full: bool) -> dict[str, float]:
     """Questions are asked on a fixed schedule and an answer counts from when its question was due.
 
     Otherwise a contender that shares the lock with the cell would be excused for asking late. The same
     schedule is run once without a cell (`idle`), for comparison.
+
+    full: the namespace holds many small objects, whose pages somebody may think of counting for an answer.
     """
     with closing(kind()) as contender:
+        if full:
+            contender.execute(f"held = [bytes({OBJECT}) for _ in range({parameters.held // OBJECT})]")
         contender.execute(_cell(WARM_UP_REGEX))
         contender.status()
         idle = _answers(contender, parameters.asks, threading.Event(), time.perf_counter())
@@ -68,12 +74,21 @@ def _answers(contender: Contender, asks: int, done: threading.Event, begin: floa
     return answers
 
 
+_FIGURES = {"idle p50": Unit.SECONDS, "busy p50": Unit.SECONDS, "busy worst": Unit.SECONDS}
+
 MEASURES = (
     Measure(
         name="busy",
         title="sign of life while a regular expression holds the interpreter lock",
-        run=ask_while_busy,
-        figures={"idle p50": Unit.SECONDS, "busy p50": Unit.SECONDS, "busy worst": Unit.SECONDS},
+        run=partial(ask_while_busy, full=False),
+        figures=_FIGURES,
         rounds=3,
+    ),
+    Measure(
+        name="busy-full",
+        title="the same with a gigabyte of small objects in the namespace",
+        run=partial(ask_while_busy, full=True),
+        figures=_FIGURES,
+        rounds=2,
     ),
 )
