@@ -15,9 +15,9 @@ class Parameters:
     transfer (a large one is done once per sample). idle: runtimes added to measure what one costs.
     crowd: runtimes alive at once; process_crowd: the same for contenders that need tens of megabytes and a
     second for each. crowd_passes: rounds over the crowd. regex: length of a subject whose match holds the
-    interpreter lock, two more double twice; 26 is about two seconds. held: small objects in a
-    full namespace. asks: status questions meanwhile.
-    flood: what one cell prints. large_flood: the same, for contenders whose memory does not grow with it.
+    interpreter lock; two more take four times as long, 26 takes about two seconds. held: size of all small
+    objects in a full namespace. asks: status questions meanwhile. flood: what one cell prints. large_flood:
+    the same, for contenders whose memory does not grow with it.
     """
 
     starts: int = 5
