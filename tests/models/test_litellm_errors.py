@@ -119,3 +119,14 @@ def test_an_error_of_ours_passes() -> None:
     """It was raised while LiteLLM's stream was read."""
     error = ModelResponseError("what?")
     assert error is mapped(error)
+
+
+def test_a_missing_key_is_final() -> None:
+    """The OpenAI package refuses to send a request without a key; LiteLLM calls that a server's error 500."""
+    import openai
+
+    missing = openai.OpenAIError("Missing credentials. Please pass an `api_key`")
+    error = mapped(raised("InternalServerError"), missing)
+    assert ModelRequestError is type(error)
+    server = openai.APIConnectionError(request=httpx.Request("POST", "http://localhost"))
+    assert ModelRequestError is not type(mapped(raised("InternalServerError"), server))

@@ -7,7 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from cenote.models.credentials import Redact
-from cenote.models.errors import ContextLengthError, ModelError, ModelResponseError, ModelUnavailableError
+from cenote.models.errors import (
+    ContextLengthError,
+    ModelError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelUnavailableError,
+)
 from cenote.models.refusal import Refusal, bounded, error_code, refusal_in_stream
 from cenote.models.retry import retry_after
 
@@ -29,6 +35,8 @@ def model_error(error: Exception, redact: Redact) -> ModelError:
         return ContextLengthError(shown, status=error.status_code)
     if not isinstance(error, _vague_errors()):
         return _refusal(causes, message).error(redact)
+    if _is_misconfigured(causes):
+        return ModelRequestError(shown)
     # These three stand for a lost connection, an error event, a malformed chunk and a real status 500 alike.
     if any(isinstance(cause, OSError | httpx.RequestError) for cause in causes):
         return ModelUnavailableError(shown)
@@ -37,6 +45,14 @@ def model_error(error: Exception, redact: Redact) -> ModelError:
     code = _event_code(causes)
     refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(causes, message)
     return refusal.error(redact)
+
+
+def _is_misconfigured(causes: Sequence[BaseException]) -> bool:
+    """Whether the OpenAI package refused to begin: no key, say. What a server said is an APIError."""
+    import openai
+
+    root = causes[-1]
+    return isinstance(root, openai.OpenAIError) and not isinstance(root, openai.APIError)
 
 
 def _vague_errors() -> tuple[type[Exception], ...]:
