@@ -67,6 +67,8 @@ def pack(items: Iterable[Injectable]) -> list[Parcel]:
             _offer(main, item)
         else:
             values[item.name] = _plain(item)
+    if not values and not main.hosts:
+        return parcels
     main.names = (*values, *(host.name for host in main.hosts))
     pickled = _dump(values, types_along(items))
     main.values = pickled.content
