@@ -92,7 +92,7 @@ def test_a_forged_result_is_believed_once(runtime: PythonRuntime, witness: Pytho
     """A jail may lie about its own cell; the worker's true answer then comes unasked and ends it."""
     forgery = (
         "from cenote_proto.v1 import jail_pb2\nframe = jail_pb2.WorkerFrame()\n"
-        "frame.reply.id = 2\nframe.reply.executed.success = True\nframe.reply.executed.value = 'forged'\n"
+        "frame.reply.id = 1\nframe.reply.executed.success = True\nframe.reply.executed.value = 'forged'\n"
         "sock.send(frame.SerializeToString())"
     )
     assert "forged" == runtime.execute(f"{FRAMES}\n{forgery}").value
@@ -105,7 +105,7 @@ def test_a_forged_result_that_guesses_wrong(runtime: PythonRuntime, witness: Pyt
     """The true answer, which is on its way already, does not save a jail that broke the protocol."""
     forgery = (
         "from cenote_proto.v1 import jail_pb2\nframe = jail_pb2.WorkerFrame()\n"
-        "frame.reply.id = 1\nframe.reply.executed.success = True\nsock.send(frame.SerializeToString())"
+        "frame.reply.id = 7\nframe.reply.executed.success = True\nsock.send(frame.SerializeToString())"
     )
     result = runtime.execute(f"{FRAMES}\n{forgery}")
     assert ("protocol", "lost") == (result.error.reason, result.state)
