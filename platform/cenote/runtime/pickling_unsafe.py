@@ -7,7 +7,6 @@ the user's own modules go by value, since a jail does not see the user's files.
 from __future__ import annotations
 
 import io
-import pickle
 import sys
 import sysconfig
 import threading
@@ -23,9 +22,7 @@ import cloudpickle
 from cenote_security.errors import NotTransferableError
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
-
-OUT_OF_BAND = 16 * 1024
-"""Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 
 _OF_MODULES = (type, types.FunctionType, TypeVar)
 """What is pickled as a name in a module where that can be."""
@@ -49,32 +46,23 @@ def dump(name: str, value: object) -> Pickled:
 
     Raises NotTransferableError with the reason: a generator, a lock, an open file, a live connection.
     """
-    large: list[memoryview] = []
-    stream = io.BytesIO()
+    classes: dict[str, type] = {}
 
-    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            view = buffer.raw()
-        except BufferError:  # not contiguous: numpy copies it into the stream
-            return True
-        if view.nbytes < OUT_OF_BAND:
-            return True
-        large.append(view)
-        return False
+    def pickle_to(stream: io.BytesIO, keep_in_band: KeepInBand) -> None:
+        with _foreign_modules_by_value() as by_value:
+            pickler = _Pickler(stream, keep_in_band, by_value)
+            try:
+                pickler.dump(value)
+            except Exception as error:
+                raise NotTransferableError(name, _reason(error)) from error
+            classes.update(pickler.classes)
 
-    with _foreign_modules_by_value() as by_value:
-        pickler = _Pickler(stream, keep_in_band, by_value)
-        try:
-            pickler.dump(value)
-        except Exception as error:
-            raise NotTransferableError(name, _reason(error)) from error
-    return Pickled(Content.pack([stream.getbuffer(), *large]), pickler.classes)
+    return Pickled(dumps(pickle_to), classes)
 
 
 def load_trusted(content: Content) -> object:
     """Unpickles what came from a jail: only for `retrieve(..., trusted=True)`, at the caller's own risk."""
-    stream, *buffers = content.unpack()
-    return pickle.loads(stream, buffers=buffers)
+    return loads(content)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -83,7 +71,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     by_value: called with the name of each module that a function or class is of, before it is pickled.
     """
 
-    def __init__(self, stream: io.BytesIO, keep_in_band: Any, by_value: Callable[[object], None]) -> None:
+    def __init__(
+        self, stream: io.BytesIO, keep_in_band: KeepInBand, by_value: Callable[[object], None]
+    ) -> None:
         super().__init__(stream, protocol=5, buffer_callback=keep_in_band)
         self._by_value = by_value
         self.classes: dict[str, type] = {}

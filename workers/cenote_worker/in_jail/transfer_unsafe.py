@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import io
-import pickle
 from typing import Any
 
 import cloudpickle
 
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
-
-OUT_OF_BAND = 16 * 1024
-"""Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 
 
 def load(content: Content) -> object:
-    """The pickled object; its large buffers are this process's private pages of the sealed memory."""
-    stream, *buffers = content.unpack()
-    return pickle.loads(stream, buffers=buffers)
+    """The pickled object."""
+    return loads(content)
 
 
 def dump(value: object) -> Content:
-    """Pickles by value; large buffers are copied once. Raises whatever the value's own pickling raises."""
-    large: list[memoryview] = []
-    stream = io.BytesIO()
+    """Pickles by value. Raises whatever the value's own pickling raises."""
 
-    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            view = buffer.raw()
-        except BufferError:  # not contiguous: numpy copies it into the stream
-            return True
-        if view.nbytes < OUT_OF_BAND:
-            return True
-        large.append(view)
-        return False
+    def pickle_to(stream: io.BytesIO, keep_in_band: KeepInBand) -> None:
+        _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
 
-    _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
-    return Content.pack([stream.getbuffer(), *large])
+    return dumps(pickle_to)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

@@ -1,0 +1,43 @@
+"""Pickles whose large buffers lie beside the stream: how they are laid out, the same on both sides of the wall.
+
+Who may open one is decided by who calls `loads`: a jail, or a caller who asked for the risk by name.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+
+from cenote_worker.content import Content
+
+OUT_OF_BAND = 16 * 1024
+"""Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+
+KeepInBand = Callable[[pickle.PickleBuffer], bool]
+"""A pickler's `buffer_callback`."""
+
+
+def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
+    """What `pickle_to(stream, buffer_callback)` wrote, and the buffers it set aside: copied once, here."""
+    large: list[memoryview] = []
+    stream = io.BytesIO()
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            view = buffer.raw()
+        except BufferError:  # not contiguous: numpy copies it into the stream
+            return True
+        if view.nbytes < OUT_OF_BAND:
+            return True
+        large.append(view)
+        return False
+
+    pickle_to(stream, keep_in_band)
+    return Content.pack([stream.getbuffer(), *large])
+
+
+def loads(content: Content) -> object:
+    """The pickled object; its large buffers are this process's private pages of the sealed memory."""
+    stream, *buffers = content.unpack()
+    return pickle.loads(stream, buffers=buffers)
