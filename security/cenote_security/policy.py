@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ Size = int | str
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_MAX_BYTES = 2**62
+"""What the kernel takes for a limit, with room for what is added to it."""
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -33,6 +37,14 @@ def parse_size(size: Size) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
+def check_seconds(seconds: object, what: str) -> None:
+    """Raises UsageError unless `seconds` is a positive finite number, or None. what: its name for the error."""
+    if seconds is None:
+        return
+    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise UsageError(f"{what} is a positive number of seconds, or None for no limit, not {seconds!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mount:
     """A host directory or file that the jail sees, read-only unless `writable`.
@@ -47,7 +59,12 @@ class Mount:
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", self.target or self.source)
         for path in (self.source, self.target):
-            if not path.startswith("/") or ".." in path.split("/"):
+            if (
+                not isinstance(path, str)
+                or not path.startswith("/")
+                or ".." in path.split("/")
+                or "\0" in path
+            ):
                 raise UsageError(f"a mount needs absolute paths without '..': {path!r}")
 
 
@@ -83,24 +100,36 @@ class SandboxPolicy:
     def __post_init__(self) -> None:
         for name in ("memory", "disk", "output"):
             object.__setattr__(self, name, parse_size(getattr(self, name)))
+        self._check_limits()
+        self._check_surroundings()
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "mounts", tuple(self.mounts))
         object.__setattr__(self, "preload", tuple(self.preload))
-        self._check()
 
-    def _check(self) -> None:
+    def _check_limits(self) -> None:
+        if self.memory_bytes < 64 * 2**20:
+            raise UsageError("a jail needs at least 64 MiB of memory to run Python")
+        if self.disk_bytes < 2**20:  # to the kernel, a tmpfs of size 0 has no limit
+            raise UsageError("a jail needs at least 1 MiB of disk")
+        if max(self.memory_bytes, self.disk_bytes, self.output_bytes) > _MAX_BYTES:
+            raise UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'")
+        if not isinstance(self.cpus, int | float) or not 0 < self.cpus < math.inf:
+            raise UsageError(f"cpus is a positive number, not {self.cpus!r}")
+        if not isinstance(self.processes, int) or self.processes < 8:
+            raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
+        check_seconds(self.cell_timeout, "cell_timeout")
+
+    def _check_surroundings(self) -> None:
         if self.isolation not in ("auto", "strict", "landlock", "none"):
             raise UsageError(f"unknown isolation {self.isolation!r}; use auto, strict, landlock or none")
         if self.network != "none":
             raise UsageError(f'network={self.network!r} is not supported; the only network policy is "none"')
-        if self.memory_bytes < 64 * 2**20:
-            raise UsageError("a jail needs at least 64 MiB of memory to run Python")
-        if self.cpus <= 0 or self.processes < 8:
-            raise UsageError("cpus must be positive and processes at least 8")
-        if self.cell_timeout is not None and self.cell_timeout <= 0:
-            raise UsageError("cell_timeout must be positive, or None for no limit")
-        if not all(isinstance(k, str) and isinstance(v, str) for k, v in self.env.items()):
-            raise UsageError("env maps strings to strings")
+        if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
+            raise UsageError("env maps names to strings; no '=' in names, no NUL character anywhere")
+        if not _is_list_of(self.mounts, Mount):
+            raise UsageError("mounts is a list of Mount objects")
+        if not _is_list_of(self.preload, str):
+            raise UsageError('preload is a list of module names, such as ("numpy",)')
 
     @property
     def memory_bytes(self) -> int:
@@ -113,3 +142,19 @@ class SandboxPolicy:
     @property
     def output_bytes(self) -> int:
         return parse_size(self.output)
+
+
+def _is_variable(item: tuple[object, object]) -> bool:
+    name, text = item
+    return (
+        isinstance(name, str)
+        and isinstance(text, str)
+        and name != ""
+        and "=" not in name
+        and "\0" not in name + text
+    )
+
+
+def _is_list_of(items: object, kind: type) -> bool:
+    """A string is none of strings: `preload="numpy"` would mean five modules of one letter."""
+    return isinstance(items, list | tuple) and all(isinstance(item, kind) for item in items)

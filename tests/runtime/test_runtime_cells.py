@@ -224,7 +224,9 @@ def test_closed_runtimes_say_so(runtime: PythonRuntime) -> None:
         runtime.execute("1")
 
 
-@pytest.mark.parametrize(("code", "timeout"), [(3, None), ("1", 0), ("1", -1)])
+@pytest.mark.parametrize(
+    ("code", "timeout"), [(3, None), ("1", 0), ("1", -1), ("1", float("nan")), ("1", "1")]
+)
 def test_bad_arguments(runtime: PythonRuntime, code: object, timeout: float | None) -> None:
     """Wrong arguments are refused before anything runs."""
     with pytest.raises(UsageError):

@@ -149,8 +149,10 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
 
 def test_a_failed_start_says_which_step(client: ZygoteClient) -> None:
     """A limit that the kernel refuses is an error with its errno, and the next start is unharmed."""
+    policy = SandboxPolicy(preload=())
+    object.__setattr__(policy, "disk", 2**63)  # more than a policy can ask for
     with pytest.raises(JailStartError) as caught:
-        Jail(client, SandboxPolicy(preload=(), disk=2**63))
+        Jail(client, policy)
     assert caught.value.step in ("mount the working directory", "start the jail")
     assert "OverflowError" in str(caught.value) or caught.value.code
     with Jail(client, POLICY) as jail:

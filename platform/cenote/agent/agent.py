@@ -23,6 +23,7 @@ from cenote.agent.system_prompt import PromptParts
 from cenote.models import Message, Model
 from cenote.skills import Skill, SkillDiscovery
 from cenote_security.errors import UsageError
+from cenote_security.policy import check_seconds
 
 
 class CaveAgent(SubAgent):
@@ -188,8 +189,7 @@ def _check(
         )
     if on_error != "keep":
         raise UsageError(f'on_error={on_error!r} is not supported; "keep" leaves what a failing block did')
-    if timeout is not None and timeout <= 0:
-        raise UsageError("max_exec_timeout must be positive, or None for no limit")
+    check_seconds(timeout, "max_exec_timeout")
     for message in messages:
         if not isinstance(message, Message):
             raise UsageError(f"messages are cenote.models.Message objects, not {type(message).__name__}")

@@ -24,7 +24,7 @@ from cenote_security.errors import (
     UnavailableError,
     UsageError,
 )
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.content import Content
 from cenote_worker.in_jail.rewrite import to_python
@@ -53,6 +53,10 @@ class RuntimeCore:
         sandbox: SandboxPolicy,
         name: str | None,
     ) -> None:
+        if not isinstance(sandbox, SandboxPolicy):
+            raise UsageError(f"sandbox is a SandboxPolicy, not {type(sandbox).__name__}")
+        if security_checker is not None and not isinstance(security_checker, SecurityChecker):
+            raise UsageError(f"security_checker is a SecurityChecker, not {type(security_checker).__name__}")
         self.policy = sandbox
         self.name = name
         self.items: dict[str, Injectable] = {}
@@ -157,8 +161,7 @@ class RuntimeCore:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
         if not isinstance(code, str):
             raise UsageError(f"code must be a string, not {type(code).__name__}")
-        if timeout is not None and timeout <= 0:
-            raise UsageError("a timeout must be positive, or None for no limit")
+        check_seconds(timeout, "a timeout")
         violations = self.check(code)
         if violations:
             listener.done(_rejected(violations))

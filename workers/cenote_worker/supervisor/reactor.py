@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 
 _log = logging.getLogger("cenote.reactor")
 
+MAX_PATIENCE = 3600.0
+"""Seconds of one wait. epoll takes no more than 24 days; a cell's limit may be longer."""
+
 Callback = Callable[[], None]
 
 
@@ -87,7 +90,9 @@ class Reactor:
             return 0.0
         while self._timers and self._timers[0].callback is None:
             heapq.heappop(self._timers)
-        return max(self._timers[0].when - time.monotonic(), 0.0) if self._timers else None
+        if not self._timers:
+            return None
+        return min(max(self._timers[0].when - time.monotonic(), 0.0), MAX_PATIENCE)
 
     def _woken(self) -> None:
         os.eventfd_read(self._wakeup)
