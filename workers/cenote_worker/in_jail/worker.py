@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 import socket
 
@@ -29,6 +30,8 @@ VALUE_LIMIT = 1 << 40
 
 MESSAGE_LIMIT = 4_000
 """Characters of a refusal's text."""
+
+_CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
 
 
 def main(frames_fd: int, settings: WorkerSettings) -> None:
@@ -78,9 +81,22 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
-        self._sink.send_reply(frame, attached)
+        self._send(frame, attached)
         if content is not None:
             content.close()
+
+    def _send(self, frame: jail_pb2.WorkerFrame, attached: list[int]) -> None:
+        try:
+            self._sink.send_reply(frame, attached)
+        except OSError as error:
+            # Descriptors under way are counted per user, and the jails of a zygote may all run as one: another of
+            # them can use the count up. That must not cost this one its namespace.
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            refusal = jail_pb2.WorkerFrame()
+            refusal.reply.id = frame.reply.id
+            _fill_refusal(refusal.reply.refusal, Refused(jail_pb2.Refusal.FAILED, message=_CROWDED))
+            self._sink.send_reply(refusal, [])
 
     def _dispatch(
         self, request: jail_pb2.Request, descriptors: list[int], reply: jail_pb2.Reply

@@ -1,0 +1,151 @@
+"""Things outside a jail that an escape would touch: files, listeners, a process. They tell whether one did."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+_WATCHED: Final = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname")
+_WELL: Final = ("S", "R", "D")
+"""States of a process that nobody has stopped, traced or ended."""
+
+
+class Witnesses:
+    """Folders open to all, one with a secret in it, listeners of each kind, and a process that only sleeps.
+
+    base: the folder to make them in; no permission should keep a jail out, so that the walls are tested.
+    secret: what no output of a jail may contain. shown: a folder to mount read-only into the jail.
+    """
+
+    def __init__(self, base: str | None = None) -> None:
+        self.secret = secrets.token_hex(16)
+        self.folder = Path(tempfile.mkdtemp(prefix="cenote-witness-", dir=base))
+        self.shown = Path(tempfile.mkdtemp(prefix="cenote-shown-", dir=base))
+        self._fill_folder()
+        self._listeners = self._listen()
+        sleep = shutil.which("sleep") or "/bin/sleep"
+        # A signal that everybody ignores does no harm, and where it is blocked it stays to be seen.
+        self.bystander = os.posix_spawn(sleep, [sleep, "100000"], {}, setsigmask=[signal.SIGURG])
+        self._before = self._look()
+
+    def _fill_folder(self) -> None:
+        self.folder.chmod(0o777)
+        self.shown.chmod(0o777)
+        for path, text in ((self.folder / "secret", self.secret), (self.shown / "text", "as it was" * 100)):
+            path.write_text(text)
+            path.chmod(0o666)
+
+    def _listen(self) -> list[socket.socket]:
+        tcp, udp = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        udp.bind(("127.0.0.1", 0))
+        path, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        path.bind(str(self.folder / "socket"))
+        (self.folder / "socket").chmod(0o777)
+        abstract.bind(f"\0cenote-witness-{self.secret[:8]}")
+        for one in (path, abstract):
+            one.listen()
+        return [tcp, udp, path, abstract]
+
+    def facts(self) -> dict[str, str | int]:
+        """What an attacker is told: see `World`."""
+        tcp, udp, path, abstract = self._listeners
+        return {
+            "folder": str(self.folder),
+            "secret": str(self.folder / "secret"),
+            "shown": str(self.shown / "text"),
+            "home": os.path.expanduser("~"),  # noqa: PTH111  (as text, for the attacker)
+            "socket": path.getsockname(),
+            "abstract": abstract.getsockname()[1:].decode(),
+            "tcp": tcp.getsockname()[1],
+            "udp": udp.getsockname()[1],
+            "client": os.getpid(),
+            "bystander": self.bystander,
+        }
+
+    def breaches(self, said: str) -> list[str]:
+        """What has gone through the walls since the last time, empty when they held. said: all output of the jail."""
+        found = [f"{name} was reached" for name in self._reached()]
+        if self.secret in said:
+            found.append("the secret was read")
+        after = self._look()
+        found += [
+            f"{name} changed"
+            for name in sorted(self._before.keys() | after.keys())
+            if self._differs(name, after)
+        ]
+        self._before = after
+        return found
+
+    def _reached(self) -> list[str]:
+        """Names of the listeners that something arrived at, which is taken off them."""
+        reached = []
+        for listener in select.select(self._listeners, [], [], 0)[0]:
+            reached.append(f"a listener of kind {listener.family.name} {listener.type.name}")
+            if listener.type == socket.SOCK_DGRAM:
+                listener.recv(65536)
+            else:
+                listener.accept()[0].close()
+        return reached
+
+    def _differs(self, name: str, after: dict[str, object]) -> bool:
+        return self._before.get(name) != after.get(name)
+
+    def _look(self) -> dict[str, object]:
+        """Everything that must stay as it is, by name."""
+        seen: dict[str, object] = {str(path): _print_of(path) for path in self._paths()}
+        for name in _WATCHED:
+            with suppress(OSError):
+                seen[name] = Path(name).read_text()
+        seen["the bystander"] = _condition(self.bystander)
+        return seen
+
+    def _paths(self) -> list[Path]:
+        return [path for top in (self.folder, self.shown) for path in (top, *top.rglob("*"))]
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        with suppress(ProcessLookupError):
+            os.kill(self.bystander, signal.SIGKILL)
+        os.waitpid(self.bystander, 0)
+        for folder in (self.folder, self.shown):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _print_of(path: Path) -> tuple[object, ...]:
+    """What a jail must not change of a file. Times are left out: those of a file that anybody may write to can be set
+    to now by anybody who can name it, and Landlock has no say in that."""
+    status = path.lstat()
+    is_file = stat.S_ISREG(status.st_mode)
+    content = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else ""
+    attributes = tuple(os.listxattr(path, follow_symlinks=False))
+    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_size, content, attributes
+
+
+def _condition(pid: int) -> tuple[str, ...]:
+    """Whether a process is well, and which signals wait for it; empty when it is gone."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        status = {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+        state = "well" if status["State"][0] in _WELL else status["State"][0]
+        return state, status["SigPnd"], status["ShdPnd"]
+    return ()

@@ -1,0 +1,153 @@
+"""Where attempts are tried: a jail, a neighbour that it must not touch, witnesses outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cenote.runtime import ExecutionResult, PythonRuntime
+from cenote_security.attacks.attempt import Attempt, outcome_of
+from cenote_security.attacks.witnesses import Witnesses
+from cenote_security.policy import Mount, SandboxPolicy
+
+PATIENCE = 30.0
+"""Seconds. Only a cell that hangs takes so long."""
+
+
+class Arena:
+    """One level's jail and neighbour, kept from attempt to attempt; a jail that was lost is replaced."""
+
+    def __init__(self, level: str, **policy: Any) -> None:
+        self.witnesses = Witnesses("/tmp")
+        mount = Mount(source=str(self.witnesses.shown))
+        self.policy = SandboxPolicy(isolation=level, preload=(), mounts=[mount], **policy)
+        self.runtime = PythonRuntime(sandbox=self.policy)
+        self.neighbour = PythonRuntime(sandbox=self.policy)
+        self._secret = self.witnesses.secret
+        said = self.neighbour.execute(
+            f"import os; open('mine', 'w').write({self._secret!r}); os.getcwd()"
+        ).value
+        self._neighbour_folder = str(said).strip("'")
+        self._neighbour = worker_of(self.neighbour)
+
+    def small_policy(self) -> SandboxPolicy:
+        """The arena's own, so that its zygote fits, with little of everything."""
+        return SandboxPolicy(
+            isolation=self.policy.isolation,
+            preload=(),
+            mounts=self.policy.mounts,
+            memory="128MiB",
+            disk="64MiB",
+            processes=16,
+            output="1MiB",
+        )
+
+    def facts(self) -> dict[str, str | int]:
+        neighbour = {"neighbour": self._neighbour, "neighbour_folder": self._neighbour_folder}
+        return self.witnesses.facts() | neighbour
+
+    def run(self, attempt: Attempt) -> ExecutionResult:
+        return self.runtime.execute(attempt.cell(self.facts()), timeout=PATIENCE)
+
+    def hold(self, attempt: Attempt) -> None:
+        """Make an attempt. Fails the test when something outside was touched, or when it was not really tried."""
+        result = self.run(attempt)
+        breaches, ended = self.breaches(result), outcome(result)
+        assert [] == breaches, f"{attempt.reference} got through"
+        assert ended in attempt.outcomes, (
+            f"{attempt.reference}: {ended} {result.stdout[-500:]} {result.error}"
+        )
+
+    def breaches(self, result: ExecutionResult) -> list[str]:
+        """What went through, seen from outside: witnesses, the neighbour, the walls of the jail's processes."""
+        found = self.witnesses.breaches(f"{result.stdout}{result.stderr}{result.value}{result.error}")
+        if self._secret != self.neighbour.execute("open('mine').read()").value.strip("'"):  # type: ignore[union-attr]
+            found.append("the neighbour's file changed")
+        if self._neighbour != worker_of(self.neighbour):
+            found.append("the neighbour died")
+        if self.runtime.core.running:
+            found += [f"process {pid} has {what}" for pid, what in unconfined(warden_of(self.runtime))]
+        return found
+
+    def close(self) -> None:
+        self.runtime.close()
+        self.neighbour.close()
+        self.witnesses.close()
+
+
+def outcome(result: ExecutionResult) -> str:
+    """How an attempt ended, in its own words, or in the supervisor's when its jail is gone."""
+    return outcome_of(result.stdout) or (result.error.reason if result.error else "")
+
+
+def warden_of(runtime: PythonRuntime) -> int:
+    """The pid of a jail's first process, as this process sees it."""
+    supervisor = runtime.core._supervisor
+    assert supervisor is not None
+    for line in Path(f"/proc/self/fdinfo/{supervisor._ends.pidfd}").read_text().splitlines():
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    raise AssertionError("a pidfd without a pid")
+
+
+def worker_of(runtime: PythonRuntime) -> int:
+    return children_of(warden_of(runtime))[0]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process and all below it. One that ends meanwhile is left out."""
+    found, new = [], [pid]
+    while new:
+        found.append(new.pop())
+        try:
+            new += children_of(found[-1])
+        except (FileNotFoundError, ProcessLookupError):
+            found.pop()
+    return found
+
+
+def status_of(pid: int) -> Mapping[str, str]:
+    """Fields of `/proc/PID/status`, empty when the process is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+WALLS = {"NoNewPrivs": "1", "Seccomp": "2"}
+CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+
+
+def unconfined(top: int) -> list[tuple[int, str]]:
+    """`(pid, which wall is missing)` of a jail's processes, none when all stand."""
+    found = []
+    for pid in tree_of(top):
+        status = status_of(pid)
+        if not status or status["State"][0] in "ZX":
+            continue
+        found += [(pid, name) for name, value in WALLS.items() if status[name] != value]
+        found += [(pid, name) for name in CAPABILITIES if int(status[name], 16)]
+        if os.geteuid() == 0 and "0" in status["Uid"].split():
+            found.append((pid, "root"))
+    return found
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs. A zombie is as good as gone."""
+    return status_of(pid).get("State", "X")[0] not in "ZX"
+
+
+def stop_for_good(pid: int) -> None:
+    """For the end of a test: nothing that it started may stay."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

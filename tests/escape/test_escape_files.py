@@ -1,0 +1,15 @@
+"""No way to a file outside the jail, by whatever name, link, handle or kernel bug of old."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_files import FILES
+
+from cenote_security.attacks.attempt import Attempt
+
+
+@pytest.mark.parametrize("attempt", FILES.attempts, ids=lambda attempt: attempt.name)
+def test_files_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
+    """The secret stays unread, everything outside as it was."""
+    arena.hold(attempt)

@@ -1,0 +1,17 @@
+"""No way through the kernel: namespaces, mounts, doors with a record of holes, privileges."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_kernel import DOORS, MOUNTS, NAMESPACES, PRIVILEGES
+
+from cenote_security.attacks.attempt import Attempt
+
+ATTEMPTS = [attempt for family in (NAMESPACES, MOUNTS, DOORS, PRIVILEGES) for attempt in family.attempts]
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+def test_the_kernel_gives_nothing(arena: Arena, attempt: Attempt) -> None:
+    """Each door is shut, and every process of the jail stays behind filter, Landlock and without capabilities."""
+    arena.hold(attempt)

@@ -1,0 +1,118 @@
+"""Nobody else goes short: bombs meet a limit, hangs end, and what is left of a jail ends with it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from tests.escape.arena import Arena, is_there, outcome, tree_of, warden_of
+from tests.escape.attempts_bombs import BOMBS, HANGS
+
+from cenote.runtime import ExecutionResult, PythonRuntime
+from cenote_security.attacks.attempt import Attempt
+from cenote_security.errors import JailError
+
+IN_TIME = 12.0
+"""Seconds from a cell's timeout of one second to its result, on a busy machine: killed two seconds after it."""
+
+
+@pytest.mark.parametrize("attempt", BOMBS.attempts, ids=lambda attempt: attempt.name)
+def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
+    """The limit is the jail's own: the neighbour works on, and so does a fresh jail of the same runtime."""
+    with PythonRuntime(sandbox=arena.small_policy()) as runtime:
+        result = runtime.execute(attempt.cell(arena.facts()), timeout=60)
+        assert outcome(result) in attempt.outcomes, (attempt.reference, result.stdout[-300:], result.error)
+        assert len(result.stdout) + len(result.stderr) < 4 << 20
+        assert [] == arena.breaches(result), attempt.reference
+        runtime.reset()
+        assert "42" == runtime.execute("6 * 7").value
+
+
+def test_hangs_end(arena: Arena) -> None:
+    """Each is killed when its time is up; all of them at once keep nobody else waiting."""
+    results: dict[str, ExecutionResult] = {}
+
+    def hang(attempt: Attempt, runtime: PythonRuntime) -> None:
+        results[attempt.name] = runtime.execute(attempt.cell(arena.facts()), timeout=1)
+
+    runtimes = [PythonRuntime(sandbox=arena.policy) for _ in HANGS.attempts]
+    threads = [
+        threading.Thread(target=hang, args=pair) for pair in zip(HANGS.attempts, runtimes, strict=True)
+    ]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    assert "42" == arena.neighbour.execute("6 * 7", timeout=10).value
+    for thread in threads:
+        thread.join(30)
+    assert time.monotonic() - started < IN_TIME
+    for attempt in HANGS.attempts:
+        assert outcome(results[attempt.name]) in attempt.outcomes, (attempt.name, results[attempt.name])
+        assert [] == arena.breaches(results[attempt.name])
+    for runtime in runtimes:
+        runtime.close()
+
+
+LEFT_BEHIND = """
+import os, signal, time
+for ignored in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(ignored, signal.SIG_IGN)
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(100)
+        os._exit(0)
+"""
+
+
+def test_nothing_survives_its_jail(arena: Arena) -> None:
+    """Daemons in sessions of their own, orphaned twice, end with the jail that they come from."""
+    with PythonRuntime(sandbox=arena.policy) as runtime:
+        runtime.execute(LEFT_BEHIND)
+        left = tree_of(warden_of(runtime))
+        assert len(left) >= 5
+    assert _in_time(lambda: not any(is_there(pid) for pid in left))
+
+
+CROWD = """
+import array, socket
+pairs, rights = [], array.array("i", [0] * 200)
+try:
+    while len(pairs) < 400:
+        pairs.append(socket.socketpair())
+        for _ in range(10):
+            pairs[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_DONTWAIT)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_descriptors_under_way_cost_a_neighbour_nothing_for_good(arena: Arena) -> None:
+    """The kernel counts them per user (CVE-2013-4312's limit): a jail that uses the count up may delay another's
+    large values; it does not end that jail, and the client can still start new ones."""
+    with PythonRuntime(sandbox=arena.policy) as crowd, PythonRuntime(sandbox=arena.policy) as victim:
+        victim.execute("kept = bytes(1 << 20)")
+        assert str(errno.ETOOMANYREFS) in crowd.execute(CROWD, timeout=20).stdout
+        with suppress(JailError):
+            victim.share("kept")
+        assert "1048576" == victim.execute("len(kept)").value
+        with PythonRuntime(sandbox=arena.policy) as fresh:
+            assert "42" == fresh.execute("6 * 7").value
+        crowd.close()
+        assert _in_time(lambda: 1 << 20 == len(victim.retrieve("kept")))
+
+
+def _in_time(check: Callable[[], bool]) -> bool:
+    """Whether something holds in the end, errors of jails aside: what a dead process held is freed when it suits."""
+    deadline = time.monotonic() + IN_TIME
+    while time.monotonic() < deadline:
+        with suppress(JailError):
+            if check():
+                return True
+        threading.Event().wait(0.02)
+    return False

@@ -1,0 +1,24 @@
+"""No way to anybody who listens, and no socket of a kind that data work does not need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_network import NETWORK, SHARED_MEMORY
+
+from cenote_security.attacks.attempt import Attempt
+
+
+@pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
+def test_nobody_is_reached(arena: Arena, attempt: Attempt) -> None:
+    """No listener outside hears anything, be it named by port, path or abstract name."""
+    arena.hold(attempt)
+
+
+@pytest.mark.parametrize("attempt", SHARED_MEMORY.attempts, ids=lambda attempt: attempt.name)
+def test_no_memory_is_shared(arena: Arena, attempt: Attempt) -> None:
+    """What a jail leaves in shared memory is nobody else's to see."""
+    arena.hold(attempt)
+    assert not Path("/dev/shm", arena.witnesses.folder.name).exists()

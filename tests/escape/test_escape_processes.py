@@ -1,0 +1,17 @@
+"""No way to another process: through /proc, by signals, by tracing, by descriptors."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_processes import DESCRIPTORS, PROC, SIGNALS, TRACING
+
+from cenote_security.attacks.attempt import Attempt
+
+ATTEMPTS = [attempt for family in (PROC, SIGNALS, TRACING, DESCRIPTORS) for attempt in family.attempts]
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+def test_processes_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
+    """Nobody outside is read, signalled, traced or slowed; the machine's parameters stay as they are."""
+    arena.hold(attempt)

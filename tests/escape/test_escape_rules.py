@@ -1,0 +1,15 @@
+"""What gets past a checker of source text gets no further: rules are advice, the kernel is the wall."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_rules import RULES
+
+from cenote_security.attacks.attempt import Attempt
+
+
+@pytest.mark.parametrize("attempt", RULES.attempts, ids=lambda attempt: attempt.name)
+def test_bypassing_rules_gains_nothing(arena: Arena, attempt: Attempt) -> None:
+    """The CVEs of other sandboxes' checkers, tried without any checker."""
+    arena.hold(attempt)

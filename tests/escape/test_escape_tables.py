@@ -1,0 +1,41 @@
+"""The tables as a whole: many techniques, each named, each under a name of its own."""
+
+from __future__ import annotations
+
+from tests.escape import (
+    attempts_bombs,
+    attempts_files,
+    attempts_kernel,
+    attempts_network,
+    attempts_processes,
+    attempts_rules,
+    attempts_tampering,
+    attempts_values,
+)
+
+from cenote_security.attacks.attempt import DONE, Attempt, Family
+
+MODULES = (
+    attempts_bombs, attempts_files, attempts_kernel, attempts_network, attempts_processes, attempts_rules,
+    attempts_tampering, attempts_values,
+)  # fmt: skip
+ATTEMPTS: list[Attempt] = [
+    attempt
+    for module in MODULES
+    for family in vars(module).values()
+    if isinstance(family, Family)
+    for attempt in family.attempts
+]
+
+
+def test_there_are_many_and_no_two_are_one() -> None:
+    """At least 120, no name and no reference twice."""
+    assert len(ATTEMPTS) >= 120
+    assert len(ATTEMPTS) == len({attempt.name for attempt in ATTEMPTS})
+    assert len(ATTEMPTS) == len({attempt.reference for attempt in ATTEMPTS})
+
+
+def test_most_are_refused() -> None:
+    """`done` is for what stays inside; most attempts must be told no."""
+    refused = [attempt for attempt in ATTEMPTS if attempt.outcomes and DONE not in attempt.outcomes]
+    assert len(refused) >= 120

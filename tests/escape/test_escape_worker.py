@@ -1,0 +1,33 @@
+"""A cell that takes its worker over harms its own runtime and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.escape.arena import Arena, outcome
+from tests.escape.attempts_tampering import FRAMES, TAMPERING
+
+from cenote.runtime import PythonRuntime
+from cenote_security.attacks.attempt import Attempt
+
+ATTEMPTS = [attempt for family in (TAMPERING, FRAMES) for attempt in family.attempts]
+
+
+@pytest.fixture
+def victim(arena: Arena) -> Iterator[PythonRuntime]:
+    """A jail that nobody needs afterwards."""
+    with PythonRuntime(sandbox=arena.policy) as runtime:
+        yield runtime
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attempt: Attempt) -> None:
+    """The client gets results or a clear loss, in time; a fresh jail of the same runtime works as ever."""
+    result = victim.execute(attempt.cell(arena.facts()), timeout=15)
+    assert not attempt.outcomes or outcome(result) in attempt.outcomes, (attempt.reference, result)
+    for _ in range(2):
+        assert victim.execute("6 * 7", timeout=2).state in ("kept", "lost")
+    victim.reset()
+    assert "42" == victim.execute("6 * 7").value
+    assert [] == arena.breaches(result), attempt.reference
