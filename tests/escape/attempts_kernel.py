@@ -197,7 +197,7 @@ def load_a_bpf_program(world: World) -> object:
     return first_success(*(lambda n=n: call("bpf", n, ctypes.create_string_buffer(128), 128) for n in (0, 5)))
 
 
-@DOORS.attempt("userfaultfd, which makes races certain (CVE-2021-22555)", *_SHUT)
+@DOORS.attempt("userfaultfd, which makes races of kernel exploits certain", *_SHUT)
 def handle_own_page_faults(world: World) -> object:
     return first_success(lambda: call("userfaultfd", 1), lambda: os.open("/dev/userfaultfd", os.O_RDWR))
 
@@ -253,7 +253,7 @@ def manage_storage(world: World) -> object:
 
 
 @DOORS.attempt(
-    "ports and segments of the processor: iopl, ioperm, modify_ldt (CVE-2015-5157)", "EPERM", machine="x86_64"
+    "ports and segments of the processor: iopl, ioperm, modify_ldt (CVE-2017-17053)", "EPERM", machine="x86_64"
 )
 def reach_for_the_hardware(world: World) -> object:
     return first_success(

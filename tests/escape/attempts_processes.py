@@ -31,7 +31,7 @@ def set_the_core_handler(world: World) -> object:
     return open("/proc/sys/kernel/core_pattern", "w").write("|/workspace/evil %p")
 
 
-@PROC.attempt("modprobe path, CVE-2021-4034's neighbour", *_SHUT)
+@PROC.attempt("modprobe path, the last step of many kernel exploits", *_SHUT)
 def set_the_module_loader(world: World) -> object:
     return open("/proc/sys/kernel/modprobe", "w").write("/workspace/evil")
 
@@ -198,7 +198,7 @@ def signal_by_pidfd(world: World) -> object:
     )
 
 
-@SIGNALS.attempt("SIGIO by F_SETOWN, Landlock erratum 2", "done", *_NOBODY)
+@SIGNALS.attempt("SIGIO by F_SETOWN", "done", *_NOBODY)
 def let_a_socket_signal(world: World) -> object:
     ours, theirs = socket.socketpair()
     for pid in (world.client, world.bystander):
