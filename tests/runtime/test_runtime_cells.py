@@ -233,6 +233,28 @@ def test_bad_arguments(runtime: PythonRuntime, code: object, timeout: float | No
         runtime.execute(code, timeout=timeout)
 
 
+def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
+    """A lone surrogate, as models write it in JSON, is an error of that cell and of nothing else."""
+    ok(runtime.execute("x = 1"))
+    result = runtime.execute("y = '\ud800'")
+    assert (False, "kept") == (result.success, result.state)
+    assert "surrogates not allowed" in str(result.error)
+    assert "1" == ok(runtime.execute("x")).value
+
+
+@pytest.mark.parametrize("name", [5, None, "", "a b", "\ud800", "x" * 10 + "."])
+def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
+    """They are refused as such, whatever is done with them."""
+    for call in (
+        runtime.retrieve,
+        runtime.share,
+        runtime.delete,
+        lambda name: runtime.update_variable(name, 1),
+    ):
+        with pytest.raises(UsageError, match="identifier"):
+            call(name)
+
+
 def test_large_code(runtime: PythonRuntime) -> None:
     """A cell larger than a packet runs like any other."""
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cenote.runtime.core import RuntimeCore
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.port import RuntimePort
@@ -88,6 +88,7 @@ class AsyncPythonRuntime:
 
     async def update_variable(self, name: str, value: Any) -> None:
         """Replaces a variable by a value or by what an ObjectReference stands for."""
+        check_name(name, "variable")
         if name not in self.core.items:
             await self._check_known(name)
         parcel = value_parcel(name, value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cenote.runtime.host_desk import HostDesk, Target
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.refusals import as_error
@@ -263,11 +263,13 @@ class RuntimeCore:
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
+        check_name(name, "variable")
         message = jail_pb2.Request()
         message.fetch.name, message.fetch.opaque = name, opaque
         self._ask(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT)
 
     def delete(self, name: str, listener: Listener) -> None:
+        check_name(name, "variable")
         message = jail_pb2.Request()
         message.delete.name = name
         self._ask(Ask.DELETE, message, listener)

@@ -13,9 +13,10 @@ Effect = Literal["pure", "idempotent", "external"]
 """What calling a host function does to the world: nothing, the same thing each time, or anything."""
 
 
-def _check_name(name: str, what: str) -> None:
+def check_name(name: object, what: str) -> None:
+    """Raises UsageError unless `name` can be the name of something in a namespace."""
     if not isinstance(name, str) or not name.isidentifier():
-        raise UsageError(f"the name of a {what} must be a Python identifier, not {name!r}")
+        raise UsageError(f"the name of a {what} must be a Python identifier, not {str(name)[:100]!r}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -32,7 +33,7 @@ class Variable:
     host: bool
 
     def __init__(self, name: str, value: Any = None, description: str | None = None, *, host: bool = False):
-        _check_name(name, "variable")
+        check_name(name, "variable")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "description", description)
@@ -70,7 +71,7 @@ class Function:
         name = name or getattr(func, "__name__", None) or type(func).__name__
         if name == "<lambda>":
             raise UsageError('a lambda has no name; give one: Function(f, name="double")')
-        _check_name(name, "function")
+        check_name(name, "function")
         if effect not in ("pure", "idempotent", "external"):
             raise UsageError(f"effect is pure, idempotent or external, not {effect!r}")
         object.__setattr__(self, "func", func)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cenote.runtime.core import RuntimeCore
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.port import RuntimePort
@@ -103,6 +103,7 @@ class PythonRuntime:
 
         Raises UnknownNameError for a name that is not there, NotTransferableError for a value that cannot go.
         """
+        check_name(name, "variable")
         if name not in self.core.items:
             self._check_known(name)
         parcel = value_parcel(name, value)

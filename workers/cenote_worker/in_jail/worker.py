@@ -125,7 +125,8 @@ class Worker:
         self, request: jail_pb2.Execute, descriptors: list[int], executed: jail_pb2.Executed
     ) -> None:
         content = Content.from_wire(request.code, descriptors, VALUE_LIMIT)
-        code = bytes(content.unpack()[0]).decode()
+        # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
+        code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         outcome = self._kernel.run_cell(code, request.step)
         _fill_outcome(executed, outcome)
