@@ -133,6 +133,16 @@ def test_host_objects(make_runtime) -> None:
     assert "Takes money out." in runtime.execute("help(account.withdraw)").stdout
 
 
+def test_host_objects_with_hundreds_of_methods(make_runtime) -> None:
+    """What is said of them may be larger than a packet."""
+    methods = {f"method_{n}": lambda self, n=n: n for n in range(1_000)}
+    for method in methods.values():
+        method.__doc__ = "word " * 1_000
+    driver = type("Driver", (), methods)()
+    runtime = make_runtime(variables=[Variable("driver", driver, host=True)])
+    assert "999" == runtime.execute("driver.method_999()").value
+
+
 def test_host_calls_end_with_their_cell(make_runtime) -> None:
     """Interrupting the cell cancels the async host function that it waits for."""
     started, cancelled = threading.Event(), threading.Event()

@@ -17,7 +17,7 @@ MAX_PACKET = 128 * 1024
 """Bytes. Larger things travel as sealed memory beside a packet."""
 
 MAX_DESCRIPTORS = 4
-"""The most that any message names is two; the rest is room for a clear error instead of a truncated one."""
+"""The most that any message names is three; the rest is room for a clear error instead of a truncated one."""
 
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 

@@ -309,8 +309,8 @@ class RuntimeCore:
     ) -> JailRequest:
         descriptors: list[int] = []
         needs_channel = bool(parcel.hosts) and not supervisor.has_host_line
-        message = parcel.request(replace=replace, channel=needs_channel, descriptors=descriptors)
         owned: list[Callable[[], None]] = []
+        message = parcel.request(replace=replace, channel=needs_channel, descriptors=descriptors, owned=owned)
         if needs_channel:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             supervisor.open_host_line(HostLine(ours, self._desk, 2 * self.policy.memory_bytes))

@@ -13,10 +13,17 @@ Effect = Literal["pure", "idempotent", "external"]
 """What calling a host function does to the world: nothing, the same thing each time, or anything."""
 
 
+MAX_NAME = 1_000
+"""Characters. Names travel in packets of a fixed size."""
+
+
 def check_name(name: object, what: str) -> None:
     """Raises UsageError unless `name` can be the name of something in a namespace."""
-    if not isinstance(name, str) or not name.isidentifier():
-        raise UsageError(f"the name of a {what} must be a Python identifier, not {str(name)[:100]!r}")
+    if not isinstance(name, str) or not name.isidentifier() or len(name) > MAX_NAME:
+        raise UsageError(
+            f"the name of a {what} must be a Python identifier of at most {MAX_NAME} characters, "
+            f"not {str(name)[:100]!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False)

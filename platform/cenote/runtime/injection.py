@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cenote.runtime.host_desk import Target
@@ -36,13 +36,18 @@ class Parcel:
     targets: dict[tuple[str, str], Target] = field(default_factory=dict)
     classes: dict[str, type] = field(default_factory=dict)
 
-    def request(self, *, replace: bool, channel: bool, descriptors: list[int]) -> jail_pb2.Request:
-        """The message; descriptors that travel with it are appended."""
+    def request(
+        self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]
+    ) -> jail_pb2.Request:
+        """The message; descriptors that travel with it are appended, and what has to be called once it is sent."""
         request = jail_pb2.Request()
         self.values.to_wire(request.inject.values, descriptors)
+        if self.hosts:
+            hosts = Content.pack([jail_pb2.HostTargets(targets=self.hosts).SerializeToString()])
+            hosts.to_wire(request.inject.hosts, descriptors)
+            owned.append(hosts.close)
         request.inject.replace = replace
         request.inject.name = self.single
-        request.inject.hosts.extend(self.hosts)
         request.inject.has_host_channel = channel
         return request
 
@@ -179,7 +184,7 @@ def _doc(thing: object, description: str | None) -> str:
 def signature_text(function: object) -> str:
     """`(name: str, count: int = 1) -> bool`, or empty where there is none to be had."""
     try:
-        return str(inspect.signature(function))  # type: ignore[arg-type]
+        return str(inspect.signature(function))[:MAX_DOC]  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return ""
 

@@ -137,31 +137,55 @@ class Inject(_message.Message):
     replace: _builtins.bool
     """Names that must not exist yet (inject) or may (update)."""
     name: _builtins.str
-    """Empty: `values` is a dictionary. Otherwise `values` is one value, bound to this name."""
+    """Empty: as above. Otherwise `values` is a pickle of one value, bound to this name."""
     has_host_channel: _builtins.bool
     """True: the packet's last descriptor is the socket that host calls travel on."""
     @_builtins.property
     def values(self) -> Global___Payload:
-        """A pickle of {name: value}; trusted, made by the client or sealed by another jail of the same client."""
+        """A pickle of ({name: value}, {name: class that goes along}); trusted, made by the client or sealed by another
+        jail of the same client.
+        """
 
     @_builtins.property
-    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostTarget]: ...
+    def hosts(self) -> Global___Payload:
+        """One HostTargets: the documentation of an object with hundreds of methods is larger than a packet."""
+
     def __init__(
         self,
         *,
         values: Global___Payload | None = ...,
         replace: _builtins.bool = ...,
         name: _builtins.str = ...,
-        hosts: _abc.Iterable[Global___HostTarget] | None = ...,
+        hosts: Global___Payload | None = ...,
         has_host_channel: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["has_host_channel", b"has_host_channel", "hosts", b"hosts", "name", b"name", "replace", b"replace", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Inject: _TypeAlias = Inject  # noqa: Y015
+
+@_typing.final
+class HostTargets(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostTarget]: ...
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[Global___HostTarget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostTargets: _TypeAlias = HostTargets  # noqa: Y015
 
 @_typing.final
 class HostTarget(_message.Message):

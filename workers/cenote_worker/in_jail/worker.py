@@ -135,16 +135,17 @@ class Worker:
 
     def _inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
         content = Content.from_wire(request.values, descriptors, VALUE_LIMIT)
+        hosts = _host_targets(request, descriptors)
         if request.has_host_channel:
             self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)))
         names = [request.name] if request.name else []
-        self._check_free([*names, *(host.name for host in request.hosts)], request.replace)
+        self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
         self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
         self._kernel.namespace.update(values)
         for name, cls in along.items():
             self._kernel.namespace.setdefault(name, cls)
-        for spec in request.hosts:
+        for spec in hosts:
             assert self._hosts is not None
             self._kernel.namespace[spec.name] = stub_for(self._hosts, spec)
 
@@ -222,6 +223,15 @@ class Worker:
         if not request.names:
             return self._kernel.describe()
         return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
+
+
+def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:
+    if not request.HasField("hosts"):
+        return []
+    content = Content.from_wire(request.hosts, descriptors, VALUE_LIMIT)
+    targets = jail_pb2.HostTargets.FromString(bytes(content.unpack()[0])).targets
+    content.close()
+    return list(targets)
 
 
 def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
