@@ -21,7 +21,7 @@ class Arena:
     """One level's jail and neighbour, kept from attempt to attempt; a jail that was lost is replaced."""
 
     def __init__(self, level: str, **policy: Any) -> None:
-        self.witnesses = Witnesses("/tmp")
+        self.witnesses = Witnesses()
         mount = Mount(source=str(self.witnesses.shown))
         self.policy = SandboxPolicy(isolation=level, preload=(), mounts=[mount], **policy)
         self.runtime = PythonRuntime(sandbox=self.policy)

@@ -8,11 +8,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-import socket
-import stat
 import subprocess
-import threading
-import time
 
 from cenote_security.attacks.attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success
@@ -20,11 +16,6 @@ from cenote_security.attacks.inside_unsafe import World, call, first_success
 FILES = Family("files")
 _REFUSED = ("ENOENT", "EACCES")
 _SHUT = (*_REFUSED, "EPERM", "EROFS")
-
-
-@FILES.attempt("reading by path", *_REFUSED)
-def read_a_secret(world: World) -> object:
-    return open(world.secret).read()
 
 
 @FILES.attempt("path traversal, CWE-22", *_REFUSED)
@@ -45,39 +36,6 @@ def read_through_a_symbolic_link(world: World) -> object:
 def link_the_secret_in(world: World) -> object:
     os.link(world.secret, "linked")
     return open("linked").read()
-
-
-@FILES.attempt("symbolic link race, CVE-2018-15664 (docker cp)", "done")
-def race_with_symbolic_links(world: World) -> object:
-    os.makedirs("race/real", exist_ok=True)
-    open("race/real/secret", "w").write("mine")
-    os.symlink("real", "race/now")
-    done = threading.Event()
-
-    def swap() -> None:
-        while not done.is_set():
-            for target in (world.folder, "real"):
-                os.symlink(target, "race/next")
-                os.rename("race/next", "race/now")
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    seen = set()
-    deadline = time.monotonic() + 0.2
-    while time.monotonic() < deadline:
-        try:
-            seen.add(open("race/now/secret").read())
-        except OSError:
-            continue
-    done.set()
-    thread.join()
-    return seen
-
-
-@FILES.attempt("open_by_handle_at, 'Shocker' (Docker, 2014)", "EPERM")
-def open_by_handle(world: World) -> object:
-    handle = (8).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(8, "little")
-    return call("open_by_handle_at", os.open(".", os.O_RDONLY), ctypes.create_string_buffer(handle), 0)
 
 
 @FILES.attempt("name_to_handle_at", "EPERM")
@@ -109,12 +67,6 @@ def go_through_a_leaked_directory(world: World) -> object:
         return first_success(*ways)
     except NotADirectoryError as error:
         raise FileNotFoundError(2, "only files are open") from error
-
-
-@FILES.attempt("/proc/self/exe, CVE-2019-5736 (runc)", "EACCES", "EROFS", "ETXTBSY")
-def overwrite_the_running_program(world: World) -> object:
-    program = os.open("/proc/self/exe", os.O_PATH)
-    return os.open(f"/proc/self/fd/{program}", os.O_WRONLY)
 
 
 @FILES.attempt("changing a module that all jails share", "EACCES", "EROFS")
@@ -175,12 +127,6 @@ def read_the_neighbour_s_file(world: World) -> object:
     return first_success(*(lambda place=place: open(f"{place}/mine").read() for place in places))
 
 
-@FILES.attempt("device node of the disk, mknod(2)", "EPERM", "EACCES")
-def make_a_device_node(world: World) -> object:
-    os.mknod("disk", stat.S_IFBLK | 0o666, os.makedev(254, 0))
-    return open("disk", "rb").read(4096)
-
-
 @FILES.attempt("memory, disk and console devices", *_SHUT)
 def open_a_device(world: World) -> object:
     names = ("mem", "kmem", "port", "kmsg", "vda", "sda", "fuse", "kvm", "ptmx", "console", "tty0", "net/tun")
@@ -217,19 +163,6 @@ def exchange_a_file_with_one_outside(world: World) -> object:
     )
 
 
-@FILES.attempt("making entries in a host folder", *_SHUT)
-def make_entries_outside(world: World) -> object:
-    base = f"{world.folder}/new"
-    return first_success(
-        lambda: open(base, "w"),
-        lambda: os.mkdir(base),
-        lambda: os.symlink("/", base),
-        lambda: os.mkfifo(base),
-        lambda: os.mknod(base, stat.S_IFREG | 0o666),
-        lambda: socket.socketpair()[0].bind(base),
-    )
-
-
 @FILES.attempt("removing and cutting host files", "EBUSY", *_SHUT)
 def remove_or_cut_the_secret(world: World) -> object:
     return first_success(
@@ -245,25 +178,6 @@ def cut_what_is_shown(world: World) -> object:
     return os.truncate(world.shown, 0)
 
 
-@FILES.attempt("mode and owner, which Landlock does not cover", *_SHUT)
-def change_mode_or_owner(world: World) -> object:
-    paths = (world.secret, world.shown, world.folder)
-    ways = [lambda path=path: os.chmod(path, 0o777) for path in paths]
-    ways += [lambda path=path: os.chown(path, os.getuid(), -1) for path in paths]
-    return first_success(*ways)
-
-
-@FILES.attempt("extended attributes, which Landlock does not cover", "ENOTSUP", *_SHUT)
-def write_extended_attributes(world: World) -> object:
-    paths = (world.secret, world.shown, world.folder)
-    ways = [lambda path=path: os.setxattr(path, "user.cenote", b"left outside") for path in paths]
-    ways += [
-        lambda path=path: os.setxattr(path, "security.capability", b"\1\0\0\2" + b"\xff" * 16)
-        for path in paths
-    ]
-    return first_success(*ways)
-
-
 @FILES.attempt("extended attributes by descriptor", "ENOTSUP", *_SHUT)
 def write_extended_attributes_by_descriptor(world: World) -> object:
     return os.setxattr(os.open(world.shown, os.O_RDONLY), "user.cenote", b"left outside")
@@ -273,15 +187,6 @@ def write_extended_attributes_by_descriptor(world: World) -> object:
 def make_a_shown_file_immutable(world: World) -> object:
     with open(world.shown) as shown:
         return fcntl.ioctl(shown, 0x40086602, (0x10).to_bytes(8, "little"))
-
-
-@FILES.attempt("writing to a mount that is read-only", *_SHUT)
-def write_to_what_is_shown(world: World) -> object:
-    return first_success(
-        lambda: os.open(world.shown, os.O_RDWR),
-        lambda: os.open(world.shown, os.O_WRONLY | os.O_APPEND),
-        lambda: os.open(world.shown, os.O_RDONLY | os.O_TRUNC),
-    )
 
 
 @FILES.attempt("reopening a read-only descriptor for writing, /proc/self/fd", *_SHUT)

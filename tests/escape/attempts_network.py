@@ -16,11 +16,6 @@ _NO_WAY = ("ENETUNREACH", "ECONNREFUSED", "EAFNOSUPPORT", "EPERM", "EADDRNOTAVAI
 _NO_FAMILY = ("EAFNOSUPPORT", "EPERM", "EPROTONOSUPPORT")
 
 
-@NETWORK.attempt("a loopback service: Ray, a database, a notebook", *_NO_WAY)
-def connect_to_a_local_service(world: World) -> object:
-    return socket.create_connection(("127.0.0.1", world.tcp), timeout=3)
-
-
 @NETWORK.attempt("loopback by its other names: 0.0.0.0, ::1, ::ffff:127.0.0.1, 127.1.2.3", *_NO_WAY)
 def connect_by_another_name(world: World) -> object:
     names = ("0.0.0.0", "127.1.2.3")
@@ -59,11 +54,6 @@ def resolve_a_name(world: World) -> object:
         raise PermissionError(1, str(error)) from error
 
 
-@NETWORK.attempt("an abstract socket of the host, CVE-2020-15257 (containerd)", *_NO_WAY)
-def connect_to_an_abstract_socket(world: World) -> object:
-    return socket.socket(socket.AF_UNIX).connect("\0" + world.abstract)
-
-
 @NETWORK.attempt(
     "an abstract socket, from an end of a pair", "EISCONN", "EOPNOTSUPP", "EINVAL", "EPROTOTYPE", *_NO_WAY
 )
@@ -76,12 +66,6 @@ def send_from_a_pair(world: World) -> object:
         for name in names
     ]
     return first_success(*ways)
-
-
-@NETWORK.attempt("a socket file of the host: docker.sock and its kind", "ENOENT", *_NO_WAY)
-def connect_to_a_socket_file(world: World) -> object:
-    paths = (world.socket, "/var/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private")
-    return first_success(*(lambda path=path: socket.socket(socket.AF_UNIX).connect(path) for path in paths))
 
 
 @NETWORK.attempt("netlink: routes, audit, netfilter (CVE-2024-1086)", *_NO_FAMILY)
@@ -120,14 +104,6 @@ def open_kernel_crypto(world: World) -> object:
 def open_rare_families(world: World) -> object:
     families = (15, 44, 21, 29, 31, 9, 42, 8, 4, 3, 5, 24, 39, 43)
     return first_success(*(lambda f=f, t=t: socket.socket(f, t) for f in families for t in (1, 2, 3, 5)))
-
-
-@NETWORK.attempt(
-    "a pair of a family that is refused: TIPC (CVE-2021-43267) is made before it is", "EAFNOSUPPORT"
-)
-def make_a_pair_of_a_rare_family(world: World) -> object:
-    families = (30, 40, 38, 16)
-    return first_success(*(lambda f=f, t=t: socket.socketpair(f, t) for f in families for t in (1, 5)))
 
 
 @NETWORK.attempt("protocols behind AF_INET: DCCP (CVE-2017-6074), SCTP, UDP-Lite, SMC", *_NO_FAMILY)

@@ -58,33 +58,10 @@ def set_host_parameters(world: World) -> object:
     return first_success(*(lambda name=name: open(f"/proc/sys/{name}", "w").write("1") for name in names))
 
 
-@PROC.attempt("kernel memory and symbols", "ValueError", *_SHUT)
-def read_kernel_memory(world: World) -> object:
-    content = first_success(
-        *(
-            lambda name=name: open(f"/proc/{name}", "rb").read(64)
-            for name in ("kcore", "kallsyms", "kmsg", "iomem")
-        )
-    )
-    if set(content) <= set(b"0 -:\n") or b" 00000000" in content or content.startswith(b"00000000"):
-        raise ValueError("nothing in it")
-    return content
-
-
 @PROC.attempt("keys, timers and slabs of the whole machine", "ValueError", *_SHUT)
 def read_machine_tables(world: World) -> object:
     names = ("keys", "key-users", "timer_list", "vmallocinfo", "slabinfo", "sched_debug", "config.gz")
     if content := first_success(*(lambda name=name: open(f"/proc/{name}", "rb").read(99) for name in names)):
-        return content
-    raise ValueError("nothing in it")
-
-
-@PROC.attempt("environment and arguments of others", "ENOENT", "EACCES", "ValueError")
-def read_environments(world: World) -> object:
-    pids = (1, os.getppid(), world.client, world.bystander, world.neighbour)
-    ways = [lambda pid=pid: open(f"/proc/{pid}/environ").read() for pid in pids]
-    ways += [lambda pid=pid: open(f"/proc/{pid}/cmdline").read() for pid in pids]
-    if content := first_success(*ways):
         return content
     raise ValueError("nothing in it")
 
@@ -190,14 +167,6 @@ def queue_a_signal(world: World) -> object:
     )
 
 
-@SIGNALS.attempt("pidfd_send_signal", "EINVAL", *_NOBODY)
-def signal_by_pidfd(world: World) -> object:
-    pids = (world.client, world.bystander, world.neighbour, os.getppid())
-    return first_success(
-        *(lambda pid=pid: signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGSTOP) for pid in pids)
-    )
-
-
 @SIGNALS.attempt("SIGIO by F_SETOWN", "done", *_NOBODY)
 def let_a_socket_signal(world: World) -> object:
     ours, theirs = socket.socketpair()
@@ -225,13 +194,6 @@ def signal_through_a_terminal(world: World) -> object:
 # -- tracing and other processes' memory ------------------------------------------------------------------
 
 
-@TRACING.attempt("PTRACE_ATTACH", "EPERM")
-def attach_a_tracer(world: World) -> object:
-    return first_success(
-        *(lambda pid=pid: call("ptrace", 16, pid, 0, 0) for pid in (world.client, os.getppid()))
-    )
-
-
 @TRACING.attempt("PTRACE_SEIZE", "EPERM")
 def seize(world: World) -> object:
     return first_success(
@@ -242,13 +204,6 @@ def seize(world: World) -> object:
 @TRACING.attempt("PTRACE_TRACEME, CVE-2019-13272", "EPERM")
 def be_traced_by_the_warden(world: World) -> object:
     return call("ptrace", 0, 0, 0, 0)
-
-
-@TRACING.attempt("process_vm_readv", "EPERM")
-def read_client_memory(world: World) -> object:
-    here = ctypes.create_string_buffer(64)
-    vector = ctypes.create_string_buffer(struct.pack("QQ", ctypes.addressof(here), 64))
-    return call("process_vm_readv", world.client, vector, 1, vector, 1, 0)
 
 
 @TRACING.attempt("process_vm_writev", "EPERM")
@@ -337,27 +292,10 @@ def find_a_leaked_descriptor(world: World) -> object:
     raise OSError(9, "none")
 
 
-@DESCRIPTORS.attempt("the warden's descriptors", "ENOENT", "EACCES", "EPERM")
-def take_the_control_socket(world: World) -> object:
-    return first_success(*(lambda n=n: os.open(f"/proc/{os.getppid()}/fd/{n}", os.O_RDWR) for n in range(8)))
-
-
 @DESCRIPTORS.attempt("pidfd_getfd", "EPERM", "ESRCH", "ENOENT")
 def copy_a_descriptor(world: World) -> object:
     pids = (os.getppid(), world.client, world.bystander, world.neighbour)
     return first_success(*(lambda pid=pid: call("pidfd_getfd", os.pidfd_open(pid), 3, 0) for pid in pids))
-
-
-@DESCRIPTORS.attempt("SO_PEERPIDFD: a handle on whoever made the socket", "EACCES", "ENOPROTOOPT", *_NOBODY)
-def get_a_handle_on_the_client(world: World) -> object:
-    frames = socket.socket(fileno=os.dup(3))
-    peer = frames.getsockopt(socket.SOL_SOCKET, 77)
-    return first_success(
-        lambda: signal.pidfd_send_signal(peer, signal.SIGSTOP),
-        lambda: call("pidfd_getfd", peer, 0, 0),
-        lambda: call("setns", peer, 0x20000),
-        *(lambda n=n: fcntl.ioctl(peer, 0xFF00 + n) for n in range(1, 11)),
-    )
 
 
 @DESCRIPTORS.attempt("forged credentials on a socket", "EPERM", "EINVAL")

@@ -110,9 +110,9 @@ def evaluate_by_a_library(world: World) -> object:
     return pandas.read_csv(world.secret, engine="python").query("@__builtins__")
 
 
-@RULES.attempt("another interpreter, _xxsubinterpreters", *_REFUSED, "done")
-def use_another_interpreter(world: World) -> object:
-    import _testcapi
+@RULES.attempt("the interpreter's C interface, past every hook", *_REFUSED)
+def run_by_the_c_interface(world: World) -> object:
+    import ctypes
 
-    _testcapi.run_in_subinterp(f"print(open({world.secret!r}).read())")
+    ctypes.pythonapi.PyRun_SimpleString(f"print(open({world.secret!r}).read())".encode())
     return open(world.secret).read()

@@ -13,11 +13,12 @@ from tests.escape import (
     attempts_values,
 )
 
+from cenote_security.attacks import short_unsafe
 from cenote_security.attacks.attempt import DONE, Attempt, Family
 
 MODULES = (
     attempts_bombs, attempts_files, attempts_kernel, attempts_network, attempts_processes, attempts_rules,
-    attempts_tampering, attempts_values,
+    attempts_tampering, attempts_values, short_unsafe,
 )  # fmt: skip
 ATTEMPTS: list[Attempt] = [
     attempt

@@ -13,7 +13,10 @@ from cenote.terminal.screen import BOLD, GREEN, RED, Screen
 from cenote_security.errors import CenoteError, IsolationUnavailableError
 from cenote_security.walls.facilities import Facility
 
-EPILOG = "Exit status: 0 a jail can be had here, 1 it cannot; the remedy is on stderr."
+EPILOG = (
+    "Exit status: 0 a jail can be had here (and each attack was held), 1 it cannot, with the remedy on stderr, or an "
+    "attack got through."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,17 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "doctor", help="which isolation, limits and snapshots this machine has", epilog=EPILOG
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--attack", action="store_true", help="try some thirty harmless attempts to break out of a jail here"
+    )
     parser.set_defaults(handler=handle)
 
 
 def handle(arguments: argparse.Namespace) -> int:
+    if arguments.attack:
+        from cenote.cli import attack
+
+        return attack.handle(as_json=arguments.json)
     screen = Screen()
     screen.progress("trying what this machine has")
     diagnosis = diagnose()

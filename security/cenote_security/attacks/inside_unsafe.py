@@ -122,7 +122,7 @@ def try_it(attempt: Callable[[World], object], world: World) -> None:
 def _open_descriptors() -> set[int]:
     """Those that are open now, without the one that it took to find out."""
     found = set()
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  (names are all that is wanted)
+    for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             os.fstat(int(name))
             found.add(int(name))

@@ -24,11 +24,11 @@ _WELL: Final = ("S", "R", "D")
 class Witnesses:
     """Folders open to all, one with a secret in it, listeners of each kind, and a process that only sleeps.
 
-    base: the folder to make them in; no permission should keep a jail out, so that the walls are tested.
     secret: what no output of a jail may contain. shown: a folder to mount read-only into the jail.
     """
 
-    def __init__(self, base: str | None = None) -> None:
+    def __init__(self) -> None:
+        base = _folder_open_to_all()
         self.secret = secrets.token_hex(16)
         self.folder = Path(tempfile.mkdtemp(prefix="cenote-witness-", dir=base))
         self.shown = Path(tempfile.mkdtemp(prefix="cenote-shown-", dir=base))
@@ -129,6 +129,19 @@ class Witnesses:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _folder_open_to_all() -> str:
+    """Where to make folders: no permission on the way should keep a jail out, so that the walls are what is tested.
+
+    A private folder for temporary files will not do.
+    """
+    for folder in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):
+        if os.access(folder, os.W_OK) and all(
+            one.stat().st_mode & stat.S_IXOTH for one in (folder, *folder.parents)
+        ):
+            return str(folder)
+    return tempfile.gettempdir()
 
 
 def _print_of(path: Path) -> tuple[object, ...]:

@@ -1,0 +1,15 @@
+"""The short set that users run on their own machines holds here."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.arena import Arena
+
+from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.short_unsafe import SHORT
+
+
+@pytest.mark.parametrize("attempt", SHORT.attempts, ids=lambda attempt: attempt.name)
+def test_the_short_set_holds(arena: Arena, attempt: Attempt) -> None:
+    """Each attempt that `cenote doctor --attack` makes, with a neighbour and a look at the processes besides."""
+    arena.hold(attempt)
