@@ -242,7 +242,9 @@ def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x")).value
 
 
-@pytest.mark.parametrize("name", [5, None, "", "a b", "\ud800", "x" * 1_001])
+@pytest.mark.parametrize(
+    "name", [5, None, "", "a b", "\ud800", "x" * 1_001, "class", "\N{LATIN SMALL LIGATURE FI}x"]
+)
 def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
     """They are refused as such, whatever is done with them."""
     for call in (

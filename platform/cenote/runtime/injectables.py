@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, Literal
 
 from cenote_security.errors import UsageError
@@ -19,11 +21,16 @@ MAX_NAME = 1_000
 
 def check_name(name: object, what: str) -> None:
     """Raises UsageError unless `name` can be the name of something in a namespace."""
-    if not isinstance(name, str) or not name.isidentifier() or len(name) > MAX_NAME:
+    if not isinstance(name, str) or len(name) > MAX_NAME or not _can_be_written(name):
         raise UsageError(
             f"the name of a {what} must be a Python identifier of at most {MAX_NAME} characters, "
             f"not {str(name)[:100]!r}"
         )
+
+
+def _can_be_written(name: str) -> bool:
+    """Whether code that says `name` means it: Python normalises identifiers, and keeps its keywords."""
+    return name.isidentifier() and not iskeyword(name) and unicodedata.normalize("NFKC", name) == name
 
 
 @dataclass(frozen=True, slots=True, init=False)
