@@ -73,6 +73,10 @@ class Conversation:
             raise ProtocolViolation("a frame before the jail was ready")
         return self._answer(event) if isinstance(event, ReplyEvent) else None
 
+    def unsent(self) -> None:
+        """The request that was just opened never left."""
+        self.phase, self._ask = Phase.IDLE, None
+
     def end(self) -> None:
         self.phase = Phase.ENDED
 

@@ -6,6 +6,7 @@ runs on the reactor's thread, except that a request to an idle jail is sent by i
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cenote_security.errors import JailLostError, ProtocolViolation
+from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.results import JailStatus, StreamName
@@ -33,6 +34,8 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 
 PACKETS_PER_TURN = 64
 """A jail that floods its socket gets this many packets read before the others have their turn."""
+
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
@@ -164,10 +167,25 @@ class Supervisor:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
         except BlockingIOError:
             self.end(Death(reason="protocol", detail="an idle runtime does not read its requests"))
-        except OSError:
-            pass  # the jail is dying; its end is reported by the control channel
+        except OSError as error:
+            if error.errno not in _GONE:  # else the jail is dying, which the control channel reports
+                self._unsent(request, error)
+                return
         request.dispose()
         self._arm()
+
+    def _unsent(self, request: JailRequest, error: OSError) -> None:
+        """The system would not carry the request: too many descriptors are on their way, or no memory is left."""
+        self._conversation.unsent()
+        self._running = None
+        request.dispose()
+        text = f"the request could not be sent to the runtime ({error.strerror}); nothing ran, try again"
+        request.listener.done(UnavailableError(text))
+        self._reactor.call_soon(self._send_waiting)
+
+    def _send_waiting(self) -> None:
+        with self._lock:
+            self._send_next()
 
     def _arm(self) -> None:
         running = self._running

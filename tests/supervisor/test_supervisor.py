@@ -1,0 +1,111 @@
+"""The supervisor over real sockets, with the test at the jail's end of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor import supervisor as module
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.requests import JailRequest, Outcome
+from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+
+
+class Jail:
+    """A process that only sleeps, and the far ends of its channels in the test's hands."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        ours, self.frames = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control, self.control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        out, self.stdout = os.pipe()
+        err, self.stderr = os.pipe()
+        ends = JailEnds(os.pidfd_open(self.process.pid), ours, control, out, err)
+        self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), "none")
+        self.frames.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=1)).SerializeToString())
+
+    def answer(self) -> None:
+        """Reads one request and says that the cell succeeded."""
+        request = jail_pb2.Request.FromString(self.frames.recv(100_000))
+        frame = jail_pb2.WorkerFrame()
+        frame.reply.id = request.id
+        frame.reply.executed.success = True
+        self.frames.send(frame.SerializeToString())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.supervisor.end(Death(reason="closed"))
+        for end in (self.frames, self.control):
+            end.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+@pytest.fixture
+def jail() -> Iterator[Jail]:
+    made = Jail(Reactor())
+    yield made
+    made.close()
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def output(self, stream: str, text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        self.outcomes.put(outcome)
+
+
+def cell(listener: Listener) -> JailRequest:
+    message, descriptors = jail_pb2.Request(), list[int]()
+    Content.pack([b"1"]).to_wire(message.execute.code, descriptors)
+    return JailRequest(Ask.EXECUTE, message, listener, descriptors)
+
+
+def test_a_request_and_its_answer(jail: Jail) -> None:
+    """Queued until the jail is ready, sent, answered."""
+    listener = Listener()
+    jail.supervisor.submit(cell(listener))
+    jail.answer()
+    outcome = listener.outcomes.get(timeout=10)
+    assert isinstance(outcome, ExecutionResult)
+    assert outcome.success
+
+
+def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails by itself, at once and with a next step; the one after it goes through."""
+    first, refused, after = Listener(), Listener(), Listener()
+    jail.supervisor.submit(cell(first))
+    jail.answer()
+    first.outcomes.get(timeout=10)
+    with monkeypatch.context() as patch:
+
+        def no_room(*_: object) -> None:
+            raise OSError(errno.ETOOMANYREFS, "Too many references")
+
+        patch.setattr(module, "send_packet", no_room)
+        jail.supervisor.submit(cell(refused))
+    outcome = refused.outcomes.get(timeout=10)
+    assert isinstance(outcome, UnavailableError)
+    assert "try again" in str(outcome)
+    jail.supervisor.submit(cell(after))
+    jail.answer()
+    assert isinstance(after.outcomes.get(timeout=10), ExecutionResult)
