@@ -152,3 +152,37 @@ def test_questions_from_many_threads() -> None:
             thread.join(60)
         assert 400 == len(answers)
         assert "1" == runtime.execute("x").value
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+from cenote import CenoteError, PythonRuntime, SandboxPolicy
+policy = SandboxPolicy(preload=())
+with PythonRuntime(sandbox=policy) as first:
+    first.execute("x = 1")
+    held = []
+    try:
+        while True:
+            held.append(os.dup(0))
+    except OSError:
+        pass
+    try:
+        PythonRuntime(sandbox=policy).execute("1")
+    except CenoteError as error:
+        print(error)
+    print(first.execute("x").value)
+    for descriptor in held:
+        os.close(descriptor)
+    with PythonRuntime(sandbox=policy) as second:
+        print(second.execute("2").value)
+"""
+
+
+def test_a_process_without_a_free_descriptor() -> None:
+    """Another runtime is refused with the reason, what runs goes on, and nothing is left behind."""
+    lines = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "Too many open files" in lines[0]
+    assert ["1", "2"] == lines[1:]

@@ -236,3 +236,29 @@ def test_folders_of_an_ended_jail_are_removed() -> None:
             jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 &) &', shell=True)")
         assert eventually(lambda: not folder.parent.exists())
         assert folder.parents[1].exists()
+
+
+LONELY_ROOT = """
+echo 0 > /proc/sys/user/max_user_namespaces
+exec "$0" -c '
+from cenote_security.errors import IsolationUnavailableError
+from cenote_worker.zygote.client import ZygoteClient
+try:
+    ZygoteClient(preload=()).facts
+except IsolationUnavailableError as error:
+    print(error)
+'
+"""
+
+
+def test_root_of_a_namespace_with_no_other_user() -> None:
+    """As in a rootless container with one user: there is nobody that a jail could be, which is said."""
+    inside = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "bash", "-c", LONELY_ROOT, sys.executable],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    if inside.returncode:
+        pytest.skip(f"no user namespace to try it in: {inside.stderr}")
+    assert "none of the user ids" in inside.stdout

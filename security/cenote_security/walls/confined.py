@@ -112,7 +112,8 @@ class ConfinedLevel(Level):
 
 def _first_id(host_proc: int) -> int:
     """The first of this zygote's range of user ids: a user per jail keeps their files and processes apart."""
-    first = identity.unprivileged_id(host_proc)
+    with building("find a user to give privileges up to"):
+        first = identity.unprivileged_id(host_proc)
     if first != identity.PREFERRED_IDS[0]:
         return first
     return first + _IDS_PER_ZYGOTE * (1 + secrets.randbelow(2**12))

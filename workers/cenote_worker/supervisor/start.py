@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from contextlib import ExitStack
 
+from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
@@ -31,25 +33,15 @@ class Nursery:
         """
         ensure_room()
         reactor, zygote = self._for(policy)
-        ours_frames, frames = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours_control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours_out, out = os.pipe2(os.O_CLOEXEC)
-        ours_err, err = os.pipe2(os.O_CLOEXEC)
-        try:
-            theirs = JailDescriptors(frames=frames.fileno(), control=control.fileno(), stdout=out, stderr=err)
-            started = zygote.start_jail(policy, theirs)
-        except BaseException:
-            ours_frames.close()
-            ours_control.close()
-            os.close(ours_out)
-            os.close(ours_err)
-            raise
-        finally:
-            frames.close()
-            control.close()
-            os.close(out)
-            os.close(err)
-        ends = JailEnds(started.pidfd, ours_frames, ours_control, ours_out, ours_err)
+        with ExitStack() as theirs, ExitStack() as ours:
+            frames, control = _socket_pair(ours, theirs), _socket_pair(ours, theirs)
+            out, err = _pipe(ours, theirs), _pipe(ours, theirs)
+            passed = JailDescriptors(
+                frames=frames[1].fileno(), control=control[1].fileno(), stdout=out[1], stderr=err[1]
+            )
+            started = zygote.start_jail(policy, passed)
+            ours.pop_all()
+        ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0])
         return Supervisor(reactor, ends, policy, started.isolation)
 
     def _for(self, policy: SandboxPolicy) -> tuple[Reactor, ZygoteClient]:
@@ -74,4 +66,19 @@ _nursery = Nursery()
 
 def start_jail(policy: SandboxPolicy) -> Supervisor:
     """A fresh jail with nothing in it, supervised. See Nursery.start."""
-    return _nursery.start(policy)
+    try:
+        return _nursery.start(policy)
+    except OSError as error:
+        raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
+
+
+def _socket_pair(ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return ours.enter_context(one), theirs.enter_context(other)
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    ours.callback(os.close, reader)
+    theirs.callback(os.close, writer)
+    return reader, writer

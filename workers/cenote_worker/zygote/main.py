@@ -54,6 +54,9 @@ def run(descriptor: str) -> None:
     except Broken as broken:
         _say(client, {"op": "broken", **asdict(broken)})
         return
+    except Exception as error:  # no terminal shows what a zygote dies of
+        _say(client, {"op": "broken", **asdict(Broken(kind="zygote", detail=repr(error)))})
+        raise
     _say(client, hello)
     zygote.run()
 
