@@ -20,6 +20,9 @@ from cenote_security.policy import SandboxPolicy
 HUNT = Path(__file__).with_name("hunt.py")
 TOKEN = sys.stdin.read().strip()
 PASSWORD = f"canary-{TOKEN}-unreferenced_global"
+ADD_KEY, KEYCTL = (248, 250) if os.uname().machine == "x86_64" else (217, 219)
+USER_KEYRING, UNLINK_KEY = -4, 9
+SYSCALL = ctypes.CDLL(None).syscall
 HELD: list[Any] = []
 """Secrets in this process's memory, and what must stay open."""
 
@@ -38,14 +41,11 @@ def plant() -> dict[str, Any]:
     shared.write_text(canary("shared_memory"))
     HELD.append(canary("heap"))
     paths = [*map(str, folders), *(str(folder / "secret.txt") for folder in folders), str(shared)]
-    return {
-        "paths": paths,
-        "pids": [os.getpid(), os.getppid()],
-        "numbers": [*plant_descriptors(), *plant_key()],
-    }
+    plant_descriptors()
+    return {"paths": paths, "pids": [os.getpid(), os.getppid()], "key": f"cenote-test-{os.getpid()}"}
 
 
-def plant_descriptors() -> list[int]:
+def plant_descriptors() -> None:
     """A memory file, a file and a full pipe that a careless start would hand on, and a socket with a telling name."""
     memory = os.memfd_create("notes")
     os.write(memory, canary("memory_file").encode())
@@ -60,16 +60,12 @@ def plant_descriptors() -> list[int]:
     HELD.append(socket.socket(socket.AF_UNIX))
     HELD[-1].bind(f"\0{canary('abstract_socket')}")
     HELD[-1].listen()
-    return [memory, reading, writing, unlinked]
 
 
-def plant_key() -> list[int]:
-    """A key in the user's keyring, where the machine lets one be made; its number, if so."""
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    number = 248 if os.uname().machine == "x86_64" else 217
+def plant_key(description: str) -> int:
+    """A key in the user's keyring; negative where the machine lets none be made."""
     payload = canary("key").encode()
-    key = call(number, b"user", b"cenote-test-key", payload, len(payload), -4)
-    return [] if key < 0 else [key]
+    return int(SYSCALL(ADD_KEY, b"user", description.encode(), payload, len(payload), USER_KEYRING))
 
 
 def by_value(number: int) -> int:
@@ -110,7 +106,7 @@ hunt.environment()
 hunt.modules()
 hunt.files(KNOWN['paths'])
 hunt.system()
-hunt.keyring()
+hunt.keyring(KNOWN['key'])
 try:
     failing()
 except Exception as error:
@@ -124,6 +120,7 @@ print(json.dumps(hunt.found))
 
 def main(level: str) -> dict[str, Any]:
     known = plant()
+    key = plant_key(known["key"])
     hunt = (
         HUNT.read_text()
         .replace("TOKEN", TOKEN)
@@ -142,10 +139,11 @@ def main(level: str) -> dict[str, Any]:
             return {
                 "found": json.loads(result.stdout),
                 "stderr": result.stderr,
-                "key": len(known["numbers"]) > 4,
+                "key": key > 0,
             }
     finally:
         os.unlink(known["paths"][-1])
+        SYSCALL(KEYCTL, UNLINK_KEY, key, USER_KEYRING)
 
 
 if __name__ == "__main__":
