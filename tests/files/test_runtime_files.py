@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -148,6 +149,21 @@ async def test_the_async_face(tmp_path: Path) -> None:
         assert await files.exists("again")
         await files.delete("again")
         assert not await files.exists("again")
+
+
+async def test_a_cancelled_read_leaves_no_descriptor() -> None:
+    """What comes for a caller who has gone is closed."""
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        await runtime.files.write("big", bytes(INLINE_LIMIT + 1))
+        before = len(os.listdir("/proc/self/fd"))
+        cell = asyncio.create_task(runtime.execute("sum(range(5_000_000))"))
+        reads = [asyncio.create_task(runtime.files.read("big")) for _ in range(5)]
+        await asyncio.sleep(0)  # each has queued its request
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(cell, *reads, return_exceptions=True)
+        assert b"" == await runtime.files.read("big", 0, 0)
+        assert before == len(os.listdir("/proc/self/fd"))
 
 
 def test_files_wait_for_the_running_cell(runtime: PythonRuntime) -> None:
