@@ -54,6 +54,35 @@ class NotTransferableError(UsageError):
         return f"{self.name!r} cannot be sent into a jail: {self.reason}"
 
 
+class FileRefusedError(UsageError):
+    """Something cannot be done with a file of a working directory, or with the local one of a transfer.
+
+    path: as it was given, printable. reason: in the words of the kernel or of Cenote.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path!r}: {self.reason}"
+
+
+class UnknownFileError(FileRefusedError):
+    """There is no such file or folder."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "there is no such file or folder")
+
+
+class FileTakenError(FileRefusedError):
+    """There is a file of that name, and nobody said that it may be replaced."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "it exists already; pass overwrite=True to replace it")
+
+
 class RuntimeClosedError(UsageError):
     """The runtime was closed, or belongs to the process that forked this one."""
 

@@ -6,10 +6,11 @@ it looks at the size: a sender who could still shrink the file would turn every 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Self
@@ -68,18 +69,29 @@ class SealedMemory:
         self.size = size
 
     @classmethod
-    def create(cls, pieces: Iterable[Buffer]) -> SealedMemory:
+    def create(cls, pieces: Iterable[Buffer]) -> Self:
         """One copy of the pieces, end to end, in fresh memory that nobody can change any more.
 
         Raises OSError when the machine has no memory for it.
         """
         views = [memoryview(piece).cast("B") for piece in pieces]
-        size = sum(view.nbytes for view in views)
+        return cls._filled(sum(view.nbytes for view in views), lambda fd: _write_all(fd, views))
+
+    @classmethod
+    def copy_of(cls, source: int, offset: int, size: int) -> Self:
+        """A part of an open file, copied by the kernel: this process's memory does not grow.
+
+        Raises OSError when the machine has no memory for it, and when the file ends before the part does.
+        """
+        return cls._filled(size, lambda fd: copy_bytes(source, offset, size, fd))
+
+    @classmethod
+    def _filled(cls, size: int, fill: Callable[[int], None]) -> Self:
         fd = os.memfd_create("cenote", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             if size:
                 os.posix_fallocate(fd, 0, size)  # writing into pages that are there is three times faster
-            _write_all(fd, views)
+            fill(fd)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
         except BaseException:
             os.close(fd)
@@ -131,6 +143,15 @@ class SealedMemory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def copy_bytes(source: int, offset: int, size: int, target: int) -> None:
+    """Copies within the kernel, to where `target` stands. Raises OSError when the source ends too early."""
+    while size:
+        copied = os.sendfile(target, source, offset, size)
+        if not copied:
+            raise OSError(errno.EIO, "it became shorter while it was read")
+        offset, size = offset + copied, size - copied
 
 
 def _write_all(fd: int, views: list[memoryview]) -> None:

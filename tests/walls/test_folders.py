@@ -39,6 +39,16 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "outside" / "file").exists()
 
 
+def test_a_link_in_place_of_a_folder(tmp_path: Path) -> None:
+    """What is to be removed is opened, never named again: the folder behind a link keeps even its mode."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside").chmod(0o755)
+    (tmp_path / "top").symlink_to(tmp_path / "outside")
+    with pytest.raises(NotADirectoryError):
+        remove_tree(tmp_path / "top")
+    assert 0o755 == (tmp_path / "outside").stat().st_mode & 0o777
+
+
 def test_closed_folders_and_clashing_names(tmp_path: Path) -> None:
     """Modes of 0 and names that the removal itself would like to use are no obstacle."""
     for name in (".1/.2/.3", ".2/.1", "a/.1/x", "\udcff"):

@@ -7,13 +7,14 @@ memfd maps it privately, sees its own copy-on-write pages and can write to them.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
-from cenote_security.sealed import Buffer, Layout, SealedMemory
+from cenote_security.sealed import Buffer, Layout, SealedMemory, copy_bytes
 
 INLINE_LIMIT = 48 * 1024
 """Bytes. A packet must fit a socket's send buffer (208 KiB by default) next to others of its kind."""
@@ -28,7 +29,7 @@ Part = Buffer | tuple[Buffer, ...]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Parts, packed. Exactly one of `inline` and `memory` is set.
+    """Parts, packed; or, with a count of 0, the bytes of a file. Exactly one of `inline` and `memory` is set.
 
     Whoever holds a Content with memory owns its descriptor: call `close`, or hand it on.
     """
@@ -49,6 +50,35 @@ class Content:
         if layout.size <= INLINE_LIMIT:
             return cls(size=layout.size, count=len(parts), inline=b"".join(pieces))
         return cls(size=layout.size, count=len(parts), memory=SealedMemory.create(pieces))
+
+    @classmethod
+    def of_file(cls, source: int, offset: int, size: int) -> Content:
+        """A part of an open file. Raises OSError when the file ends before it, or memory is short."""
+        if size > INLINE_LIMIT:
+            return cls(size=size, count=0, memory=SealedMemory.copy_of(source, offset, size))
+        inline = os.pread(source, size, offset)
+        return cls(size=len(inline), count=0, inline=inline)
+
+    @classmethod
+    def of_bytes(cls, data: Buffer) -> Content:
+        """The bytes of a file that is yet to be."""
+        size = memoryview(data).nbytes
+        if size > INLINE_LIMIT:
+            return cls(size=size, count=0, memory=SealedMemory.create([data]))
+        return cls(size=size, count=0, inline=bytes(data))
+
+    def whole(self) -> bytes:
+        """A copy of all bytes of a file."""
+        return (self.inline or b"") if self.memory is None else bytes(self.memory.map())
+
+    def write_to(self, target: int) -> None:
+        """Writes the bytes of a file into an open one. Raises OSError, such as that of a full disk."""
+        if self.memory is not None:
+            copy_bytes(self.memory.fileno(), 0, self.size, target)
+            return
+        view = memoryview(self.inline or b"")
+        while view:
+            view = view[os.write(target, view) :]
 
     def unpack(self) -> list[memoryview]:
         """The parts, writable and private to the caller; they keep their mapping alive.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -103,3 +103,49 @@ class JailStatus:
     processes: int = 0
     step: int | None = None
     isolation: str = field(default="")
+
+
+FileKind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """One entry of a working directory, as its jail describes it.
+
+    raw: the name's bytes, which hostile code chose; calls that take a path take them too.
+    kind: links are named, never followed. size: bytes. modified: seconds since the epoch.
+    """
+
+    raw: bytes
+    kind: FileKind
+    size: int = 0
+    modified: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name, safe to print: what is not printable text is shown as an escape sequence."""
+        return printable(self.raw.decode("utf-8", "backslashreplace"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderListing:
+    """The entries of a folder, sorted by name; iterating gives them.
+
+    complete: False when the folder has more entries than were asked for; then these are any of them.
+    """
+
+    entries: tuple[FileInfo, ...]
+    complete: bool = True
+
+    def __iter__(self) -> Iterator[FileInfo]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, line ends and marks of writing direction escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.files import AsyncFiles, Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.sync import PythonRuntime
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, Span, VariableInfo
+from cenote_worker.results import (
+    ErrorInfo,
+    ExecutionResult,
+    FileInfo,
+    FolderListing,
+    JailStatus,
+    Span,
+    VariableInfo,
+)
 
 __all__ = [
+    "AsyncFiles",
     "AsyncPythonRuntime",
     "ErrorInfo",
     "ExecutionResult",
+    "FileInfo",
+    "Files",
+    "FolderListing",
     "Function",
     "Injectable",
     "JailStatus",

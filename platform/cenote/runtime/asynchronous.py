@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cenote.runtime.core import RuntimeCore
+from cenote.runtime.files import AsyncFiles
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
@@ -113,6 +114,11 @@ class AsyncPythonRuntime:
     async def describe(self) -> list[VariableInfo]:
         """What the namespace holds: names, types, shapes, sizes; never values."""
         return variables(await self._call(self.core.describe))
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The working directory of the jail."""
+        return AsyncFiles(self.core, self._call)
 
     # -- life --
 

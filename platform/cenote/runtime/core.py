@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from cenote.runtime.file_requests import FileAsk
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
@@ -278,6 +279,18 @@ class RuntimeCore:
         message = jail_pb2.Request()
         message.describe.SetInParent()
         self._ask(Ask.DESCRIBE, message, listener)
+
+    def ask_file(self, ask: FileAsk, listener: Listener) -> None:
+        """Queues a request about the working directory."""
+        try:
+            self.start()
+        except BaseException:
+            ask.dispose()
+            raise
+        witness = _Witness(listener, self._lost)
+        self._submit(
+            JailRequest(ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT)
+        )
 
     def _ask(
         self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None

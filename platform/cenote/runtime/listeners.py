@@ -9,6 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from cenote_worker.results import StreamName
+from cenote_worker.supervisor.edge import FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome
 
 OnOutput = Callable[[StreamName, str], None]
@@ -110,3 +111,5 @@ class AsyncListener:
     def _settle(self, outcome: Outcome) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
+        elif isinstance(outcome, ValueReply | FileReply):  # its caller was cancelled: nobody else closes it
+            outcome.content.close()

@@ -5,12 +5,16 @@ from __future__ import annotations
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
     CenoteError,
+    FileRefusedError,
+    FileTakenError,
     JailError,
     NameExistsError,
     NotTransferableError,
+    UnknownFileError,
     UnknownNameError,
     UnsafeValueError,
 )
+from cenote_worker.results import printable
 from cenote_worker.supervisor.edge import RefusedReply
 
 
@@ -25,4 +29,10 @@ def as_error(refused: RefusedReply, name: str) -> CenoteError:
             return UnsafeValueError(refused.name, refused.message)
         case jail_pb2.Refusal.NOT_TRANSFERABLE:
             return NotTransferableError(refused.name or name, refused.message)
+        case jail_pb2.Refusal.NO_FILE:
+            return UnknownFileError(name)
+        case jail_pb2.Refusal.FILE_EXISTS:
+            return FileTakenError(name)
+        case jail_pb2.Refusal.FILE_REFUSED:
+            return FileRefusedError(name, printable(refused.message))
     return JailError(f"{name!r}: {refused.message}")

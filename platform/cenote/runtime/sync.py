@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cenote.runtime.core import RuntimeCore
+from cenote.runtime.files import Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
@@ -135,6 +136,11 @@ class PythonRuntime:
     def describe(self) -> list[VariableInfo]:
         """What the namespace holds: names, types, shapes, sizes; never values."""
         return variables(self._call(self.core.describe))
+
+    @property
+    def files(self) -> Files:
+        """The working directory of the jail."""
+        return Files(self.core, self._call)
 
     # -- life --
 

@@ -39,7 +39,7 @@ class Payload(_message.Message):
     """True: the content is the next descriptor of the packet."""
     count: _builtins.int
     """The content is a table of `count` lengths (8 bytes each, little-endian), then that many parts, each
-    aligned to 64 bytes.
+    aligned to 64 bytes. 0: no table; the content is the bytes of a file.
     """
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Request(_message.Message):
     FETCH_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     @_builtins.property
     def execute(self) -> Global___Execute: ...
@@ -80,6 +81,8 @@ class Request(_message.Message):
     def delete(self) -> Global___Delete: ...
     @_builtins.property
     def describe(self) -> Global___Describe: ...
+    @_builtins.property
+    def file(self) -> Global___FileRequest: ...
     def __init__(
         self,
         *,
@@ -89,12 +92,13 @@ class Request(_message.Message):
         fetch: Global___Fetch | None = ...,
         delete: Global___Delete | None = ...,
         describe: Global___Describe | None = ...,
+        file: Global___FileRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "inject", b"inject"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "id", b"id", "inject", b"inject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -332,6 +336,78 @@ class Describe(_message.Message):
 Global___Describe: _TypeAlias = Describe  # noqa: Y015
 
 @_typing.final
+class FileRequest(_message.Message):
+    """Something about one path below the working directory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Operation:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FileRequest._Operation.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        LIST: FileRequest._Operation.ValueType  # 0
+        """answered by Folder"""
+        STAT: FileRequest._Operation.ValueType  # 1
+        """answered by Folder with one entry"""
+        READ: FileRequest._Operation.ValueType  # 2
+        """answered by FileContent"""
+        WRITE: FileRequest._Operation.ValueType  # 3
+        """answered by Done, as is DELETE"""
+        DELETE: FileRequest._Operation.ValueType  # 4
+
+    class Operation(_Operation, metaclass=_OperationEnumTypeWrapper): ...
+    LIST: FileRequest.Operation.ValueType  # 0
+    """answered by Folder"""
+    STAT: FileRequest.Operation.ValueType  # 1
+    """answered by Folder with one entry"""
+    READ: FileRequest.Operation.ValueType  # 2
+    """answered by FileContent"""
+    WRITE: FileRequest.Operation.ValueType  # 3
+    """answered by Done, as is DELETE"""
+    DELETE: FileRequest.Operation.ValueType  # 4
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    RANGED_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    OVERWRITE_FIELD_NUMBER: _builtins.int
+    operation: Global___FileRequest.Operation.ValueType
+    path: _builtins.bytes
+    """Relative, without `..`; empty for the working directory itself."""
+    limit: _builtins.int
+    """LIST: entries at most. READ: bytes at most; more is refused unless `ranged`."""
+    offset: _builtins.int
+    """READ: where to begin."""
+    ranged: _builtins.bool
+    overwrite: _builtins.bool
+    @_builtins.property
+    def content(self) -> Global___Payload:
+        """WRITE: what the file will hold, and whether there may be one already."""
+
+    def __init__(
+        self,
+        *,
+        operation: Global___FileRequest.Operation.ValueType = ...,
+        path: _builtins.bytes = ...,
+        limit: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        ranged: _builtins.bool = ...,
+        content: Global___Payload | None = ...,
+        overwrite: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "limit", b"limit", "offset", b"offset", "operation", b"operation", "overwrite", b"overwrite", "path", b"path", "ranged", b"ranged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileRequest: _TypeAlias = FileRequest  # noqa: Y015
+
+@_typing.final
 class WorkerFrame(_message.Message):
     """Worker -> supervisor."""
 
@@ -453,6 +529,8 @@ class Reply(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    FOLDER_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     @_builtins.property
     def executed(self) -> Global___Executed: ...
@@ -464,6 +542,10 @@ class Reply(_message.Message):
     def variables(self) -> Global___Variables: ...
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
+    @_builtins.property
+    def folder(self) -> Global___Folder: ...
+    @_builtins.property
+    def file(self) -> Global___FileContent: ...
     def __init__(
         self,
         *,
@@ -473,12 +555,14 @@ class Reply(_message.Message):
         value: Global___Value | None = ...,
         variables: Global___Variables | None = ...,
         refusal: Global___Refusal | None = ...,
+        folder: Global___Folder | None = ...,
+        file: Global___FileContent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "id", b"id", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "id", b"id", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal", "folder", "file"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -654,6 +738,97 @@ class VariableInfo(_message.Message):
 Global___VariableInfo: _TypeAlias = VariableInfo  # noqa: Y015
 
 @_typing.final
+class Folder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    cut: _builtins.bool
+    """There are more entries than were asked for."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileEntry]: ...
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___FileEntry] | None = ...,
+        cut: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Folder: _TypeAlias = Folder  # noqa: Y015
+
+@_typing.final
+class FileEntry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FileEntry._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OTHER: FileEntry._Kind.ValueType  # 0
+        FILE: FileEntry._Kind.ValueType  # 1
+        FOLDER: FileEntry._Kind.ValueType  # 2
+        LINK: FileEntry._Kind.ValueType  # 3
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    OTHER: FileEntry.Kind.ValueType  # 0
+    FILE: FileEntry.Kind.ValueType  # 1
+    FOLDER: FileEntry.Kind.ValueType  # 2
+    LINK: FileEntry.Kind.ValueType  # 3
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    MODIFIED_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    """whatever the file system holds"""
+    kind: Global___FileEntry.Kind.ValueType
+    size: _builtins.int
+    modified: _builtins.float
+    """seconds since the epoch"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+        kind: Global___FileEntry.Kind.ValueType = ...,
+        size: _builtins.int = ...,
+        modified: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "modified", b"modified", "name", b"name", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileEntry: _TypeAlias = FileEntry  # noqa: Y015
+
+@_typing.final
+class FileContent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def content(self) -> Global___Payload: ...
+    def __init__(
+        self,
+        *,
+        content: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileContent: _TypeAlias = FileContent  # noqa: Y015
+
+@_typing.final
 class Refusal(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -668,6 +843,9 @@ class Refusal(_message.Message):
         NAME_EXISTS: Refusal._Kind.ValueType  # 2
         UNSAFE_VALUE: Refusal._Kind.ValueType  # 3
         NOT_TRANSFERABLE: Refusal._Kind.ValueType  # 4
+        NO_FILE: Refusal._Kind.ValueType  # 5
+        FILE_EXISTS: Refusal._Kind.ValueType  # 6
+        FILE_REFUSED: Refusal._Kind.ValueType  # 7
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FAILED: Refusal.Kind.ValueType  # 0
@@ -675,6 +853,9 @@ class Refusal(_message.Message):
     NAME_EXISTS: Refusal.Kind.ValueType  # 2
     UNSAFE_VALUE: Refusal.Kind.ValueType  # 3
     NOT_TRANSFERABLE: Refusal.Kind.ValueType  # 4
+    NO_FILE: Refusal.Kind.ValueType  # 5
+    FILE_EXISTS: Refusal.Kind.ValueType  # 6
+    FILE_REFUSED: Refusal.Kind.ValueType  # 7
 
     KIND_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int

@@ -23,9 +23,14 @@ from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level
 from cenote_security.walls.wall import WallError, building
 
-# Facts about the machine that libraries size themselves by. Of /proc, a worker has these and its own folder.
+# Facts about the machine that libraries size themselves by. Of /proc, a worker has these and part of its own folder.
 _PROC_FILES: Final = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys/vm/overcommit_memory", "uptime",
                       "version")  # fmt: skip
+# Not `net`, nor `task`, below which there is a `net` per thread: without a network namespace it names each socket
+# and connection of the machine.
+_OWN_PROC_FILES: Final = ("auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps",
+                          "mem", "mountinfo", "mounts", "oom_score", "oom_score_adj", "pagemap", "smaps",
+                          "smaps_rollup", "stat", "statm", "status")  # fmt: skip
 _IDS_PER_ZYGOTE: Final = 4096
 
 
@@ -91,7 +96,8 @@ class ConfinedLevel(Level):
         with building("bind the worker to its warden"):
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
             libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-        fences.confine_paths(fences.ruleset((*self._grants, Grant(path="/proc/self", access=landlock.READ))))
+        own = (Grant(path=f"/proc/self/{name}", access=landlock.READ) for name in _OWN_PROC_FILES)
+        fences.confine_paths(fences.ruleset((*self._grants, *own)))
 
     def clean_up(self, number: int) -> None:
         self._own_folders.remove(number)

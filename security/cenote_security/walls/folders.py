@@ -45,7 +45,7 @@ class Folders:
             path = Path(folder)
             path.mkdir(mode=0o700)
             if owner is not None:
-                os.chown(path, owner, owner)
+                os.chown(path, owner, owner, follow_symlinks=False)  # its parent is the other user's already
 
     def remove(self, number: int) -> None:
         """Remove a jail's folders. All of its processes must be gone."""
@@ -111,16 +111,21 @@ def _move_up(child: str, inner: int, folder: int, moved: int) -> int:
         with suppress(FileNotFoundError):
             os.stat(f".{moved}", dir_fd=folder, follow_symlinks=False)
             continue
-        # Renaming a folder writes its `..`, which needs the right to write to it.
-        os.chmod(child, 0o700, dir_fd=inner)
+        with _opened(child, inner):  # renaming a folder writes its `..`, which needs the right to write to it
+            pass
         os.rename(child, f".{moved}", src_dir_fd=inner, dst_dir_fd=folder)
         return moved
 
 
 @contextmanager
 def _opened(path: Path | str, parent: int | None) -> Iterator[int]:
-    os.chmod(path, 0o700, dir_fd=parent)
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    """A folder, made accessible by descriptor: by name, chmod(2) follows a link that takes the folder's place."""
+    place = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        Path(f"/proc/self/fd/{place}").chmod(0o700)
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
     try:
         yield folder
     finally:

@@ -22,6 +22,7 @@ from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.transfer_unsafe import dump, load
+from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.results import VariableInfo
 from cenote_worker.settings import WorkerSettings
 
@@ -64,6 +65,7 @@ class Worker:
         self._sink = FrameSink(sock)
         self._kernel = Kernel(self._sink)
         self._hosts: HostChannel | None = None
+        self._files = Workdir(settings.workdir)
         self._pid = os.getpid()
         os.chdir(settings.workdir)
 
@@ -75,7 +77,7 @@ class Worker:
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
-        content = None
+        content: Content | None = None
         try:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
@@ -117,6 +119,8 @@ class Worker:
                 reply.variables.SetInParent()
                 for info in self._described(request.describe):
                     _fill_info(reply.variables.variables.add(), info)
+            case "file":
+                return self._file(request.file, descriptors, reply)
         return None
 
     # -- cells --
@@ -210,6 +214,23 @@ class Worker:
         except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
+
+    def _file(
+        self, request: jail_pb2.FileRequest, descriptors: list[int], reply: jail_pb2.Reply
+    ) -> Content | None:
+        try:
+            with self._kernel.interruptible():
+                return self._files.answer(request, descriptors, reply)
+        except FileNotFoundError:
+            raise Refused(jail_pb2.Refusal.NO_FILE) from None
+        except FileExistsError:
+            raise Refused(jail_pb2.Refusal.FILE_EXISTS) from None
+        except OSError as error:
+            text = "a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
+            raise Refused(jail_pb2.Refusal.FILE_REFUSED, message=text) from None
+        except (Exception, KeyboardInterrupt) as error:  # a cell may have replaced what this calls
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FILE_REFUSED, message=text) from None
 
     def _lookup(self, name: str) -> object:
         try:

@@ -5,6 +5,7 @@ Everything behind this module may trust the shape of what it gets, and nothing o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -13,7 +14,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
-from cenote_worker.results import ErrorInfo, MimeBundle, Span, StreamName, VariableInfo
+from cenote_worker.results import ErrorInfo, FileInfo, FileKind, MimeBundle, Span, StreamName, VariableInfo
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
@@ -24,6 +25,18 @@ MAX_TEXT = 4_000
 
 MAX_DIMENSIONS = 64
 """numpy's own limit."""
+
+MAX_ENTRIES = 10_000
+"""Entries of one listed folder: under 3 MB of names, which fits a reply."""
+
+MAX_FILE_NAME = 1_020
+"""Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
+
+_KINDS: dict[int, FileKind] = {
+    jail_pb2.FileEntry.FILE: "file",
+    jail_pb2.FileEntry.FOLDER: "folder",
+    jail_pb2.FileEntry.LINK: "link",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,21 @@ class VariablesReply:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderReply:
+    """Entries, at most as many as were asked for; cut: there are more."""
+
+    entries: tuple[FileInfo, ...]
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileReply:
+    """The bytes of a file; whoever takes it owns the content."""
+
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedReply:
     """kind: one of jail_pb2.Refusal.Kind."""
 
@@ -80,7 +108,7 @@ class RefusedReply:
     nearest: tuple[str, ...]
 
 
-ReplyBody = ExecutedReply | DoneReply | ValueReply | VariablesReply | RefusedReply
+ReplyBody = ExecutedReply | DoneReply | ValueReply | VariablesReply | FolderReply | FileReply | RefusedReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +199,10 @@ def _reply(reply: jail_pb2.Reply, descriptors: list[int], value_limit: int) -> R
             return ValueReply(content, _info(reply.value.info))
         case "variables":
             return VariablesReply(tuple(_info(info) for info in reply.variables.variables))
+        case "folder":
+            return _folder(reply.folder)
+        case "file":
+            return FileReply(Content.from_wire(reply.file.content, descriptors, value_limit))
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(
@@ -213,4 +245,21 @@ def _info(message: jail_pb2.VariableInfo) -> VariableInfo:
         shape=tuple(message.shape[:MAX_DIMENSIONS]) if message.has_shape else None,
         size=message.size,
         description=message.description[:MAX_TEXT],
+    )
+
+
+def _folder(message: jail_pb2.Folder) -> FolderReply:
+    if len(message.entries) > MAX_ENTRIES:
+        raise ProtocolViolation("a folder with more entries than were asked for")
+    return FolderReply(tuple(_entry(entry) for entry in message.entries), message.cut)
+
+
+def _entry(message: jail_pb2.FileEntry) -> FileInfo:
+    if len(message.name) > MAX_FILE_NAME:
+        raise ProtocolViolation("a file name that is too long")
+    return FileInfo(
+        raw=message.name,
+        kind=_KINDS.get(message.kind, "other"),
+        size=message.size,
+        modified=message.modified if math.isfinite(message.modified) else 0.0,
     )

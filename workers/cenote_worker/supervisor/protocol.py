@@ -8,6 +8,8 @@ from cenote_security.errors import ProtocolViolation
 from cenote_worker.supervisor.edge import (
     DoneReply,
     ExecutedReply,
+    FileReply,
+    FolderReply,
     JailEvent,
     ReadyEvent,
     RefusedReply,
@@ -26,6 +28,9 @@ class Ask(Enum):
     FETCH = auto()
     DELETE = auto()
     DESCRIBE = auto()
+    LOOK_UP_FILES = auto()
+    READ_FILE = auto()
+    CHANGE_FILE = auto()
 
 
 class Phase(Enum):
@@ -41,6 +46,9 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.FETCH: (ValueReply, RefusedReply),
     Ask.DELETE: (DoneReply, RefusedReply),
     Ask.DESCRIBE: (VariablesReply,),
+    Ask.LOOK_UP_FILES: (FolderReply, RefusedReply),
+    Ask.READ_FILE: (FileReply, RefusedReply),
+    Ask.CHANGE_FILE: (DoneReply, RefusedReply),
 }
 
 

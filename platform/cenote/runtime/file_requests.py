@@ -1,0 +1,132 @@
+"""Requests about a jail's working directory, and what their outcomes mean. No I/O: both faces share it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cenote.runtime.replies import done
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import FileRefusedError, JailError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.results import FileInfo, FolderListing, printable
+from cenote_worker.supervisor.edge import MAX_ENTRIES, FileReply, FolderReply
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import Outcome
+
+FilePath = str | bytes | os.PathLike[str]
+"""A path below the working directory, relative to it. Bytes name files whose names are no text."""
+
+MAX_PATH = 4_095
+"""Bytes: PATH_MAX without its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileAsk:
+    """One request, ready to be sent; closed by whoever sends it. shown: the path, printable."""
+
+    ask: Ask
+    message: jail_pb2.Request
+    shown: str
+    descriptors: list[int] = field(default_factory=list)
+    owned: list[Callable[[], None]] = field(default_factory=list)
+
+    def dispose(self) -> None:
+        for close in self.owned:
+            close()
+
+
+def most_bytes(policy: SandboxPolicy) -> int:
+    """Bytes of one transfer: what the working directory may hold, and travels as memory."""
+    return min(policy.disk_bytes, 2 * policy.memory_bytes)
+
+
+def listing(path: FilePath) -> FileAsk:
+    ask = _ask(Ask.LOOK_UP_FILES, jail_pb2.FileRequest.LIST, path)
+    ask.message.file.limit = MAX_ENTRIES
+    return ask
+
+
+def looking_up(path: FilePath) -> FileAsk:
+    return _ask(Ask.LOOK_UP_FILES, jail_pb2.FileRequest.STAT, path)
+
+
+def deleting(path: FilePath) -> FileAsk:
+    return _ask(Ask.CHANGE_FILE, jail_pb2.FileRequest.DELETE, path)
+
+
+def reading(path: FilePath, offset: int, size: int | None, policy: SandboxPolicy) -> FileAsk:
+    ask = _ask(Ask.READ_FILE, jail_pb2.FileRequest.READ, path)
+    most = most_bytes(policy)
+    if offset < 0 or (size is not None and not 0 <= size <= most):
+        raise UsageError(f"offset and size must not be negative, and size at most {most} bytes by the policy")
+    ask.message.file.offset, ask.message.file.ranged = offset, size is not None
+    ask.message.file.limit = most if size is None else size
+    return ask
+
+
+def writing(path: FilePath, content: Content, policy: SandboxPolicy, *, overwrite: bool) -> FileAsk:
+    """Takes over the content, whatever happens."""
+    try:
+        ask = _ask(Ask.CHANGE_FILE, jail_pb2.FileRequest.WRITE, path)
+        most = most_bytes(policy)
+        if content.size > most:
+            raise FileRefusedError(ask.shown, f"{content.size} bytes; the policy lets {most} in at once")
+    except BaseException:
+        content.close()
+        raise
+    content.to_wire(ask.message.file.content, ask.descriptors)
+    ask.message.file.overwrite = overwrite
+    ask.owned.append(content.close)
+    return ask
+
+
+def listed(outcome: Outcome, ask: FileAsk) -> FolderListing:
+    reply = _folder(outcome, ask)
+    return FolderListing(entries=reply.entries, complete=not reply.cut)
+
+
+def looked_up(outcome: Outcome, ask: FileAsk) -> FileInfo:
+    entries = _folder(outcome, ask).entries
+    if len(entries) != 1:
+        raise JailError(f"the runtime described {ask.shown!r} as {len(entries)} entries")
+    return entries[0]
+
+
+def content_read(outcome: Outcome, ask: FileAsk) -> Content:
+    """The bytes of a file, and never more than were asked for; the caller closes them."""
+    reply = done(outcome, ask.shown)
+    if not isinstance(reply, FileReply):
+        raise JailError(f"the runtime gave no content of {ask.shown!r}")
+    if reply.content.size > ask.message.file.limit:
+        reply.content.close()
+        raise JailError(f"the runtime gave more of {ask.shown!r} than was asked for")
+    return reply.content
+
+
+def _folder(outcome: Outcome, ask: FileAsk) -> FolderReply:
+    reply = done(outcome, ask.shown)
+    if not isinstance(reply, FolderReply):
+        raise JailError(f"the runtime gave no entries of {ask.shown!r}")
+    return reply
+
+
+def _ask(kind: Ask, operation: jail_pb2.FileRequest.Operation.ValueType, path: FilePath) -> FileAsk:
+    message, raw = jail_pb2.Request(), _checked(path)
+    message.file.operation, message.file.path = operation, raw
+    return FileAsk(kind, message, printable(raw.decode("utf-8", "backslashreplace")))
+
+
+def _checked(path: FilePath) -> bytes:
+    path = os.fspath(path)
+    try:
+        raw = path.encode() if isinstance(path, str) else path
+    except UnicodeEncodeError:
+        raise UsageError(f"not text: {path!a}; give a name that is no text as bytes") from None
+    if raw.startswith(b"/") or b".." in raw.split(b"/"):
+        raise UsageError(f"{path!r} is not below the working directory; give a relative path without '..'")
+    if b"\0" in raw or len(raw) > MAX_PATH:
+        raise UsageError(f"a path has no zero byte and at most {MAX_PATH} bytes")
+    return raw

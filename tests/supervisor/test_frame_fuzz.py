@@ -1,0 +1,73 @@
+"""Whatever a jail sends is understood or refused, in bounded time, with every descriptor closed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.supervisor.frame_fuzzer import Seed, bodies, corpus, feed, mutations
+
+from cenote_proto.v1 import jail_pb2
+
+SEEDS = corpus()
+SLOWEST = 2.0
+"""Seconds for one message, on a loaded machine: honest ones take some microseconds."""
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def fuzz(seed: int, count: int) -> tuple[int, int]:
+    """How many broken messages were taken and refused."""
+    taken = 0
+    before = descriptors()
+    for broken in mutations(SEEDS, random.Random(seed), count):
+        started = time.monotonic()
+        taken += feed(broken)
+        assert time.monotonic() - started < SLOWEST, broken
+    assert before == descriptors()
+    return taken, count - taken
+
+
+def test_the_corpus_has_every_kind_of_frame() -> None:
+    """Who adds a frame adds it to the corpus."""
+    frame, reply = jail_pb2.WorkerFrame.DESCRIPTOR, jail_pb2.Reply.DESCRIPTOR
+    fields = [*frame.oneofs_by_name["body"].fields, *reply.oneofs_by_name["body"].fields]
+    assert {field.name for field in fields} == bodies(SEEDS)
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.decoder}, {seed.name}")
+def test_the_corpus(seed: Seed) -> None:
+    """Each message is taken or refused; descriptors that it does not name make it a violation and are closed."""
+    before = descriptors()
+    feed(seed)
+    if seed.decoder == "edge":
+        assert not feed(seed, descriptors=2)
+    assert before == descriptors()
+
+
+def test_broken_messages() -> None:
+    """Mutations of the corpus: many of both outcomes, so that the fuzzer reaches behind the first check."""
+    taken, refused = fuzz(random.randrange(2**32), 10_000)
+    assert taken > 200
+    assert refused > 1_000
+
+
+@given(st.sampled_from(["edge", "host", "control"]), st.binary(min_size=1, max_size=400))
+@settings(max_examples=200, deadline=None)
+def test_noise(decoder: str, data: bytes) -> None:
+    """Bytes of no descent."""
+    feed(Seed(decoder, data, "noise"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(8))
+def test_many_broken_messages(seed: int) -> None:
+    """A quarter of a million of them each."""
+    fuzz(seed, 250_000)
