@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from importlib.metadata import version
@@ -74,3 +75,27 @@ def test_a_reader_that_goes_away_is_no_error(cenote_command: list[str]) -> None:
         check=False,
     )
     assert ("1\n", "", ExitStatus.BROKEN_PIPE) == (done.stdout, done.stderr, done.returncode)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "stdout", "stderr"),
+    [
+        ("", 0, "\\xe9 \\U0001f389\n", ""),
+        (">&-", 0, "", ""),
+        (">&- 2>&- <&-", 0, "", ""),
+        (">/dev/full", 1, "", "cenote: error: [Errno 28] No space left on device\n"),
+    ],
+)
+def test_standard_streams_of_every_kind(
+    cenote_command: list[str], redirection: str, status: int, stdout: str, stderr: str
+) -> None:
+    """A narrow encoding, closed streams, a full disk: said in a line or silently escaped, never a trace."""
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" exec -c "print(\'\u00e9 \U0001f389\')" {redirection}', "bash", *cenote_command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (status, stdout, stderr) == (done.returncode, done.stdout, done.stderr)

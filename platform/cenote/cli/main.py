@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `cenote` with `argv` (the program's name left out; None is `sys.argv`) and gives its exit status."""
+    _make_streams_writable()
     arguments = build_parser().parse_args(argv)
     handler: Handler = arguments.handler
     try:
@@ -40,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _ended("interrupted", ExitStatus.INTERRUPTED)
     except BrokenPipeError:
         return _reader_gone()
+    except OSError as error:  # a full disk under stdout
+        _let_go_of_stdout()
+        return _ended(f"error: {error}", ExitStatus.FAILED)
     except CenoteError as error:
         return _ended(f"error: {error}", status_of(error))
     except Exception as error:
@@ -58,9 +63,23 @@ def _ended(message: str, status: ExitStatus) -> int:
 
 
 def _reader_gone() -> int:
+    _let_go_of_stdout()
+    return ExitStatus.BROKEN_PIPE
+
+
+def _let_go_of_stdout() -> None:
     # The interpreter flushes stdout once more at exit; into /dev/null that cannot fail and print a trace.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitStatus.BROKEN_PIPE
+
+
+def _make_streams_writable() -> None:
+    """Lets a narrow encoding escape what it lacks, and stands in for streams that whoever started us has closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (for as long as we live)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":
