@@ -11,7 +11,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
-VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
+VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(subst /,-,$(patsubst /%,%,$(PYTHON))))
 BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
