@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import CenoteError
+from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Allow",
     "AsyncPythonRuntime",
     "CaveAgent",
     "CenoteError",

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from cenote_security.errors import UsageError
+from cenote_security.network import Allow
+from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "none"]
-Size = int | str
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 _MAX_BYTES = 2**62
 """What the kernel takes for a limit, with room for what is added to it."""
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
-
-
-def parse_size(size: Size) -> int:
-    """Bytes in a size such as `2 * 2**30`, `"512MiB"` or `"1.5 GB"`.
-
-    Raises UsageError for anything else, negative numbers included.
-    """
-    if isinstance(size, int) and not isinstance(size, bool):
-        if size < 0:
-            raise UsageError(f"a size cannot be negative: {size}")
-        return size
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match is None or match[2].upper() not in _UNITS:
-        raise UsageError(f'not a size: {size!r}; write bytes as an int, or e.g. "512MiB", "2GB"')
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def check_seconds(seconds: object, what: str) -> None:
@@ -80,6 +61,7 @@ class SandboxPolicy:
     disk: bytes of the private working directory and `/tmp` together.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
+    network: `"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; takes `strict`.
     env: environment variables of the jail. They are not secrets: model-written code can read them.
     mounts: host paths that the jail may see.
     preload: modules imported once, before jails are forked, so that importing them in a cell is free.
@@ -92,7 +74,7 @@ class SandboxPolicy:
     disk: Size = "1GiB"
     output: Size = "10MiB"
     cell_timeout: float | None = None
-    network: Literal["none"] = "none"
+    network: Literal["none"] | Allow = "none"
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
     preload: Sequence[str] = ("numpy", "pandas")
@@ -122,14 +104,24 @@ class SandboxPolicy:
     def _check_surroundings(self) -> None:
         if self.isolation not in ("auto", "strict", "landlock", "none"):
             raise UsageError(f"unknown isolation {self.isolation!r}; use auto, strict, landlock or none")
-        if self.network != "none":
-            raise UsageError(f'network={self.network!r} is not supported; the only network policy is "none"')
+        self._check_network()
         if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
             raise UsageError("env maps names to strings; no '=' in names, no NUL character anywhere")
         if not _is_list_of(self.mounts, Mount):
             raise UsageError("mounts is a list of Mount objects")
         if not _is_list_of(self.preload, str):
             raise UsageError('preload is a list of module names, such as ("numpy",)')
+
+    def _check_network(self) -> None:
+        if self.network == "none":
+            return
+        if not isinstance(self.network, Allow):
+            raise UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])')
+        if self.isolation in ("landlock", "none"):
+            raise UsageError(
+                f"network=Allow(...) takes a network namespace, which isolation {self.isolation!r} has not; "
+                f'use isolation="strict" or "auto"'
+            )
 
     @property
     def memory_bytes(self) -> int:

@@ -8,10 +8,10 @@ from importlib.metadata import version
 import pytest
 
 PUBLIC = {
-    "cenote": "CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Type Variable",
+    "cenote": "Allow CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Type Variable",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult Function PythonRuntime Type Variable",
-    "cenote.security": "AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
+    "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
     "SecurityError SecurityRule SecurityViolation",
     "cenote.skills": "Skill SkillDiscovery",
 }

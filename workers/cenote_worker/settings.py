@@ -14,6 +14,7 @@ class WorkerSettings:
     workdir: absolute path; it is the current directory and `HOME`. temporary: absolute path of `TMPDIR`.
     isolation: the level in force. cpus: as in the policy; `os.cpu_count` should say its ceiling.
     memory, disk, output_bytes: bytes. processes: processes and threads at once.
+    egress: whether there is a way out, through a proxy that the environment names.
     """
 
     workdir: str
@@ -24,3 +25,4 @@ class WorkerSettings:
     disk: int
     output_bytes: int
     processes: int
+    egress: bool = False

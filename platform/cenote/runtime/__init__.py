@@ -7,6 +7,7 @@ from cenote.runtime.files import AsyncFiles, Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.sync import PythonRuntime
+from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import (
     ErrorInfo,
     ExecutionResult,
@@ -20,6 +21,7 @@ from cenote_worker.results import (
 __all__ = [
     "AsyncFiles",
     "AsyncPythonRuntime",
+    "Decision",
     "ErrorInfo",
     "ExecutionResult",
     "FileInfo",

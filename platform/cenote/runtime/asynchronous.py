@@ -20,6 +20,7 @@ from cenote.runtime.replies import done, nearest, reference, result, status, val
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
+from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
@@ -138,6 +139,11 @@ class AsyncPythonRuntime:
     def isolation(self) -> str:
         """What holds this runtime's jail: `strict`, `landlock` or `none`."""
         return self.core.isolation
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        """The latest decisions about requests to leave the jail, oldest first. The logger `cenote.egress` has all."""
+        return self.core.network_log
 
     @property
     def port(self) -> RuntimePort:

@@ -25,9 +25,11 @@ from cenote_security.errors import (
     UnavailableError,
     UsageError,
 )
+from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.content import Content
+from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.autopsy import Death
@@ -70,6 +72,7 @@ class RuntimeCore:
         self.classes: dict[str, type] = {}
         self._desk = HostDesk(self._targets, self.classes)
         self._rules: CheckSession | None = security_checker.session() if security_checker else None
+        self._ledger = Ledger(sandbox.network) if isinstance(sandbox.network, Allow) else None
         self._supervisor: Supervisor | None = None
         self._mourned = True
         self._closed = False
@@ -93,7 +96,7 @@ class RuntimeCore:
             if death is not None:
                 self._mourned = True
                 raise JailLostError(death.describe())
-            self._supervisor = start_jail(self.policy)
+            self._supervisor = start_jail(self.policy, self._ledger)
             self._mourned = False
             try:
                 for parcel in self._noted():
@@ -119,6 +122,11 @@ class RuntimeCore:
         self.start()
         assert self._supervisor is not None
         return self._supervisor.isolation
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        """What the proxy decided last, oldest first; empty without a network."""
+        return self._ledger.decisions if self._ledger is not None else ()
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

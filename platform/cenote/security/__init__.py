@@ -3,6 +3,7 @@
 Rules give a model early, readable feedback; the wall is the kernel, and it does not count on them.
 """
 
+from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.rules import (
     AllowedImportsRule,
@@ -24,6 +25,7 @@ from cenote_security.rules import (
 )
 
 __all__ = [
+    "Allow",
     "AllowedImportsRule",
     "AttributeRule",
     "CheckSession",

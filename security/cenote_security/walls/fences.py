@@ -27,10 +27,10 @@ STRICT_GRANTS: Final[Sequence[Grant]] = (
 """On a private root everything visible may be read. What may be written is said here a second time."""
 
 
-def ruleset(grants: Sequence[Grant]) -> int:
+def ruleset(grants: Sequence[Grant], ports: Sequence[int] = ()) -> int:
     """A descriptor of Landlock rules, for as many nested domains as wanted. Raises WallError."""
     with building("make the Landlock rules"):
-        return landlock.ruleset(grants)
+        return landlock.ruleset(grants, ports)
 
 
 def confine_paths(rules: int) -> None:

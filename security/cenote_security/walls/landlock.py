@@ -92,12 +92,18 @@ class Grant:
     access: int
 
 
-def ruleset(grants: Iterable[Grant]) -> int:
-    """A ruleset descriptor that takes everything away but the grants. A path that does not exist is skipped."""
+def ruleset(grants: Iterable[Grant], ports: Iterable[int] = ()) -> int:
+    """A ruleset descriptor that takes everything away but the grants, and connecting to some TCP ports.
+
+    A path that does not exist is skipped.
+    """
     all_handled = handled(abi())
     descriptor = libc.landlock_create_ruleset(all_handled.filesystem, all_handled.network, all_handled.scoped)
     for grant in grants:
         _allow(descriptor, grant, all_handled.filesystem)
+    if all_handled.network & CONNECT_TCP:
+        for port in ports:
+            libc.landlock_allow_port(descriptor, port, CONNECT_TCP)
     return descriptor
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cenote_security.policy import Mount
+from cenote_security.walls.wall import WallError
 
 LevelName = Literal["strict", "landlock", "none"]
 """An isolation that is in force, as opposed to one asked for, which may be `auto`."""
@@ -15,13 +17,17 @@ LevelName = Literal["strict", "landlock", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too."""
+    """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too.
+
+    egress: whether it has a way to a proxy outside.
+    """
 
     number: int
     memory: int
     disk: int
     processes: int
     cpus: float
+    egress: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,12 @@ class Level(ABC):
     @abstractmethod
     def enter(self, allowance: Allowance) -> None:
         """In a process forked from the zygote, before it forks the warden."""
+
+    def listen(self) -> socket.socket:
+        """In the process that entered: a listening socket that this jail can connect to and nobody else."""
+        raise WallError(
+            "open the jail's way to its proxy", 0, f"isolation {self.name!r} has no network namespace"
+        )
 
     @abstractmethod
     def settle(self, allowance: Allowance) -> None:

@@ -218,6 +218,7 @@ def install_filter(program: Filter) -> None:
 LANDLOCK_CREATE_RULESET_VERSION = 1
 LANDLOCK_CREATE_RULESET_ERRATA = 2
 _LANDLOCK_RULE_PATH_BENEATH = 1
+_LANDLOCK_RULE_NET_PORT = 2
 
 
 class _LandlockRulesetAttr(ctypes.Structure):
@@ -231,6 +232,10 @@ class _LandlockRulesetAttr(ctypes.Structure):
 class _LandlockPathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class _LandlockNetPort(ctypes.Structure):
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("port", ctypes.c_uint64))
 
 
 def landlock_query(flag: int) -> int:
@@ -261,6 +266,18 @@ def landlock_allow_beneath(ruleset: int, descriptor: int, access: int) -> None:
         "landlock_add_rule",
         ctypes.c_int(ruleset),
         ctypes.c_int(_LANDLOCK_RULE_PATH_BENEATH),
+        ctypes.byref(rule),
+        ctypes.c_uint(0),
+    )
+
+
+def landlock_allow_port(ruleset: int, port: int, access: int) -> None:
+    rule = _LandlockNetPort(access, port)
+    _syscall(
+        "landlock_add_rule",
+        "landlock_add_rule",
+        ctypes.c_int(ruleset),
+        ctypes.c_int(_LANDLOCK_RULE_NET_PORT),
         ctypes.byref(rule),
         ctypes.c_uint(0),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from typing import Final
 
 from cenote_security.policy import Mount
-from cenote_security.walls import fences, identity, landlock, limits, namespaces, root, template
+from cenote_security.walls import fences, identity, landlock, limits, loopback, namespaces, root, template
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level
@@ -27,6 +28,7 @@ class StrictLevel(Level):
         self._filter = fences.call_filter("strict")
         self._furniture: root.Furniture | None = None
         self._grants: Sequence[Grant] = ()
+        self._ports: Sequence[int] = ()
         self._rules = -1
         self._last_capability = identity.last_capability(host_proc)
 
@@ -47,18 +49,22 @@ class StrictLevel(Level):
         with building("set the out-of-memory score"):
             identity.write_proc(self._host_proc, "oom_score_adj", _OOM_SCORE)
 
+    def listen(self) -> socket.socket:
+        return loopback.listen()
+
     def settle(self, allowance: Allowance) -> None:
         assert self._furniture is not None, "a jail is settled after its zygote was prepared"
         root.furnish(self._furniture, disk=allowance.disk, cpus=allowance.cpus)
         with building("set limits"):
             limits.apply(allowance.memory, allowance.disk, allowance.processes)
+        self._ports = (loopback.EGRESS_PORT,) if allowance.egress else ()
 
     def fence_warden(self) -> None:
         with building("renounce capabilities"):
             identity.renounce_capabilities(self._last_capability)
             # Not dumpable: with hidepid the worker does not even see its warden.
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        self._rules = fences.ruleset(self._grants)
+        self._rules = fences.ruleset(self._grants, self._ports)
         fences.confine_paths(self._rules)
         fences.filter_calls(self._filter)
 

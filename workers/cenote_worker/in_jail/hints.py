@@ -16,6 +16,7 @@ from cenote_worker.in_jail.hints_files import file_hint
 from cenote_worker.in_jail.hints_keys import key_hint
 from cenote_worker.in_jail.hints_modules import import_hint, known_import
 from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.in_jail.network import network_hint
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.resolution import FailedExpression
 from cenote_worker.in_jail.terminal import NOBODY
@@ -24,7 +25,6 @@ __builtins__ = BUILTINS
 
 HINT_CHARS = 600
 
-_NO_NETWORK = "this runtime has no network"
 _NETWORK_WORDS = re.compile(
     r"Network is unreachable|Name or service not known|Temporary failure in name resolution|No route to host"
     r"|nodename nor servname|getaddrinfo failed|Failed to resolve|NameResolutionError"
@@ -109,16 +109,16 @@ class Hints:
 
     def _system(self, error: BaseException, steps: list[Step]) -> str:
         if _errno_of(error) in _NETWORK_ERRORS:
-            return _NO_NETWORK
+            return network_hint()
         refused = _errno_of(error) in (errno.EPERM, errno.EACCES)
         if refused and steps and steps[-1].filename.endswith(("/socket.py", "/selector_events.py")):
-            return _NO_NETWORK
+            return network_hint()
         return file_hint(error)
 
     def _by_text(self, error: BaseException, _steps: list[Step]) -> str:
         text = bounded_str(error, 2_000)
         if _NETWORK_WORDS.search(text):
-            return _NO_NETWORK
+            return network_hint()
         if _LOOP_RUNS.search(text):
             return "an event loop runs already in this cell: write `await f()`, or asyncio.run(f())"
         if type_name(type(error)) == "BdbQuit":

@@ -12,6 +12,7 @@ from itertools import islice
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.frames import Step
 from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.in_jail.network import has_way_out
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -65,7 +66,7 @@ def known_import(name: str) -> str:
     """The import statement that a name most likely lacks; empty when it is no well-known one."""
     if statement := _ALIASES.get(name):
         module = statement.split()[1]
-        missing = "" if _exists(module) else f", but {module} is not installed here and there is no network"
+        missing = "" if _exists(module) else f", but {module} is not installed here{_without_network('')}"
         return f"not imported: `{statement}`{missing}"
     if name in sys.stdlib_module_names and not name.startswith("_"):
         return f"not imported: `import {name}`"
@@ -83,7 +84,11 @@ def import_hint(error: BaseException, _steps: list[Step]) -> str:
         return _found(nearest(child, _submodules(parent)), f"nearest in {parent}")
     if name == "IPython":
         return "not installed here; `display(x)` and `show(x)` work without an import"
-    return f"not installed here, and there is no network{_alternative(name)}"
+    return f"not installed here{_without_network(',')}{_alternative(name)}"
+
+
+def _without_network(joint: str) -> str:
+    return "" if has_way_out() else f"{joint} and there is no network"
 
 
 def _missing_member(name: str, module: str) -> str:

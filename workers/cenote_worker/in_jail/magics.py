@@ -12,6 +12,7 @@ from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.capture import Capture
 from cenote_worker.in_jail.cell_unsafe import run_file
 from cenote_worker.in_jail.inspection import explain
+from cenote_worker.in_jail.network import has_way_out
 from cenote_worker.in_jail.packages import install_request
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.shell_unsafe import expand, run_shell, shell_lines
@@ -84,7 +85,7 @@ class Magics:
         self._cell[name](rest, body)
 
     def shell(self, command: str) -> None:
-        if (request := install_request(command)) is not None:
+        if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
             return
         status = run_shell(expand(command, self._namespace))

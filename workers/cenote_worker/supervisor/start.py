@@ -5,34 +5,45 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import IsolationUnavailableError, UnavailableError
+from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.reach import PublicReach, Reach
+from cenote_worker.egress.service import EgressService, OpenSession
 from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
 from cenote_worker.zygote.client import ZygoteClient
+from cenote_worker.zygote.connection import StartedJail
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 
 class Nursery:
     """The zygotes and the reactor of this process. A forked child starts with none of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, reach: Callable[[], Reach] = PublicReach) -> None:
+        """reach: what the proxy of a jail takes names to stand for."""
+        self._reach = reach
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._zygotes: list[ZygoteClient] = []
         self._reactor: Reactor | None = None
+        self._egress: EgressService | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def start(self, policy: SandboxPolicy) -> Supervisor:
-        """A fresh jail with nothing in it.
+    def start(self, policy: SandboxPolicy, ledger: Ledger | None = None) -> Supervisor:
+        """A fresh jail with nothing in it. ledger: of its runtime, when the policy has a network.
 
         Raises IsolationUnavailableError, UnavailableError.
         """
         ensure_room()
         reactor, zygote = self._for(policy)
+        if isinstance(policy.network, Allow):
+            _check_network(zygote)
         with ExitStack() as theirs, ExitStack() as ours:
             frames, control = _socket_pair(ours, theirs), _socket_pair(ours, theirs)
             out, err = _pipe(ours, theirs), _pipe(ours, theirs)
@@ -41,8 +52,18 @@ class Nursery:
             )
             started = zygote.start_jail(policy, passed)
             ours.pop_all()
-        ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0])
+        egress = None
+        if isinstance(policy.network, Allow):
+            egress = self._open_egress(started, ledger or Ledger(policy.network))
+        ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0], egress)
         return Supervisor(reactor, ends, policy, started.isolation)
+
+    def _open_egress(self, started: StartedJail, ledger: Ledger) -> OpenSession:
+        assert started.egress is not None, "a zygote gives a jail with a network its way out"
+        with self._lock:
+            if self._egress is None:
+                self._egress = EgressService(self._reach)
+        return self._egress.open(socket.socket(fileno=started.egress), ledger)
 
     def _for(self, policy: SandboxPolicy) -> tuple[Reactor, ZygoteClient]:
         with self._lock:
@@ -58,16 +79,27 @@ class Nursery:
         self._lock = threading.Lock()
         self._zygotes = []
         self._reactor = None
+        self._egress = None
+
+
+def _check_network(zygote: ZygoteClient) -> None:
+    """Only a network namespace keeps a jail from every way but its proxy."""
+    if (isolation := zygote.isolation) != "strict":
+        raise IsolationUnavailableError(
+            "strict",
+            (f"network=Allow(...) needs a network namespace, which isolation {isolation!r} has not",),
+            'Use network="none", or run `cenote doctor` to see how to enable strict.',
+        )
 
 
 _nursery = Nursery()
 """The one state that belongs to the process and to nothing in it: a zygote is shared by all its runtimes."""
 
 
-def start_jail(policy: SandboxPolicy) -> Supervisor:
+def start_jail(policy: SandboxPolicy, ledger: Ledger | None = None) -> Supervisor:
     """A fresh jail with nothing in it, supervised. See Nursery.start."""
     try:
-        return _nursery.start(policy)
+        return _nursery.start(policy, ledger)
     except OSError as error:
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 

@@ -19,6 +19,7 @@ from functools import partial
 
 from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
@@ -43,13 +44,14 @@ MAX_LAST_PACKETS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class JailEnds:
-    """The supervisor's ends of a jail's channels, and the jail's first process."""
+    """The supervisor's ends of a jail's channels, and the jail's first process. egress: its way out, if it has one."""
 
     pidfd: int
     frames: socket.socket
     control: socket.socket
     stdout: int
     stderr: int
+    egress: OpenSession | None = None
 
 
 class Supervisor:
@@ -380,6 +382,8 @@ class Supervisor:
         if self._hosts is not None:
             self._reactor.unwatch(self._hosts.descriptor)
             self._hosts.close()
+        if self._ends.egress is not None:
+            self._ends.egress.close()
         self._ends.frames.close()
         self._ends.control.close()
         for pipe in self._pipes:

@@ -88,8 +88,11 @@ def run_and_exit(role: Callable[[], object]) -> NoReturn:
 
 def _midwife(birth: Birth) -> None:
     number = birth.allowance.number
+    listener: socket.socket | None = None
     try:
         birth.level.enter(birth.allowance)
+        if birth.allowance.egress:
+            listener = birth.level.listen()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _tell_failure(birth.client, number, _failure(error))
         return
@@ -104,7 +107,8 @@ def _midwife(birth: Birth) -> None:
     failure = _await_ready(read_end)
     if failure is None:
         message = json.dumps({"op": "started", "id": number, "isolation": birth.level.name})
-        socket.send_fds(birth.client, [message.encode()], [handle])
+        handles = [handle] if listener is None else [handle, listener.fileno()]
+        socket.send_fds(birth.client, [message.encode()], handles)
     else:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)

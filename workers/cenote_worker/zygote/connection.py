@@ -44,17 +44,21 @@ class ZygoteFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedJail:
-    """A jail that is ready. pidfd: of its warden, owned by the caller; readable when the jail has ended."""
+    """A jail that is ready. pidfd: of its warden, owned by the caller; readable when the jail has ended.
+
+    egress: a TCP socket, likewise owned, on which the connections of a jail that has a network arrive.
+    """
 
     number: int
     pidfd: int
     isolation: LevelName
+    egress: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Reply:
     message: dict[str, Any]
-    handle: int | None
+    handles: Sequence[int]
 
 
 class Connection:
@@ -105,10 +109,12 @@ class Connection:
             except BaseException:
                 self._given_up.add(number)  # its answer may still come, with a descriptor
                 raise
-        if reply.handle is None:
+        if not reply.handles:
             message = reply.message
             raise JailStartError(message["step"], message["code"], message["detail"])
-        return StartedJail(number=number, pidfd=reply.handle, isolation=reply.message["isolation"])
+        pidfd, *egress = reply.handles
+        isolation = reply.message["isolation"]
+        return StartedJail(number=number, pidfd=pidfd, isolation=isolation, egress=next(iter(egress), None))
 
     def close(self) -> None:
         """End the zygote and all its jails, and collect its process. Whoever waits for a start gets an error."""
@@ -179,16 +185,17 @@ class Connection:
         number = reply.message.get("id")
         if number not in self._given_up:
             self._replies[number] = reply
-        elif reply.handle is not None:
-            os.close(reply.handle)
+        else:
+            for handle in reply.handles:
+                os.close(handle)
 
     def _receive(self) -> _Reply | None:
-        packet, handles, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, 1)
+        packet, handles, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, 2)
         if not packet:
             return None
         for handle in handles:
             os.set_inheritable(handle, False)
-        return _Reply(message=json.loads(packet), handle=handles[0] if handles else None)
+        return _Reply(message=json.loads(packet), handles=handles)
 
     def _dead(self) -> UnavailableError:
         status = self._process.wait(_END_SECONDS)

@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +19,7 @@ from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls import limits
 from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Level
+from cenote_security.walls.loopback import PROXY_VARIABLES
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.birth import Birth, Entry, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
@@ -104,7 +105,9 @@ class Zygote:
 
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
         home = self._level.home(request.number)
-        variables = scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra={})
+        variables = scrubbed(
+            workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=_network(request)
+        )
         return Birth(
             level=self._level,
             entry=self._entry,
@@ -187,6 +190,10 @@ def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _network(request: JailRequest) -> Mapping[str, str]:
+    return PROXY_VARIABLES if request.egress else {}
 
 
 def _do_nothing(_number: int, _frame: object) -> None:

@@ -47,6 +47,7 @@ class ZygoteSpec:
 class JailRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
 
+    egress: whether it gets a way to a proxy.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
     """
@@ -57,6 +58,7 @@ class JailRequest:
     output_bytes: int
     processes: int
     cpus: float
+    egress: bool
     has_environment: bool
 
     @classmethod
@@ -68,6 +70,7 @@ class JailRequest:
             output_bytes=policy.output_bytes,
             processes=policy.processes,
             cpus=policy.cpus,
+            egress=policy.network != "none",
             has_environment=bool(policy.env),
         )
 
@@ -79,6 +82,7 @@ class JailRequest:
             disk=self.disk,
             processes=self.processes,
             cpus=self.cpus,
+            egress=self.egress,
         )
 
     def settings(self, home: Home, isolation: LevelName) -> WorkerSettings:
@@ -91,6 +95,7 @@ class JailRequest:
             disk=self.disk,
             output_bytes=self.output_bytes,
             processes=self.processes,
+            egress=self.egress,
         )
 
     def to_json(self) -> str:

@@ -1,0 +1,168 @@
+"""One connection from a jail: its request, the decision, and what passes after it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from cenote_worker.egress.client_hello import MAX_BYTES, UnreadableHello, server_name
+from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.patience import Patience
+from cenote_worker.egress.reach import Reach
+from cenote_worker.egress.refusal import Refused
+from cenote_worker.egress.relay import CHUNK, Relay, RelayEnded, Stream
+from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD, Plain, Request, Tunnel, parse
+
+MAX_ADDRESSES: Final = 4
+"""Of one name, tried in the resolver's order."""
+
+_LINGER_SECONDS: Final = 1.0
+_ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_UNRECOGNIZED_NAME: Final = b"\x15\x03\x03\x00\x02\x02\x70"
+"""A fatal TLS alert, RFC 6066: the error in the jail says that it was the name."""
+
+
+class Exchange:
+    """Serves one connection. The order is the safety: list, addresses, dial, name in the handshake, bytes."""
+
+    def __init__(self, near: Stream, ledger: Ledger, reach: Reach, patience: Patience) -> None:
+        self._near = near
+        self._ledger = ledger
+        self._reach = reach
+        self._patience = patience
+        self._request: Request | None = None
+        self._address = ""
+
+    async def serve(self) -> None:
+        """Until the connection ends. Raises OSError when one of the two sides breaks off."""
+        try:
+            await self._serve()
+        except Refused as refused:
+            self._note(refused.reason)
+            await self._answer(refused.answer())
+        except UnreadableHello as unreadable:
+            self._note(f"the handshake does not show this name: {unreadable}")
+            await self._answer(_UNRECOGNIZED_NAME)
+        except RelayEnded as ended:
+            self._note(str(ended))
+
+    async def _serve(self) -> None:
+        head = await self._head()
+        if not head:
+            return
+        self._request = parse(head)
+        far = await Stream.over(await self._dial(self._request))
+        try:
+            match self._request:
+                case Tunnel():
+                    await self._tunnel(self._request, far)
+                case Plain():
+                    await self._pass_on(self._request, far)
+        finally:
+            far.abort()
+
+    async def _head(self) -> bytes:
+        """Empty when the jail hangs up without a word."""
+        try:
+            async with asyncio.timeout(self._patience.head):
+                return await self._near.reader.readuntil(END_OF_HEAD)
+        except TimeoutError:
+            raise Refused(408, "the head of the request took too long") from None
+        except asyncio.LimitOverrunError:
+            raise Refused(431, f"the head of the request is longer than {MAX_HEAD} bytes") from None
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise Refused(400, "the head of the request has no end") from None
+            return b""
+
+    # -- the way to the server --
+
+    async def _dial(self, request: Request) -> socket.socket:
+        name = f"{request.host}:{request.port}"
+        if not self._ledger.allow.permits(request.host, request.port):
+            raise Refused(403, f"{name} is not on the allow-list of this runtime")
+        if self._ledger.spent:
+            raise Refused(403, "the volume of the network policy is used up")
+        try:
+            async with asyncio.timeout(self._patience.dial):
+                return await self._connect(await self._addresses(request.host), request.port)
+        except OSError as error:
+            raise Refused(502, f"{name} cannot be reached: {type(error).__name__}") from None
+
+    async def _addresses(self, host: str) -> Sequence[str]:
+        """What may be dialled. The same addresses are dialled then: the name is not looked up again."""
+        found = await self._reach.resolve(host)
+        permitted = [address for address in found if self._reach.permits(address)]
+        if not permitted:
+            raise Refused(403, f"{host} stands for no public address")
+        return permitted[:MAX_ADDRESSES]
+
+    async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
+        failure: OSError = OSError()
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                async with asyncio.timeout(self._patience.dial / len(addresses)):
+                    await asyncio.get_running_loop().sock_connect(sock, (address, port))
+            except BaseException as error:
+                sock.close()
+                if not isinstance(error, OSError):
+                    raise
+                failure = error
+            else:
+                self._address = address
+                return sock
+        raise failure
+
+    # -- what passes --
+
+    async def _tunnel(self, request: Tunnel, far: Stream) -> None:
+        self._near.writer.write(_ESTABLISHED)
+        hello = await self._hello(request.host)
+        self._note()
+        await Relay(self._near, far, self._ledger, self._patience.idle).tunnel(hello)
+
+    async def _hello(self, host: str) -> bytes:
+        """The first bytes of the jail, once they show that it means the server that it asked for."""
+        seen = b""
+        try:
+            async with asyncio.timeout(self._patience.hello):
+                while (name := server_name(seen)) is None:
+                    chunk = await self._near.reader.read(MAX_BYTES)
+                    if not chunk:
+                        raise UnreadableHello("it has no end")
+                    seen += chunk
+        except TimeoutError:
+            raise UnreadableHello("it took too long") from None
+        if name != host:
+            raise UnreadableHello(f"it names {name}")
+        return seen
+
+    async def _pass_on(self, request: Plain, far: Stream) -> None:
+        self._note()
+        relay = Relay(self._near, far, self._ledger, self._patience.idle)
+        await relay.request(request.head, request.body)
+
+    # -- the word about it --
+
+    def _note(self, reason: str = "") -> None:
+        match self._request:
+            case None:
+                self._ledger.note("unread", "", 0, reason=reason)
+            case Tunnel(host=host, port=port):
+                self._ledger.note("tunnel", host, port, address=self._address, reason=reason)
+            case Plain(host=host, port=port):
+                self._ledger.note("http", host, port, address=self._address, reason=reason)
+
+    async def _answer(self, message: bytes) -> None:
+        """Say why, and listen for a moment longer: closing on unread bytes would take the answer back."""
+        with suppress(OSError):
+            self._near.writer.write(message)
+            self._near.writer.write_eof()
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while await self._near.reader.read(CHUNK):
+                    pass

@@ -1,0 +1,78 @@
+"""What a runtime's proxy decided and how much went through it; lives as long as the runtime, over all its jails."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cenote_security.network import Allow
+
+KEPT: Final = 1000
+"""Decisions that are kept in memory. The logger `cenote.egress` gets them all."""
+
+_log = logging.getLogger("cenote.egress")
+
+Kind = Literal["tunnel", "http", "unread"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One request to leave a jail and what became of it.
+
+    at: seconds since the epoch. kind: `unread` when the request was not understood; host is then empty and port 0.
+    address: what was dialled, empty if nothing was. reason: why it was refused, empty if it was not.
+    """
+
+    at: float
+    kind: Kind
+    host: str
+    port: int
+    address: str
+    allowed: bool
+    reason: str
+
+
+class Ledger:
+    """Noted on the proxy's thread, read from any."""
+
+    def __init__(self, allow: Allow) -> None:
+        self.allow = allow
+        self._lock = threading.Lock()
+        self._decisions: deque[Decision] = deque(maxlen=KEPT)
+        self._left = allow.volume_bytes
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The latest decisions, oldest first."""
+        with self._lock:
+            return tuple(self._decisions)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the volume is used up."""
+        return self._left <= 0
+
+    def spend(self, count: int) -> bool:
+        """Take bytes from the volume. False when they are no longer there."""
+        self._left -= count
+        return self._left >= 0
+
+    def note(self, kind: Kind, host: str, port: int, *, address: str = "", reason: str = "") -> None:
+        decision = Decision(
+            at=time.time(),
+            kind=kind,
+            host=host,
+            port=port,
+            address=address,
+            allowed=not reason,
+            reason=reason,
+        )
+        with self._lock:
+            self._decisions.append(decision)
+        verdict = f"refused: {reason}" if reason else f"allowed, at {address}"
+        level = logging.WARNING if reason else logging.INFO
+        _log.log(level, "%s %s:%d %s", kind, host or "-", port, verdict, extra={"decision": decision})

@@ -1,0 +1,82 @@
+"""What names stand for, and which of those addresses may be dialled."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from cenote_worker.egress.addresses import is_public
+
+LOOKUPS_AT_ONCE: Final = 4
+"""Per jail. A lookup cannot be cancelled, so this is also how many threads a jail can keep waiting."""
+
+
+class Reach(Protocol):
+    """The world as one jail's proxy sees it."""
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        """The addresses of a name, each once. Raises OSError."""
+        ...
+
+    def permits(self, address: str) -> bool:
+        """Whether an address that a name stands for may be dialled."""
+        ...
+
+
+class PublicReach:
+    """The public internet, by the client's own resolver."""
+
+    def __init__(self) -> None:
+        self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        await self._lookups.acquire()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+
+        def look_up() -> None:
+            outcome = _look_up(host)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(settle, outcome)
+
+        def settle(outcome: list[str] | OSError) -> None:
+            self._lookups.release()
+            if found.done():
+                return
+            if isinstance(outcome, OSError):
+                found.set_exception(outcome)
+            else:
+                found.set_result(outcome)
+
+        # Not an executor: the interpreter waits for its threads at exit, and a resolver can take half a minute.
+        threading.Thread(target=look_up, name="cenote-resolver", daemon=True).start()
+        return await found
+
+    def permits(self, address: str) -> bool:
+        return is_public(address) and not is_own(address)
+
+
+def _look_up(host: str) -> list[str] | OSError:
+    try:
+        # The dot at the end keeps the resolver from trying the name below the client's own domains.
+        found = socket.getaddrinfo(f"{host}.", None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    except UnicodeError:
+        return OSError(f"{host} cannot be looked up")
+    return list(dict.fromkeys(str(answer[4][0]) for answer in found))
+
+
+def is_own(address: str) -> bool:
+    """Whether an address is this machine's: the route to it begins where it ends. Sends nothing."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+            return bool(probe.getsockname()[0] == address)
+    except OSError:
+        return False

@@ -1,0 +1,95 @@
+"""Copies bytes between a jail and a server, through small buffers: who reads slowly slows down who writes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cenote_worker.egress.ledger import Ledger
+
+CHUNK = 64 * 2**10
+"""Bytes in hand per direction. Twice as much may wait in each of a connection's four buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One of the two sides."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Stream:
+        """Takes over a connected socket."""
+        reader, writer = await asyncio.open_connection(sock=sock, limit=CHUNK)
+        return cls(reader, writer)
+
+    def abort(self) -> None:
+        """Close at once, whatever was not sent yet."""
+        self.writer.transport.abort()
+
+
+class RelayEnded(Exception):
+    """Nothing more may pass; the text says why."""
+
+
+class Relay:
+    """One exchange between two sides. Ends when both end, when nothing moves for `idle` seconds, or by RelayEnded."""
+
+    def __init__(self, near: Stream, far: Stream, ledger: Ledger, idle: float) -> None:
+        self._near = near
+        self._far = far
+        self._ledger = ledger
+        self._idle = idle
+        self._patience = asyncio.timeout(idle)
+
+    async def tunnel(self, hello: bytes) -> None:
+        """Everything, both ways, after the first bytes for the server."""
+        with _first_failure():
+            async with self._patience, asyncio.TaskGroup() as group:
+                await self._pass(hello, self._far)
+                group.create_task(self._copy(self._near, self._far))
+                group.create_task(self._copy(self._far, self._near))
+
+    async def request(self, head: bytes, body: int) -> None:
+        """One request, whose body has so many bytes, and all that is answered."""
+        with _first_failure():
+            async with self._patience, asyncio.TaskGroup() as group:
+                await self._pass(head, self._far)
+                asking = group.create_task(self._ask(body))
+                await self._copy(self._far, self._near)
+                asking.cancel()
+
+    async def _copy(self, source: Stream, sink: Stream) -> None:
+        while chunk := await source.reader.read(CHUNK):
+            await self._pass(chunk, sink)
+        sink.writer.write_eof()
+
+    async def _ask(self, body: int) -> None:
+        while body:
+            chunk = await self._near.reader.read(min(body, CHUNK))
+            if not chunk:
+                raise RelayEnded("the body of a request was cut short")
+            body -= len(chunk)
+            await self._pass(chunk, self._far)
+        if await self._near.reader.read(1):
+            raise RelayEnded("a second request on a connection for one")
+
+    async def _pass(self, chunk: bytes, sink: Stream) -> None:
+        if not self._ledger.spend(len(chunk)):
+            raise RelayEnded("the volume of the network policy is used up")
+        sink.writer.write(chunk)
+        await sink.writer.drain()
+        self._patience.reschedule(asyncio.get_running_loop().time() + self._idle)
+
+
+@contextmanager
+def _first_failure() -> Iterator[None]:
+    """Of a group: the other direction only failed because its partner did, or in the same way."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
