@@ -44,7 +44,7 @@ MAX_LAST_PACKETS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class JailEnds:
-    """The supervisor's ends of a jail's channels, and the jail's first process. egress: its way out, if it has one."""
+    """The supervisor's ends of a jail's channels, and the jail's first process. egress: its way out, if any."""
 
     pidfd: int
     frames: socket.socket

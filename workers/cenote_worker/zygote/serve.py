@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -105,9 +105,8 @@ class Zygote:
 
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
         home = self._level.home(request.number)
-        variables = scrubbed(
-            workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=_network(request)
-        )
+        proxy = PROXY_VARIABLES if request.egress else {}
+        variables = scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=proxy)
         return Birth(
             level=self._level,
             entry=self._entry,
@@ -190,10 +189,6 @@ def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _network(request: JailRequest) -> Mapping[str, str]:
-    return PROXY_VARIABLES if request.egress else {}
 
 
 def _do_nothing(_number: int, _frame: object) -> None:
