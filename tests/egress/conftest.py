@@ -1,0 +1,96 @@
+"""A proxy with a world of its own, servers on loopback, and jails whose proxy takes loopback for the internet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.egress.world import SHORT, Door, Sink, Site, World, site
+
+from cenote.runtime import PythonRuntime, core
+from cenote_security.network import Allow
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.patience import Patience
+from cenote_worker.egress.service import EgressService
+from cenote_worker.supervisor.start import Nursery
+
+OpenDoor = Callable[..., Door]
+NetworkRuntime = Callable[..., PythonRuntime]
+
+
+@pytest.fixture(scope="session")
+def plain_site() -> Iterator[Site]:
+    with site(tls=False) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def tls_site() -> Iterator[Site]:
+    with site(tls=True) as served:
+        yield served
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    opened = Sink()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Doors:
+    """Doors of one test at a time to proxies that serve the whole session, one per kind of patience."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self._services: dict[Patience, EgressService] = {}
+        self._doors: list[Door] = []
+
+    def open(self, *destinations: str, patience: Patience = SHORT, **limits: Any) -> Door:
+        if patience not in self._services:
+            self._services[patience] = EgressService(lambda: self.world, patience)
+        self._doors.append(Door(self._services[patience], Allow(destinations, **limits)))
+        return self._doors[-1]
+
+    def close(self) -> None:
+        while self._doors:
+            self._doors.pop().close()
+
+
+@pytest.fixture(scope="session")
+def doors() -> Doors:
+    return Doors()
+
+
+@pytest.fixture
+def open_door(doors: Doors, world: World) -> Iterator[OpenDoor]:
+    """open_door("files.test:80", ...): a proxy session for this allow-list, impatient unless told otherwise."""
+    doors.world = world
+    yield doors.open
+    doors.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Nursery:
+    return Nursery(World)
+
+
+@pytest.fixture
+def network_runtime(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
+    """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback."""
+    made: list[PythonRuntime] = []
+    monkeypatch.setattr(core, "start_jail", nursery.start)
+
+    def make(*destinations: str, **settings: Any) -> PythonRuntime:
+        policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(destinations), **settings)
+        made.append(PythonRuntime(sandbox=policy))
+        return made[-1]
+
+    yield make
+    for runtime in made:
+        runtime.close()

@@ -1,0 +1,195 @@
+"""A small internet on loopback: names that stand for 127.0.0.1, and servers that say what reached them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from cenote_security.network import Allow
+from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.patience import Patience
+from cenote_worker.egress.service import EgressService
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+AUTHORITY = CERTIFICATES / "authority.pem"
+SHORT = Patience(head=0.5, hello=0.5, dial=5.0, idle=1.0)
+"""For tests of what happens to those who are slow."""
+
+
+@dataclass
+class World:
+    """A Reach. names: what each stands for, one answer per look-up, the last for good. asked: look-ups."""
+
+    names: dict[str, list[Sequence[str]]] = field(default_factory=dict)
+    permitted: tuple[str, ...] = ("127.0.0.1",)
+    asked: list[str] = field(default_factory=list)
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        if host not in self.names:
+            if not host.endswith(".test"):
+                raise OSError(f"no such name: {host}")
+            return ["127.0.0.1"]
+        answers = self.names[host]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def permits(self, address: str) -> bool:
+        return address in self.permitted
+
+
+class _Site(BaseHTTPRequestHandler):
+    """Answers every request with what it got; `/to/x` redirects to x."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        site: Site = self.server.site  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        site.requests.append(f"{self.command} {self.path} {self.headers['Host']}")
+        reply = site.pages.get(self.path, b"got " + body)
+        self.send_response(302 if self.path.startswith("/to/") else 200)
+        if self.path.startswith("/to/"):
+            self.send_header("Location", self.path.removeprefix("/to/"))
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply)
+
+    do_GET = do_POST = do_HEAD = do_PUT = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hung up is what many of these tests are about."""
+
+
+@dataclass
+class Site:
+    """A web server: its port, the pages it has, the requests it got."""
+
+    port: int
+    pages: dict[str, bytes] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def site(*, tls: bool) -> Iterator[Site]:
+    server = _Server(("127.0.0.1", 0), _Site)
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATES / "server.pem")
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    served = Site(port=server.server_address[1])
+    server.site = served  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Sink:
+    """A server that takes one connection at a time, answers nothing, and remembers the bytes."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections: list[bytearray] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                got = bytearray()
+                self.connections.append(got)
+                with connection, contextlib.suppress(OSError):
+                    while chunk := connection.recv(65536):
+                        got += chunk
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+
+class Door:
+    """What a jail has: a way to connect to its proxy; and what the proxy noted."""
+
+    def __init__(self, service: EgressService, allow: Allow) -> None:
+        self.ledger = Ledger(allow)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._address = listener.getsockname()
+        self._session = service.open(listener, self.ledger)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self._address, timeout=10)
+
+    def ask(self, request: bytes) -> bytes:
+        """All that comes back when the request is sent and nothing more."""
+        with self.connect() as sock:
+            sock.sendall(request)
+            return read_all(sock)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [decision.reason for decision in self.ledger.decisions]
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Until the peer ends or breaks off."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        while chunk := sock.recv(65536):
+            got += chunk
+    return got
+
+
+def read_head(sock: socket.socket) -> bytes:
+    """Up to the empty line."""
+    got = b""
+    while not got.endswith(b"\r\n\r\n") and (byte := sock.recv(1)):
+        got += byte
+    return got
+
+
+def hello(name: str | None, **settings: object) -> bytes:
+    """A ClientHello of the ssl module for a server name. settings: attributes of its context."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    for key, value in settings.items():
+        setattr(context, key, value)
+    outgoing = ssl.MemoryBIO()
+    connection = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        connection.do_handshake()
+    return outgoing.read()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it holds within ten seconds."""
+    tick = threading.Event()
+    for _ in range(1000):
+        if holds():
+            return True
+        tick.wait(0.01)
+    return False
