@@ -110,6 +110,7 @@ class Sink:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.connections: list[bytearray] = []
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -122,6 +123,11 @@ class Sink:
                 with connection, contextlib.suppress(OSError):
                     while chunk := connection.recv(65536):
                         got += chunk
+                self._ended.set()
+
+    def await_end(self) -> None:
+        """Until a connection has ended. Fails after ten seconds."""
+        assert self._ended.wait(10), "the connection is still open"
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
