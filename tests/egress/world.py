@@ -57,6 +57,7 @@ class _Site(BaseHTTPRequestHandler):
         self.send_response(302 if self.path.startswith("/to/") else 200)
         if self.path.startswith("/to/"):
             self.send_header("Location", self.path.removeprefix("/to/"))
+        self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
         if self.command != "HEAD":
@@ -70,6 +71,7 @@ class _Site(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hung up is what many of these tests are about."""

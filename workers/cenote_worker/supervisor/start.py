@@ -40,7 +40,7 @@ class Nursery:
 
         Raises IsolationUnavailableError, UnavailableError.
         """
-        ensure_room()
+        ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
         reactor, zygote = self._for(policy)
         if isinstance(policy.network, Allow):
             _check_network(zygote)

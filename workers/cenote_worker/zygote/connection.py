@@ -109,12 +109,7 @@ class Connection:
             except BaseException:
                 self._given_up.add(number)  # its answer may still come, with a descriptor
                 raise
-        if not reply.handles:
-            message = reply.message
-            raise JailStartError(message["step"], message["code"], message["detail"])
-        pidfd, *egress = reply.handles
-        isolation = reply.message["isolation"]
-        return StartedJail(number=number, pidfd=pidfd, isolation=isolation, egress=next(iter(egress), None))
+        return _started(number, reply, egress=policy.network != "none")
 
     def close(self) -> None:
         """End the zygote and all its jails, and collect its process. Whoever waits for a start gets an error."""
@@ -186,8 +181,7 @@ class Connection:
         if number not in self._given_up:
             self._replies[number] = reply
         else:
-            for handle in reply.handles:
-                os.close(handle)
+            _close(reply.handles)
 
     def _receive(self) -> _Reply | None:
         packet, handles, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE, 2)
@@ -213,6 +207,24 @@ def _environment_file(variables: Mapping[str, str]) -> Iterator[int | None]:
         file.write(json.dumps(dict(variables)).encode())
         file.flush()
         yield file.fileno()
+
+
+def _started(number: int, reply: _Reply, *, egress: bool) -> StartedJail:
+    """egress: whether the jail has one. Raises JailStartError, UnavailableError."""
+    message = reply.message
+    if message["op"] != "started":
+        raise JailStartError(message["step"], message["code"], message["detail"])
+    if len(reply.handles) != 1 + egress:  # the kernel drops what a full table cannot take
+        _close(reply.handles)
+        raise UnavailableError("this process has too many files open to take over a jail")
+    pidfd, *way_out = reply.handles
+    way = way_out[0] if egress else None
+    return StartedJail(number=number, pidfd=pidfd, isolation=message["isolation"], egress=way)
+
+
+def _close(handles: Sequence[int]) -> None:
+    for handle in handles:
+        os.close(handle)
 
 
 def _broken(message: dict[str, Any]) -> Exception:
