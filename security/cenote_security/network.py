@@ -65,13 +65,13 @@ class Allow:
     volume: Size = "4GiB"
 
     def __post_init__(self) -> None:
-        if isinstance(self.destinations, str) or not self.destinations:
+        if not isinstance(self.destinations, list | tuple) or not self.destinations:
             raise UsageError('Allow needs a list of names, such as Allow(["pypi.org", "*.example.com:443"])')
         object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
         object.__setattr__(self, "volume", parse_size(self.volume))
-        if not 1 <= self.connections <= MAX_CONNECTIONS:
+        if not isinstance(self.connections, int) or not 1 <= self.connections <= MAX_CONNECTIONS:
             raise UsageError(f"connections must be from 1 to {MAX_CONNECTIONS}")
-        if not 0 < self.rate <= 1000:
+        if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1000:
             raise UsageError("rate must be above 0 and at most 1000 connections per second")
 
     @property

@@ -43,7 +43,7 @@ def test_what_is_no_name_cannot_be_listed(destination: str) -> None:
         Allow([destination])
 
 
-@pytest.mark.parametrize("destinations", [[], "pypi.org"])
+@pytest.mark.parametrize("destinations", [[], "pypi.org", None, {"pypi.org"}])
 def test_a_list_is_needed(destinations: object) -> None:
     """A single string would be read letter by letter, and an empty list is written "none"."""
     with pytest.raises(UsageError, match="needs a list"):
@@ -51,7 +51,16 @@ def test_a_list_is_needed(destinations: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"connections": 0}, {"connections": MAX_CONNECTIONS + 1}, {"rate": 0}, {"rate": 1001}]
+    "limits",
+    [
+        {"connections": 0},
+        {"connections": MAX_CONNECTIONS + 1},
+        {"rate": 0},
+        {"rate": 1001},
+        {"rate": float("nan")},
+        {"connections": "9"},
+        {"rate": None},
+    ],
 )
 def test_limits_have_limits(limits: dict[str, int]) -> None:
     """One past each end is refused."""
