@@ -13,7 +13,7 @@ from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
 from cenote_worker.egress.refusal import Refused
-from cenote_worker.egress.relay import CHUNK, Relay, RelayEnded, Stream
+from cenote_worker.egress.relay import CHUNK, KERNEL_BUFFER, Relay, RelayEnded, Stream
 from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD, Plain, Request, Tunnel, parse
 
 MAX_ADDRESSES: Final = 4
@@ -105,6 +105,7 @@ class Exchange:
         for address in addresses:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
             try:
                 async with asyncio.timeout(self._patience.dial / len(addresses)):
                     await asyncio.get_running_loop().sock_connect(sock, (address, port))

@@ -14,6 +14,11 @@ CHUNK = 64 * 2**10
 """Bytes in hand per direction. Twice as much may wait in each of a connection's four buffers."""
 
 
+KERNEL_BUFFER = 512 * 2**10
+"""Bytes that the kernel keeps of a side that sends while the other does not read. It would give six mebibytes, for
+each connection; this much still fills a line of 40 Mbit/s at 100 ms."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """One of the two sides."""

@@ -16,7 +16,7 @@ from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.pace import Pace
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
-from cenote_worker.egress.relay import Stream
+from cenote_worker.egress.relay import KERNEL_BUFFER, Stream
 
 _log = logging.getLogger("cenote.egress")
 
@@ -37,6 +37,9 @@ class Session:
 
     async def serve(self) -> None:
         self._listener.setblocking(False)
+        self._listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER
+        )  # accepted ones inherit it
         with self._listener:
             async with asyncio.TaskGroup() as group:
                 while True:

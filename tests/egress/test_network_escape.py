@@ -1,0 +1,30 @@
+"""Every known attempt on the network once more, where there is one: a way to some names is none to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.escape.arena import Arena
+from tests.escape.attempts_network import NETWORK
+
+from cenote_security.attacks.attempt import Attempt
+from cenote_security.errors import IsolationUnavailableError
+from cenote_security.network import Allow
+
+
+@pytest.fixture(scope="module")
+def networked() -> Iterator[Arena]:
+    try:
+        arena = Arena("strict", network=Allow(["a.test"]))
+    except IsolationUnavailableError as error:
+        pytest.skip(str(error))
+    yield arena
+    arena.close()
+
+
+@pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
+def test_a_proxy_opens_nothing_else(networked: Arena, attempt: Attempt) -> None:
+    """An interface is up and a port may be connected to; no listener outside hears anything all the same."""
+    networked.hold(attempt)
+    assert () == networked.runtime.network_log
