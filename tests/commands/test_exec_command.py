@@ -44,6 +44,16 @@ def test_refused_code_is_status_3(cenote: Cenote) -> None:
     assert "subprocess" in done.stderr
 
 
+def test_a_network_is_opened_by_name(cenote: Cenote) -> None:
+    """With a list there is a proxy, and what is not on it is refused there; a name that is none is a usage error."""
+    code = "import urllib.request\nurllib.request.urlopen('https://other.test/')"
+    done = cenote(
+        "exec", "--isolation", "strict", "--allow", "files.test", "--allow", "*.files.test:8443", "-c", code
+    )
+    assert (1, True) == (done.returncode, "other.test:443 is not on the allow-list" in done.stderr)
+    assert 2 == cenote("exec", "--allow", "127.0.0.1", "-c", "1").returncode
+
+
 def test_a_timeout_is_a_failure(cenote: Cenote) -> None:
     """A cell that runs too long ends, with status 1 and the reason."""
     done = cenote("exec", "--timeout", "0.5", "-c", "while True: pass")

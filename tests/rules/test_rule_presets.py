@@ -53,3 +53,10 @@ def test_strict_contains_default() -> None:
     """Strict is default and more."""
     names = [rule.name for rule in strict_rules()]
     assert names[: len(default_rules())] == [rule.name for rule in default_rules()]
+
+
+def test_packages_may_be_installed_where_an_index_is_reached() -> None:
+    """Only that rule goes."""
+    code = "import subprocess\nsubprocess.run(['pip', 'install', 'x'])"
+    assert [] == SecurityChecker(default_rules(installs=True)).check_code(code)
+    assert len(default_rules()) - 1 == len(default_rules(installs=True))

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
         "--memory", default="2GiB", metavar="SIZE", help='such as "512MiB" (default %(default)s)'
     )
     group.add_argument("--timeout", type=positive_seconds, metavar="SECONDS", help="limit for each cell")
+    group.add_argument(
+        "--allow",
+        action="append",
+        metavar="NAME[:PORT]",
+        help='a name that the code may reach, such as "pypi.org" or "*.example.com:8443"; may be repeated',
+    )
     group.add_argument(
         "--rules",
         default="default",
@@ -39,12 +46,13 @@ def positive_seconds(text: str) -> float:
 
 
 def policy_from(arguments: argparse.Namespace, preload: Sequence[str] | None = None) -> SandboxPolicy:
-    """The policy that the options ask for. Raises UsageError for a size or a limit that makes no sense."""
+    """The policy that the options ask for. Raises UsageError for a size, a limit or a name that makes no sense."""
     defaults = SandboxPolicy()
     return SandboxPolicy(
         isolation=arguments.isolation,
         memory=arguments.memory,
         cell_timeout=arguments.timeout,
+        network=Allow(arguments.allow) if arguments.allow else "none",
         preload=defaults.preload if preload is None else preload,
     )
 
@@ -55,4 +63,7 @@ def checker_from(arguments: argparse.Namespace) -> SecurityChecker | None:
 
     if arguments.rules == "off":
         return None
-    return SecurityChecker(strict_rules() if arguments.rules == "strict" else default_rules())
+    installs = arguments.allow is not None
+    return SecurityChecker(
+        strict_rules() if arguments.rules == "strict" else default_rules(installs=installs)
+    )

@@ -98,11 +98,11 @@ _USUAL_DUNDERS = names(
 )
 
 
-def default_rules() -> list[SecurityRule]:
+def default_rules(*, installs: bool = False) -> list[SecurityRule]:
     """Rules for any jail: what cannot work in one, and what only an escape would need.
 
     Ordinary analysis code, files and subprocesses included, passes; the model gets better advice than the kernel's
-    "operation not permitted".
+    "operation not permitted". installs: whether packages may be installed, for a jail that reaches an index.
     """
     return [
         ImportRule(_NETWORK_MODULES, dynamic=True, remedy=NO_NETWORK),
@@ -113,7 +113,7 @@ def default_rules() -> list[SecurityRule]:
         FunctionRule(_TRACING_FUNCTIONS, remedy="print what you want to see"),
         FunctionRule(_HEAP_FUNCTIONS, remedy="use the variables by their names"),
         AttributeRule(_INTERPRETER_ATTRIBUTES),
-        InstallRule(),
+        *(() if installs else (InstallRule(),)),
     ]
 
 
