@@ -9,6 +9,7 @@ import cenote.security
 import cenote_security.rules
 
 EXPECTED = [
+    "Allow",
     "AllowedImportsRule",
     "AttributeRule",
     "CheckSession",
