@@ -260,3 +260,11 @@ def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
 def test_large_code(runtime: PythonRuntime) -> None:
     """A cell larger than a packet runs like any other."""
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value
+
+
+def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
+    """Also by pip itself, run as a program: it does not try for long, and what it prints names the reason."""
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'nosuchthing'])"
+    result = ok(runtime.execute(code, timeout=60))
+    assert "this-runtime-has-no-network" in result.stdout
+    assert "Retrying" not in result.stderr

@@ -31,6 +31,14 @@ SINGLE_THREADED: Final[Mapping[str, str]] = {
 """What a process sets before it imports modules in order to fork afterwards."""
 
 
+_NO_INSTALLS: Final[Mapping[str, str]] = {
+    # pip would ask for ten seconds, and then not say that there is no network; now it names this "index" at once.
+    "PIP_INDEX_URL": "https://this-runtime-has-no-network.invalid/simple",
+    "PIP_RETRIES": "0",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
+
 def whole_cpus(cpus: float) -> int:
     """How many CPUs a library may assume: at least one, a fraction counts as a whole one."""
     return max(1, math.ceil(cpus))
@@ -49,6 +57,7 @@ def scrubbed(*, workdir: str, temporary: str, cpus: float, extra: Mapping[str, s
         "XDG_CACHE_HOME": f"{temporary}/.cache",
         "MPLCONFIGDIR": f"{temporary}/.matplotlib",
         "PYTHONDONTWRITEBYTECODE": "1",
+        **_NO_INSTALLS,
         **SINGLE_THREADED,
         **pools,
         **extra,
