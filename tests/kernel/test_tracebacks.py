@@ -69,7 +69,9 @@ class TestSyntaxErrors:
         )
 
     def test_of_text(self, failing):
+        """Python 3.13 knows lines of `<string>`: those that started this process."""
         assert "    1 +\n" in failing("eval('1 +')").traceback
+        assert "  <string>, line 1, in f\nZeroDivisionError" in failing("exec('def f(): 1/0')\nf()").traceback
 
 
 class TestLibraries:

@@ -49,6 +49,8 @@ class CellCompiler:
         self._keep = keep
         self._futures = 0
         self._sources: OrderedDict[str, _Source] = OrderedDict()
+        # From Python 3.13 on this is the source given with `-c`: how this process was started is not the user's text.
+        _known_lines.pop("<string>", None)
 
     def compile(self, source: str, step: int) -> Cell:
         """Raises whatever the builtin `compile` raises, about the source as it was written."""
