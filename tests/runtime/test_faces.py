@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from typing import Any
 
 import pytest
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
-from cenote_security.errors import UnknownNameError
+from cenote_security.errors import UnknownNameError, UsageError
 
 
 def methods(face: type) -> dict[str, str]:
@@ -88,3 +89,20 @@ async def test_death_between_cells_is_a_result_here_too() -> None:
                 await asyncio.sleep(0.01)
         assert "lost" == (await runtime.execute("1")).state
         assert "1" == (await runtime.execute("1")).value
+
+
+async def _nobody_awaits(stream: str, text: str) -> None: ...
+
+
+@pytest.mark.parametrize("on_output", [5, _nobody_awaits])
+def test_an_on_output_that_is_no_plain_function(on_output: Any) -> None:
+    """It is refused before anything runs, by both faces: output would be lost without a word."""
+    with PythonRuntime() as runtime, pytest.raises(UsageError, match="plain function"):
+        runtime.execute("print(1)", on_output=on_output)
+
+    async def run() -> None:
+        async with AsyncPythonRuntime() as runtime:
+            await runtime.execute("print(1)", on_output=on_output)
+
+    with pytest.raises(UsageError, match="plain function"):
+        asyncio.run(run())

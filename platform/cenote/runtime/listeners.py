@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from cenote_security.errors import UsageError
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.edge import FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome
@@ -43,13 +45,22 @@ class _Backlog:
             return resumed
 
 
+def _checked(on_output: OnOutput | None) -> OnOutput | None:
+    """Raises UsageError for what cannot be called, and for coroutine functions, which nobody would await."""
+    if on_output is not None and (not callable(on_output) or inspect.iscoroutinefunction(on_output)):
+        raise UsageError(
+            "on_output is a plain function of (stream, text); an async one could fall behind its cell"
+        )
+    return on_output
+
+
 class BlockingListener:
     """A Listener for a thread that waits."""
 
     def __init__(self, on_output: OnOutput | None = None) -> None:
         self._queue: SimpleQueue[Outcome | tuple[StreamName, str]] = SimpleQueue()
         self._backlog = _Backlog()
-        self._on_output = on_output
+        self._on_output = _checked(on_output)
 
     def output(self, stream: StreamName, text: str) -> bool:
         if self._on_output is None:
@@ -82,7 +93,7 @@ class AsyncListener:
         self.future: asyncio.Future[Outcome] = self._loop.create_future()
         self._backlog = _Backlog()
         self._resume = resume
-        self._on_output = on_output
+        self._on_output = _checked(on_output)
 
     def output(self, stream: StreamName, text: str) -> bool:
         if self._on_output is None:
