@@ -149,11 +149,11 @@ def test_the_network(failing, code):
     assert "this runtime has no network" in failing(code).message
 
 
-def test_places_that_cannot_be_written(failing):
-    assert (
-        "only the working directory and /tmp"
-        in failing("raise PermissionError(13, 'denied', '/etc/x')").message
-    )
+def test_places_that_cannot_be_written(failing, monkeypatch):
+    """The folder for temporary files is the jail's own, /tmp or not."""
+    monkeypatch.setenv("TMPDIR", "/somewhere")
+    message = failing("raise PermissionError(13, 'denied', '/etc/x')").message
+    assert "only the working directory and /somewhere can be written" in message
 
 
 def test_hints_stay_bounded(failing):

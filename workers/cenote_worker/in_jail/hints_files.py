@@ -13,10 +13,12 @@ __builtins__ = BUILTINS
 
 _MOST_ENTRIES = 2_000
 _FEW = 10
+_LONGEST_FOLDER = 200
 
 _errno_of = OSError.__dict__["errno"].__get__
 _filename_of = OSError.__dict__["filename"].__get__
 _scandir = os.scandir
+_environment = os.environ
 
 
 def file_hint(error: BaseException) -> str:
@@ -28,7 +30,9 @@ def file_hint(error: BaseException) -> str:
         return ""
     number = _errno_of(error)
     if number in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return "only the working directory and /tmp can be written"
+        # Not `/tmp` where a jail shares that with the host.
+        temporary = _environment.get("TMPDIR", "/tmp")[:_LONGEST_FOLDER]
+        return f"only the working directory and {temporary} can be written"
     return _missing(path) if number in (errno.ENOENT, errno.ENOTDIR) else ""
 
 
