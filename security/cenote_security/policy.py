@@ -12,6 +12,7 @@ from typing import Literal
 from cenote_security.errors import UsageError
 
 Isolation = Literal["auto", "strict", "landlock", "none"]
+Limits = Literal["auto", "cgroup", "watchdog"]
 Size = int | str
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -74,12 +75,16 @@ class SandboxPolicy:
 
     isolation: `strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock,
         seccomp), `none` (trusted code only), `auto` (the best that this machine has, never `none`).
-    memory: bytes of private memory per process of the jail.
-    cpus: how many CPUs library thread pools inside may assume; `os.cpu_count()` is honest about it.
+    memory: bytes of memory of the whole jail, beyond what `preload` has filled; files in memory count.
+    cpus: CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs library
+        thread pools inside may assume: `os.cpu_count()` is honest about it.
     processes: processes and threads at once.
     disk: bytes of the private working directory and `/tmp` together.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
+    runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
+    limits: who holds the limits of the jail as a whole: `cgroup`, the kernel, exactly; `watchdog`, from outside, with
+        some delay; `auto`, the first if the machine lets us, else the second.
     env: environment variables of the jail. They are not secrets: model-written code can read them.
     mounts: host paths that the jail may see.
     preload: modules imported once, before jails are forked, so that importing them in a cell is free.
@@ -92,6 +97,8 @@ class SandboxPolicy:
     disk: Size = "1GiB"
     output: Size = "10MiB"
     cell_timeout: float | None = None
+    runtime_timeout: float | None = None
+    limits: Limits = "auto"
     network: Literal["none"] = "none"
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
@@ -118,6 +125,9 @@ class SandboxPolicy:
         if not isinstance(self.processes, int) or self.processes < 8:
             raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
         check_seconds(self.cell_timeout, "cell_timeout")
+        check_seconds(self.runtime_timeout, "runtime_timeout")
+        if self.limits not in ("auto", "cgroup", "watchdog"):
+            raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
 
     def _check_surroundings(self) -> None:
         if self.isolation not in ("auto", "strict", "landlock", "none"):

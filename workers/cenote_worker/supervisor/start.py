@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.supervisor.accounting import Accounting
+from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
@@ -24,50 +28,93 @@ class Nursery:
         self._pid = os.getpid()
         self._zygotes: list[ZygoteClient] = []
         self._reactor: Reactor | None = None
+        self._accounting: Accounting | None = None
+        self._ceiling: Ceiling | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def start(self, policy: SandboxPolicy) -> Supervisor:
-        """A fresh jail with nothing in it.
+    def start(self, policy: SandboxPolicy, ends_at: float | None = None) -> Supervisor:
+        """A fresh jail with nothing in it, to be ended at `ends_at` on the monotonic clock.
 
         Raises IsolationUnavailableError, UnavailableError.
         """
         ensure_room()
-        reactor, zygote = self._for(policy)
+        ceiling = self._own_ceiling()
+        ceiling.take()
+        try:
+            return self._start(policy, ends_at, ceiling.give)
+        except BaseException:
+            ceiling.give()
+            raise
+
+    def _start(self, policy: SandboxPolicy, ends_at: float | None, buried: Callable[[], None]) -> Supervisor:
+        reactor, accounting, zygote = self._for(policy)
+        base = zygote.facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
+            group = accounting.group_for(policy, base)
+            if group is not None:
+                ours.callback(group.remove)
+                ours.callback(group.close)
             frames, control = _socket_pair(ours, theirs), _socket_pair(ours, theirs)
             out, err = _pipe(ours, theirs), _pipe(ours, theirs)
             passed = JailDescriptors(
-                frames=frames[1].fileno(), control=control[1].fileno(), stdout=out[1], stderr=err[1]
+                frames=frames[1].fileno(),
+                control=control[1].fileno(),
+                stdout=out[1],
+                stderr=err[1],
+                groups=group.entrances(theirs) if group is not None else (),
             )
             started = zygote.start_jail(policy, passed)
+            ours.callback(os.close, started.pidfd)
+            account = accounting.account(policy, started, group, base)
             ours.pop_all()
         ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0])
-        return Supervisor(reactor, ends, policy, started.isolation)
+        return Supervisor(reactor, ends, policy, started.isolation, account, buried, ends_at)
 
-    def _for(self, policy: SandboxPolicy) -> tuple[Reactor, ZygoteClient]:
+    def close(self) -> None:
+        """At the end of the process: jails that still run hold their control groups, so they end first."""
         with self._lock:
-            if self._reactor is None:
+            accounting, zygotes = self._accounting, list(self._zygotes)
+        if accounting is None or self._pid != os.getpid():
+            return
+        for zygote in zygotes:
+            zygote.close()
+        accounting.remove_groups()
+
+    def _own_ceiling(self) -> Ceiling:
+        with self._lock:
+            if self._ceiling is None:
+                self._ceiling = Ceiling()
+            return self._ceiling
+
+    def _for(self, policy: SandboxPolicy) -> tuple[Reactor, Accounting, ZygoteClient]:
+        with self._lock:
+            if self._reactor is None or self._accounting is None:
                 self._reactor = Reactor()
+                self._accounting = Accounting(self._reactor)
+                atexit.register(self.close)
             for zygote in self._zygotes:
                 if zygote.fits(policy):
-                    return self._reactor, zygote
+                    return self._reactor, self._accounting, zygote
             self._zygotes.append(ZygoteClient.for_policy(policy))
-            return self._reactor, self._zygotes[-1]
+            return self._reactor, self._accounting, self._zygotes[-1]
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._zygotes = []
         self._reactor = None
+        self._accounting = None
+        self._ceiling = None
 
 
 _nursery = Nursery()
 """The one state that belongs to the process and to nothing in it: a zygote is shared by all its runtimes."""
 
 
-def start_jail(policy: SandboxPolicy) -> Supervisor:
+def start_jail(policy: SandboxPolicy, ends_at: float | None = None) -> Supervisor:
     """A fresh jail with nothing in it, supervised. See Nursery.start."""
     try:
-        return _nursery.start(policy)
+        return _nursery.start(policy, ends_at)
     except OSError as error:
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 

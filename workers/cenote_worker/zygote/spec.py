@@ -49,6 +49,7 @@ class JailRequest:
 
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
+    groups: how many entrances of control groups come along.
     """
 
     number: int
@@ -58,9 +59,10 @@ class JailRequest:
     processes: int
     cpus: float
     has_environment: bool
+    groups: int = 0
 
     @classmethod
-    def of(cls, policy: SandboxPolicy, number: int) -> JailRequest:
+    def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
         return cls(
             number=number,
             memory=policy.memory_bytes,
@@ -69,6 +71,7 @@ class JailRequest:
             processes=policy.processes,
             cpus=policy.cpus,
             has_environment=bool(policy.env),
+            groups=groups,
         )
 
     def allowance(self, base_memory: int) -> Allowance:
