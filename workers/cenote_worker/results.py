@@ -31,7 +31,7 @@ class ErrorInfo:
     traceback: the user's frames with their source lines, nothing of Cenote's; bounded; may be empty.
     span: the failing expression in the cell's code, when known.
     reason: `exception` for an ordinary exception; else what ended the cell: `time`, `interrupt`, `memory`,
-        `policy`, `exit`, `output`, `processes`, `signal 11`, `protocol`, ...
+        `disk`, `processes`, `policy`, `exit`, `signal 11`, `protocol`, ...
     """
 
     type: str

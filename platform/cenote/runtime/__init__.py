@@ -8,6 +8,7 @@ from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.sync import PythonRuntime
 from cenote_worker.results import (
+    CellUsage,
     ErrorInfo,
     ExecutionResult,
     FileInfo,
@@ -20,6 +21,7 @@ from cenote_worker.results import (
 __all__ = [
     "AsyncFiles",
     "AsyncPythonRuntime",
+    "CellUsage",
     "ErrorInfo",
     "ExecutionResult",
     "FileInfo",

@@ -1,4 +1,4 @@
-"""Chooses how the limits of a jail as a whole are held: by a control group where one can be had, else by a watchdog."""
+"""Chooses who holds the limits of a jail as a whole: a control group where one can be had, else a watchdog."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Supervisor:
         buried: Callable[[], None],
         ends_at: float | None = None,
     ) -> None:
-        """buried: called once, when the jail has ended. ends_at: when it is ended at the latest, monotonic seconds."""
+        """buried: called once, when the jail has ended. ends_at: when it is ended in any case, monotonic."""
         self._reactor = reactor
         self._ends = ends
         self._policy = policy

@@ -49,7 +49,7 @@ class Watchdog:
             for one in self._wait():
                 try:
                     one.look()
-                except Exception:
+                except Exception:  # noqa: BLE001  (one jail must not stop the watching of all others)
                     _log.exception("looking at a jail failed")
                     one.due = time.monotonic() + 1
 

@@ -37,7 +37,7 @@ _END_SECONDS: Final = 2.0
 class ZygoteFacts:
     """What a zygote said when it was ready. missing: preload modules that are not installed.
 
-    base_memory: bytes that a jail begins with, shared until it writes to them: a policy's memory is what comes on top.
+    base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
     """
 
     isolation: LevelName
