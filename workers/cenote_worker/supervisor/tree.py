@@ -22,31 +22,50 @@ MAX_DESCRIPTORS: Final = 2_000
 _BLOCK: Final = 512
 
 
-def memory_of(warden: int, disk: int) -> int:
-    """Bytes. disk: a descriptor of the jail's own disk in memory, -1 when it has none."""
-    pids = [warden, *descendants(warden)]
-    private, mapped = 0, 0
+def memory_of(warden: int, disk: int, spared: int, limit: int) -> int:
+    """Bytes; above `limit` exactly, below it an upper bound, which is many times faster to have.
+
+    disk: a descriptor of the jail's own disk in memory, -1 when it has none. spared: what the warden had when it
+    started; it is the zygote's, and only root may see that it is shared.
+    """
+    pids = descendants(warden)
+    own = max(anonymous_resident(warden) - spared, 0)
+    files = _disk_used(disk) + _memory_files([warden, *pids], disk)
+    bound = own + files + sum(sum(_resident(pid)) for pid in pids)
+    if bound <= limit:
+        return bound
+    private, mapped = own, 0
     for pid in pids:
         anonymous, shared = _proportional(pid)
         private += anonymous
         mapped += shared
-    files = _disk_used(disk) + _memory_files(pids, disk)
     # A mapped file is in both; which part of either, only a walk over every mapping would tell.
     return private + max(mapped, files)
 
 
+def _resident(pid: int) -> tuple[int, int]:
+    """Private and shared memory of a process, each page in full. Anybody may read it."""
+    return _sizes(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:") or (0, 0)
+
+
 def _proportional(pid: int) -> tuple[int, int]:
-    """Proportional private and shared memory of a process; an upper bound when it may not be read."""
-    sizes = {b"Pss_Anon:": 0, b"Pss_Shmem:": 0}
+    """The same, shared pages by proportion; in full when the process may not be read."""
+    return _sizes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", b"Pss_Shmem:") or _resident(pid)
+
+
+def _sizes(path: str, *names: bytes) -> tuple[int, int] | None:
+    """Two sizes that a file of `/proc` gives in kilobytes; None when it cannot be read."""
+    sizes = dict.fromkeys(names, 0)
     try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as lines:
+        with open(path, "rb") as lines:
             for line in lines:
-                name, _, rest = line.partition(b" ")
-                if name in sizes:
-                    sizes[name] = int(rest.split()[0]) * 1024
+                name, _, rest = line.partition(b":")
+                if name + b":" in sizes:
+                    sizes[name + b":"] = int(rest.split()[0]) * 1024
     except OSError:
-        return anonymous_resident(pid), 0
-    return sizes[b"Pss_Anon:"], sizes[b"Pss_Shmem:"]
+        return None
+    private, shared = sizes.values()
+    return private, shared
 
 
 def _disk_used(disk: int) -> int:

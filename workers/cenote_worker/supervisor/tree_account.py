@@ -11,9 +11,9 @@ from cenote_worker.supervisor import tree
 from cenote_worker.supervisor.account import Condemn, MemoryLimit, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.watchdog import Watchdog
-from cenote_worker.supervisor.worker_process import WorkerProcess
+from cenote_worker.supervisor.worker_process import WorkerProcess, anonymous_resident
 
-SHORTEST: Final = 0.02
+SHORTEST: Final = 0.01
 """Seconds between two looks at a jail that is near its limit."""
 
 LONGEST: Final = 0.5
@@ -25,7 +25,7 @@ IDLE: Final = 2.0
 SPEED: Final = 4 * 2**30
 """Bytes per second that a jail is taken to be able to fill: between two looks it comes half-way to its limit."""
 
-SHARE: Final = 20
+SHARE: Final = 8
 """Looking may take one part in so many of the time, however many processes a jail starts."""
 
 
@@ -43,6 +43,7 @@ class TreeAccount:
         self._limit = limit
         self._watchdog = watchdog
         self._disk = disk
+        self._spared = anonymous_resident(worker.warden)
         self._looking = threading.Lock()
         self._condemn: Condemn | None = None
         self._cpu = 0.0
@@ -87,7 +88,7 @@ class TreeAccount:
             if self._worker.warden < 0 or condemn is None:
                 return
             started = time.monotonic()
-            used = tree.memory_of(self._worker.warden, self._disk)
+            used = tree.memory_of(self._worker.warden, self._disk, self._spared, self._limit.total)
             now = time.monotonic()
         self._peak = max(self._peak, used)
         self.due = now + pause(self._limit.total - used, now - started, idle=self._idle)
