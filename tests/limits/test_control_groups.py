@@ -32,13 +32,14 @@ def wait_until_gone(folders: list[Path]) -> bool:
 
 
 def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
-    """Who burns more than its part is made to wait; the kernel's count says so, whatever the machine's load."""
+    """Who burns more than its part is made to wait; the kernel's count says so. A small part, which a loaded machine
+    gives too."""
     if "cpu" not in site.folders:
         pytest.skip("no controller for CPU time here")
-    runtime = start_runtime(limits="cgroup", cpus=0.5)
+    runtime = start_runtime(limits="cgroup", cpus=0.1)
     runtime.core.start()
     before = group_of(runtime).throttled()
-    runtime.execute("import time\nwhile time.process_time() < 0.6: pass")
+    runtime.execute("import time\nwhile time.process_time() < 0.2: pass")
     assert group_of(runtime).throttled() > before
 
 
@@ -121,6 +122,8 @@ def test_limits_are_written_before_anybody_enters(site: Site) -> None:
         name = {"cgroup v1": "memory.limit_in_bytes", "cgroup v2": "memory.max"}[site.version]
         assert SHARE.memory == int((group._folders["memory"] / name).read_text())
         assert SHARE.tasks == int((group._folders["pids"] / "pids.max").read_text())
+        if site.version == "cgroup v1" and group.has_quota:
+            assert 50_000 == int((group._folders["cpu"] / "cpu.cfs_quota_us").read_text())
     finally:
         group.close()
         assert group.remove()
