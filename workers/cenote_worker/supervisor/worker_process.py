@@ -25,7 +25,7 @@ class WorkerProcess:
     def __init__(self, warden: int) -> None:
         self.warden = warden
         self.pid = -1
-        self._io = -1
+        self._io = self._sizes = -1
         self._find()
 
     def cpu_seconds(self) -> float:
@@ -50,23 +50,33 @@ class WorkerProcess:
 
     def resident(self) -> int:
         """Bytes of memory that it has to itself or shares with its forebears; mapped files are not in it."""
-        return anonymous_resident(self.pid)
+        try:
+            return _anonymous(os.pread(self._sizes, _MAX_FILE, 0)) if self._sizes >= 0 else 0
+        except OSError:
+            return 0
 
     def close(self) -> None:
-        if self._io >= 0:
-            os.close(self._io)
-            self._io = -1
+        for descriptor in (self._io, self._sizes):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._io = self._sizes = -1
 
     def _find(self) -> None:
         with suppress(OSError, IndexError):
             with open(f"/proc/{self.warden}/task/{self.warden}/children") as children:
                 self.pid = int(children.read().split()[0])
+            self._sizes = os.open(f"/proc/{self.pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
             self._io = os.open(f"/proc/{self.pid}/io", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def anonymous_resident(pid: int) -> int:
     """What anybody may read of a process, even of one that has made itself unreadable."""
     with suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:
-        _, resident, shared, *_ = map(int, file.read().split())
-        return (resident - shared) * PAGE
+        return _anonymous(file.read())
     return 0
+
+
+def _anonymous(statm: bytes) -> int:
+    """0 for a process that has ended, whose file is then empty or all zeros."""
+    fields = statm.split()
+    return (int(fields[1]) - int(fields[2])) * PAGE if len(fields) > 2 else 0
