@@ -94,6 +94,17 @@ class RejectedError(CenoteError):
     """A policy or a rule refused the request. Nothing ran."""
 
 
+class RuntimeExpiredError(RejectedError):
+    """The runtime has lived for as long as its policy allows. seconds: how long that is."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"this runtime's time of {self.seconds:g} s is over (runtime_timeout); make a new one"
+
+
 class UnsafeValueError(RejectedError):
     """A value inside a jail is of a kind that a trusted process does not rebuild."""
 

@@ -13,6 +13,7 @@ from cenote_security.network import Allow
 from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "none"]
+Limits = Literal["auto", "cgroup", "watchdog"]
 
 _MAX_BYTES = 2**62
 """What the kernel takes for a limit, with room for what is added to it."""
@@ -55,12 +56,16 @@ class SandboxPolicy:
 
     isolation: `strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock,
         seccomp), `none` (trusted code only), `auto` (the best that this machine has, never `none`).
-    memory: bytes of private memory per process of the jail.
-    cpus: how many CPUs library thread pools inside may assume; `os.cpu_count()` is honest about it.
+    memory: bytes of memory of the whole jail, beyond what `preload` has filled; files in memory count.
+    cpus: CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs library
+        thread pools inside may assume: `os.cpu_count()` is honest about it.
     processes: processes and threads at once.
     disk: bytes of the private working directory and `/tmp` together.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
+    runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
+    limits: who holds the limits of the jail as a whole: `cgroup`, the kernel, exactly; `watchdog`, from outside, with
+        some delay; `auto`, the first if the machine lets us, else the second.
     network: `"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; takes `strict`.
     env: environment variables of the jail. They are not secrets: model-written code can read them.
     mounts: host paths that the jail may see.
@@ -74,6 +79,8 @@ class SandboxPolicy:
     disk: Size = "1GiB"
     output: Size = "10MiB"
     cell_timeout: float | None = None
+    runtime_timeout: float | None = None
+    limits: Limits = "auto"
     network: Literal["none"] | Allow = "none"
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
@@ -100,6 +107,9 @@ class SandboxPolicy:
         if not isinstance(self.processes, int) or self.processes < 8:
             raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
         check_seconds(self.cell_timeout, "cell_timeout")
+        check_seconds(self.runtime_timeout, "runtime_timeout")
+        if self.limits not in ("auto", "cgroup", "watchdog"):
+            raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
 
     def _check_surroundings(self) -> None:
         if self.isolation not in ("auto", "strict", "landlock", "none"):

@@ -34,10 +34,14 @@ from cenote_security.errors import JailLostError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.results import ExecutionResult, JailStatus, StreamName
+from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.reactor import Timer
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+from cenote_worker.supervisor.tree_account import TreeAccount
+from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.supervisor.worker_process import WorkerProcess
 
 BODIES = {
     Ask.EXECUTE: "execute",
@@ -118,7 +122,16 @@ class HostilePeer(RuleBasedStateMachine):
         ends = JailEnds(os.pidfd_open(self.process.pid), ours, control, out, err)
         for sock in (self.frames, self.control):
             sock.setblocking(False)
-        self.supervisor = Supervisor(self.reactor, ends, SandboxPolicy(), "strict")  # type: ignore[arg-type]
+        limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
+        account = TreeAccount(WorkerProcess(-1), limit, Watchdog(), -1)
+        self.supervisor = Supervisor(
+            self.reactor,  # type: ignore[arg-type]
+            ends,
+            SandboxPolicy(),
+            "strict",
+            account,
+            lambda: None,
+        )
         self.asked: list[tuple[Ask, Heard]] = []
         self.statuses: list[list[JailStatus | None]] = []
         self.honest: set[int] = set()

@@ -18,11 +18,15 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor import supervisor as module
+from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+from cenote_worker.supervisor.tree_account import TreeAccount
+from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.supervisor.worker_process import WorkerProcess
 
 
 class Jail:
@@ -35,7 +39,9 @@ class Jail:
         out, self.stdout = os.pipe()
         err, self.stderr = os.pipe()
         ends = JailEnds(os.pidfd_open(self.process.pid), ours, control, out, err)
-        self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), "none")
+        limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
+        account = TreeAccount(WorkerProcess(self.process.pid), limit, Watchdog(), -1)
+        self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), "none", account, lambda: None)
         self.frames.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=1)).SerializeToString())
 
     def answer(self) -> None:

@@ -31,7 +31,7 @@ class ErrorInfo:
     traceback: the user's frames with their source lines, nothing of Cenote's; bounded; may be empty.
     span: the failing expression in the cell's code, when known.
     reason: `exception` for an ordinary exception; else what ended the cell: `time`, `interrupt`, `memory`,
-        `policy`, `exit`, `output`, `processes`, `signal 11`, `protocol`, ...
+        `disk`, `processes`, `policy`, `exit`, `signal 11`, `protocol`, ...
     """
 
     type: str
@@ -42,6 +42,24 @@ class ErrorInfo:
 
     def __str__(self) -> str:
         return self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellUsage:
+    """What one cell cost, counted outside the jail; `docs/limits.md` says how exactly.
+
+    wall, cpu: seconds. cpu is of all processes of the jail where a control group counts it, else of the namespace
+        process alone.
+    peak_memory: bytes in use by the whole jail at the most, while the cell ran.
+    bytes_written: by the namespace process and the children it has waited for, to files and pipes.
+    output_bytes: characters that the cell printed, kept or not.
+    """
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    peak_memory: int = 0
+    bytes_written: int = 0
+    output_bytes: int = 0
 
 
 MimeBundle = Mapping[str, str | bytes]
@@ -59,6 +77,7 @@ class ExecutionResult:
     state: what became of the namespace.
     truncated: True when stdout or stderr went over `SandboxPolicy.output` and lost its middle.
     reply: text given to `reply(...)` by a cell that succeeded; an agent's final answer.
+    usage: what the cell cost, counted outside the jail; zeros for a cell that did not run.
     """
 
     success: bool
@@ -72,6 +91,7 @@ class ExecutionResult:
     state: StateAfter = "kept"
     truncated: bool = False
     reply: str | None = None
+    usage: CellUsage = CellUsage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +117,14 @@ class JailStatus:
 
     memory: proportional set size (PSS) of all processes of the jail, bytes. processes: how many there are.
     step: the cell that is running, None when idle.
+    limits: who holds the limits of the jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`.
     """
 
     memory: int = 0
     processes: int = 0
     step: int | None = None
     isolation: str = field(default="")
+    limits: str = ""
 
 
 FileKind = Literal["file", "folder", "link", "other"]

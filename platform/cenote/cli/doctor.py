@@ -89,12 +89,14 @@ def try_jail() -> Facility:
     try:
         with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
             result = runtime.execute("6 * 7")
+            limits = runtime.limits
     except CenoteError as error:
         return Facility(name="jail", available=False, detail=str(error))
     milliseconds = 1000 * (time.perf_counter() - started)
     if result.value != "42":
         return Facility(name="jail", available=False, detail=f"6 * 7 gave {result.error or result.value}")
-    return Facility(name="jail", available=True, detail=f"first result after {milliseconds:.0f} ms")
+    found = f"first result after {milliseconds:.0f} ms; limits by {limits}"
+    return Facility(name="jail", available=True, detail=found)
 
 
 def describe(diagnosis: Diagnosis, screen: Screen) -> None:

@@ -9,6 +9,7 @@ from cenote.runtime.references import ObjectReference
 from cenote.runtime.sync import PythonRuntime
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import (
+    CellUsage,
     ErrorInfo,
     ExecutionResult,
     FileInfo,
@@ -21,6 +22,7 @@ from cenote_worker.results import (
 __all__ = [
     "AsyncFiles",
     "AsyncPythonRuntime",
+    "CellUsage",
     "Decision",
     "ErrorInfo",
     "ExecutionResult",

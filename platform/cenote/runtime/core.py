@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from cenote_security.errors import (
     JailLostError,
     NameExistsError,
     RuntimeClosedError,
+    RuntimeExpiredError,
     UnavailableError,
     UsageError,
 )
@@ -77,6 +79,7 @@ class RuntimeCore:
         self._mourned = True
         self._closed = False
         self._step = 0
+        self._ends_at: float | None = None
         for parcel in self._declared([*types, *functions, *variables]):
             self._parcels.append(parcel)
 
@@ -96,7 +99,7 @@ class RuntimeCore:
             if death is not None:
                 self._mourned = True
                 raise JailLostError(death.describe())
-            self._supervisor = start_jail(self.policy, self._ledger)
+            self._supervisor = start_jail(self.policy, self._ledger, self._lifetime_left())
             self._mourned = False
             try:
                 for parcel in self._noted():
@@ -105,6 +108,18 @@ class RuntimeCore:
                 self._mourned = True
                 self._supervisor.end(Death(reason="closed"))
                 raise
+
+    def _lifetime_left(self) -> float | None:
+        """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
+        limit = self.policy.runtime_timeout
+        if limit is None:
+            return None
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + limit
+        if now >= self._ends_at:
+            raise RuntimeExpiredError(limit)
+        return self._ends_at
 
     def _unmourned(self) -> Death | None:
         """How the jail ended, if it did and nobody was told."""
@@ -127,6 +142,13 @@ class RuntimeCore:
     def network_log(self) -> tuple[Decision, ...]:
         """What the proxy decided last, oldest first; empty without a network."""
         return self._ledger.decisions if self._ledger is not None else ()
+
+    @property
+    def limits(self) -> str:
+        """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
+        self.start()
+        assert self._supervisor is not None
+        return self._supervisor.limits
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

@@ -162,6 +162,11 @@ class PythonRuntime:
         return self.core.network_log
 
     @property
+    def limits(self) -> str:
+        """Who holds the limits of this runtime's jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`."""
+        return self.core.limits
+
+    @property
     def port(self) -> RuntimePort:
         """What an agent sees of this runtime."""
         return RuntimePort(self.core)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cenote_security.walls import cgroups
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.essentials import NAMESPACES_REMEDY
 from cenote_security.walls.identity import forbid_new_privileges, map_into_new_namespace
@@ -21,8 +22,9 @@ from cenote_security.walls.trial import Attempt
 _PAGEMAP_SCAN: Final = 0xC060_6610
 _PAGEMAP_SCAN_BYTES: Final = 96
 _CGROUP_REMEDY: Final = (
-    "Without it limits hold per process, not for a jail as a whole. systemd: `Delegate=yes` for the unit. Docker: a "
-    "writable cgroup mount, `--cgroupns=private` with v2."
+    "Without control groups a watchdog holds the memory of a jail as a whole, with some delay. systemd: "
+    "`Delegate=yes` and `DelegateSubgroup=` for the unit, or `systemd-run --user --scope`. Docker: a writable cgroup "
+    "mount, `--cgroupns=private` with v2."
 )
 
 
@@ -152,43 +154,18 @@ def _huge_pages() -> str:
 
 
 def _cgroup_v2() -> str:
-    path = next((line[3:] for line in _own_cgroups() if line.startswith("0::")), None)
-    root = _mount_point("cgroup2")
-    if path is None or root is None:
-        raise OSError(errno.ENOENT, "no v2 hierarchy is mounted")
-    own = root / path.lstrip("/")
-    controllers = (own / "cgroup.controllers").read_text().split()
-    if not {"memory", "pids"} <= set(controllers):
-        raise OSError(errno.ENOTSUP, f"its controllers are {controllers}; memory and pids are needed")
-    return _make_group(own)
+    return cgroups.find_v2().describe()
 
 
 def _cgroup_v1() -> str:
-    line = next((line for line in _own_cgroups() if ":memory:" in line), None)
-    root = _mount_point("cgroup", "memory")
-    if line is None or root is None:
-        raise OSError(errno.ENOENT, "no v1 memory hierarchy is mounted")
-    return _make_group(root / line.split(":", 2)[2].lstrip("/"))
+    return cgroups.find_v1().describe()
 
 
-def _own_cgroups() -> list[str]:
-    return Path("/proc/self/cgroup").read_text().splitlines()
-
-
-def _mount_point(kind: str, option: str = "") -> Path | None:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        fields = right.split()
-        if fields[0] == kind and (not option or option in fields[2].split(",")):
-            return Path(left.split()[4])
-    return None
-
-
-def _make_group(parent: Path) -> str:
-    group = parent / f"cenote-probe-{os.getpid()}"
-    group.mkdir()
-    group.rmdir()
-    return f"writable at {parent}"
+def _cpu_quota() -> str:
+    site = cgroups.find_site()
+    if "cpu" not in site.folders:
+        raise OSError(errno.ENOTSUP, f"{site.describe()}, without the controller for CPU time")
+    return f"by {site.version}"
 
 
 ALL: Final[tuple[tuple[str, Attempt, str], ...]] = (
@@ -215,5 +192,10 @@ ALL: Final[tuple[tuple[str, Attempt, str], ...]] = (
     ("pagemap scan", _pagemap_scan, "Needs Linux 6.7 or later; only snapshots could use it."),
     ("cgroup v2", _cgroup_v2, _CGROUP_REMEDY),
     ("cgroup v1", _cgroup_v1, _CGROUP_REMEDY),
+    (
+        "cpu quota",
+        _cpu_quota,
+        "Without it a jail's threads may use as many CPUs as the machine has. " + _CGROUP_REMEDY,
+    ),
 )
 """name, attempt, remedy."""

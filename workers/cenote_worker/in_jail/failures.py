@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cenote_worker.in_jail.bounded import bounded_str, printable, shorten, type_name
 from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.in_jail.exhaustion import limit_reached
 from cenote_worker.in_jail.frames import span_in, steps_of
 from cenote_worker.in_jail.hints import Hints
 from cenote_worker.in_jail.limits import KernelLimits
@@ -66,9 +67,9 @@ def brief(error: BaseException) -> ErrorInfo:
 def reason_of(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupt"
-    if isinstance(error, MemoryError):
-        return "memory"
-    return "exit" if isinstance(error, SystemExit) else "exception"
+    if isinstance(error, SystemExit):
+        return "exit"
+    return limit_reached(error) or "exception"
 
 
 def exit_status(error: SystemExit) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from cenote_worker.in_jail.bounded import bounded_str, shorten, type_name
 from cenote_worker.in_jail.callables import signature_text
 from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.in_jail.exhaustion import limit_hint, limit_reached
 from cenote_worker.in_jail.frames import Step, steps_of
 from cenote_worker.in_jail.hints_files import file_hint
 from cenote_worker.in_jail.hints_keys import key_hint
@@ -59,6 +60,8 @@ class Hints:
     def of(self, error: BaseException) -> str:
         """The hint for an error; empty when there is none."""
         try:
+            if reason := limit_reached(error):
+                return limit_hint(error, reason)
             steps = steps_of(error)
             for kind, find in self._finders:
                 if isinstance(error, kind) and (hint := find(error, steps)):

@@ -157,7 +157,9 @@ class HostObject:
         if name.startswith("_"):  # copy and pickle ask, before there is anything to answer with
             raise AttributeError(name)
         methods = ", ".join(method for method in vars(self) if not method.startswith("_"))
-        text = f"{self._name} is an object in the client; only its methods are here: {methods or 'it has none'}"
+        text = (
+            f"{self._name} is an object in the client; only its methods are here: {methods or 'it has none'}"
+        )
         raise AttributeError(text, name=name, obj=self)
 
     def __repr__(self) -> str:

@@ -15,13 +15,16 @@ class Death:
     """What is known of a jail's end.
 
     reason: `time`, `memory`, `closed`, `protocol`, `exit`, `killed`, `signal 11`, ...
+    text: what to say instead of the reason's usual sentence.
     """
 
     reason: str
     detail: str = ""
+    text: str = ""
 
     def describe(self) -> str:
-        text = _TEXTS.get(self.reason, f"the runtime's process ended ({self.reason})")
+        usual = _TEXTS.get(self.reason, f"the runtime's process ended ({self.reason})")
+        text = self.text or usual
         return f"{text}: {self.detail}" if self.detail else text
 
     def as_error(self) -> ErrorInfo:

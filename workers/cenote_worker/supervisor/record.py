@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from cenote_worker.results import ErrorInfo, ExecutionResult, MimeBundle, StateAfter, StreamName
+from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult, MimeBundle, StateAfter, StreamName
+from cenote_worker.supervisor.account import Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
@@ -25,7 +26,10 @@ class Printed:
     def __init__(self, limit: int) -> None:
         self._streams = {"stdout": HeadAndTail(limit), "stderr": HeadAndTail(limit)}
 
+        self.size = 0
+
     def add(self, stream: StreamName, text: str) -> None:
+        self.size += len(text)
         self._streams[stream].add(text)
 
     def text(self, stream: StreamName) -> str:
@@ -57,12 +61,16 @@ class Record:
             self.timer.cancel()
         self.timer = timer
 
-    def finished(self, reply: ExecutedReply, before: Printed) -> ExecutionResult:
+    def finished(self, reply: ExecutedReply, before: Printed, spent: Spent, now: float) -> ExecutionResult:
         """The result of a cell that came to its end. before: what was printed since the last one."""
         error = self._timed_out(reply.error) if self.clock.expired else reply.error
         success = reply.success and error is None
+        if spent.killed:
+            self.printed.add("stderr", f"[{_casualties(spent.killed)}]\n")
+            error = _out_of_memory(error, spent.killed)
         return self._result(
             before,
+            self._usage(spent, now),
             success=success,
             value=reply.value,
             error=error,
@@ -70,15 +78,30 @@ class Record:
             reply=reply.reply if success else None,
         )
 
-    def lost(self, death: Death, before: Printed, now: float) -> ExecutionResult:
+    def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
         """The result of a cell that took its jail with it."""
         return self._result(
-            before, success=False, error=death.as_error(), duration=now - self.clock.started, state="lost"
+            before,
+            self._usage(spent, now),
+            success=False,
+            error=death.as_error(),
+            duration=now - self.clock.started,
+            state="lost",
+        )
+
+    def _usage(self, spent: Spent, now: float) -> CellUsage:
+        return CellUsage(
+            wall=now - self.clock.started,
+            cpu=spent.cpu,
+            peak_memory=spent.peak_memory,
+            bytes_written=spent.bytes_written,
+            output_bytes=self.printed.size,
         )
 
     def _result(
         self,
         before: Printed,
+        usage: CellUsage,
         *,
         success: bool,
         error: ErrorInfo | None,
@@ -99,6 +122,7 @@ class Record:
             state=state,
             truncated=self.printed.truncated,
             reply=reply,
+            usage=usage,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:
@@ -116,3 +140,17 @@ class Record:
             span=error.span,
             reason="time",
         )
+
+
+def _casualties(killed: int) -> str:
+    processes = "1 process" if killed == 1 else f"{killed} processes"
+    return f"the runtime came to its memory limit, and {processes} that this cell had started were killed"
+
+
+def _out_of_memory(error: ErrorInfo | None, killed: int) -> ErrorInfo | None:
+    """An error of a cell whose children were killed for memory: most likely that is why."""
+    if error is None or error.reason != "exception":
+        return error
+    message = f"{error.message}; {_casualties(killed)}"
+    traceback = f"{error.traceback}\n{_casualties(killed)}" if error.traceback else ""
+    return replace(error, message=message, traceback=traceback, reason="memory")

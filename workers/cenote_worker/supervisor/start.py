@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
@@ -14,6 +15,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService, OpenSession
+from cenote_worker.supervisor.accounting import Accounting
+from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
@@ -33,30 +36,60 @@ class Nursery:
         self._zygotes: list[ZygoteClient] = []
         self._reactor: Reactor | None = None
         self._egress: EgressService | None = None
+        self._accounting: Accounting | None = None
+        self._ceiling: Ceiling | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def start(self, policy: SandboxPolicy, ledger: Ledger | None = None) -> Supervisor:
-        """A fresh jail with nothing in it. ledger: of its runtime, when the policy has a network.
+    def start(
+        self, policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
+    ) -> Supervisor:
+        """A fresh jail with nothing in it, to be ended at `ends_at` on the monotonic clock.
 
-        Raises IsolationUnavailableError, UnavailableError.
+        ledger: of its runtime, when the policy has a network. Raises IsolationUnavailableError, UnavailableError.
         """
         ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
-        reactor, zygote = self._for(policy)
+        ceiling = self._own_ceiling()
+        ceiling.take()
+        try:
+            return self._start(policy, ledger, ends_at, ceiling.give)
+        except BaseException:
+            ceiling.give()
+            raise
+
+    def _start(
+        self,
+        policy: SandboxPolicy,
+        ledger: Ledger | None,
+        ends_at: float | None,
+        buried: Callable[[], None],
+    ) -> Supervisor:
+        reactor, accounting, zygote = self._for(policy)
         if isinstance(policy.network, Allow):
             _check_network(zygote)
+        base = zygote.facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
+            group = accounting.group_for(policy, base)
+            if group is not None:
+                ours.callback(group.remove)
+                ours.callback(group.close)
             frames, control = _socket_pair(ours, theirs), _socket_pair(ours, theirs)
             out, err = _pipe(ours, theirs), _pipe(ours, theirs)
             passed = JailDescriptors(
-                frames=frames[1].fileno(), control=control[1].fileno(), stdout=out[1], stderr=err[1]
+                frames=frames[1].fileno(),
+                control=control[1].fileno(),
+                stdout=out[1],
+                stderr=err[1],
+                groups=group.entrances(theirs) if group is not None else (),
             )
             started = zygote.start_jail(policy, passed)
+            ours.callback(os.close, started.pidfd)
+            account = accounting.account(policy, started, group, base)
             ours.pop_all()
         egress = None
         if isinstance(policy.network, Allow):
             egress = self._open_egress(started, ledger or Ledger(policy.network))
         ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0], egress)
-        return Supervisor(reactor, ends, policy, started.isolation)
+        return Supervisor(reactor, ends, policy, started.isolation, account, buried, ends_at)
 
     def _open_egress(self, started: StartedJail, ledger: Ledger) -> OpenSession:
         assert started.egress is not None, "a zygote gives a jail with a network its way out"
@@ -65,21 +98,42 @@ class Nursery:
                 self._egress = EgressService(self._reach)
         return self._egress.open(socket.socket(fileno=started.egress), ledger)
 
-    def _for(self, policy: SandboxPolicy) -> tuple[Reactor, ZygoteClient]:
+    def close(self) -> None:
+        """At the end of the process: jails that still run hold their control groups, so they end first."""
         with self._lock:
-            if self._reactor is None:
+            accounting, zygotes = self._accounting, list(self._zygotes)
+        if accounting is None or self._pid != os.getpid():
+            return
+        for zygote in zygotes:
+            zygote.close()
+        accounting.remove_groups()
+
+    def _own_ceiling(self) -> Ceiling:
+        with self._lock:
+            if self._ceiling is None:
+                self._ceiling = Ceiling()
+            return self._ceiling
+
+    def _for(self, policy: SandboxPolicy) -> tuple[Reactor, Accounting, ZygoteClient]:
+        with self._lock:
+            if self._reactor is None or self._accounting is None:
                 self._reactor = Reactor()
+                self._accounting = Accounting(self._reactor)
+                atexit.register(self.close)
             for zygote in self._zygotes:
                 if zygote.fits(policy):
-                    return self._reactor, zygote
+                    return self._reactor, self._accounting, zygote
             self._zygotes.append(ZygoteClient.for_policy(policy))
-            return self._reactor, self._zygotes[-1]
+            return self._reactor, self._accounting, self._zygotes[-1]
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._zygotes = []
         self._reactor = None
         self._egress = None
+        self._accounting = None
+        self._ceiling = None
 
 
 def _check_network(zygote: ZygoteClient) -> None:
@@ -96,10 +150,12 @@ _nursery = Nursery()
 """The one state that belongs to the process and to nothing in it: a zygote is shared by all its runtimes."""
 
 
-def start_jail(policy: SandboxPolicy, ledger: Ledger | None = None) -> Supervisor:
+def start_jail(
+    policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
+) -> Supervisor:
     """A fresh jail with nothing in it, supervised. See Nursery.start."""
     try:
-        return _nursery.start(policy, ledger)
+        return _nursery.start(policy, ledger, ends_at)
     except OSError as error:
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 

@@ -23,6 +23,7 @@ from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
+from cenote_worker.supervisor.account import Account, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
@@ -63,11 +64,17 @@ class Supervisor:
         ends: JailEnds,
         policy: SandboxPolicy,
         isolation: str,
+        account: Account,
+        buried: Callable[[], None],
+        ends_at: float | None = None,
     ) -> None:
+        """buried: called once, when the jail has ended. ends_at: when it is ended in any case, monotonic."""
         self._reactor = reactor
         self._ends = ends
         self._policy = policy
         self.isolation = isolation
+        self._account = account
+        self._buried = buried
         self._lock = threading.RLock()
         self._conversation = Conversation()
         self._waiting: deque[JailRequest] = deque()
@@ -85,7 +92,14 @@ class Supervisor:
             PipeReader(ends.stderr, lambda text: self._print("stderr", text)),
         )
         ends.frames.setblocking(False)
+        self._end_of_life = None if ends_at is None else reactor.call_at(ends_at, self._expire)
+        account.watch(self.end)
         reactor.call_soon(self._watch)
+
+    @property
+    def limits(self) -> str:
+        """Who holds the limits of the jail as a whole: see Account.mode."""
+        return self._account.mode
 
     def open_host_line(self, line: HostLine) -> None:
         """Host calls of this jail arrive on `line` from now on, and it ends with the jail."""
@@ -136,8 +150,15 @@ class Supervisor:
             step = (self._running.request.step or None) if self._running is not None else None
 
             def enrich(memory: int, processes: int) -> None:
-                status = JailStatus(memory=memory, processes=processes, step=step, isolation=self.isolation)
-                answer(status)
+                answer(
+                    JailStatus(
+                        memory=memory,
+                        processes=processes,
+                        step=step,
+                        isolation=self.isolation,
+                        limits=self.limits,
+                    )
+                )
 
             self._control.status(enrich, lambda: answer(None))
 
@@ -165,6 +186,8 @@ class Supervisor:
         kept = self._policy.output_bytes
         self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
         request.message.id = self._conversation.ask(request.ask)
+        if request.ask is Ask.EXECUTE:
+            self._account.begin()
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
         except BlockingIOError:
@@ -205,8 +228,12 @@ class Supervisor:
                 case "interrupt":
                     self._control.interrupt()
                 case "kill":
-                    self.end(Death(reason="time" if clock.expired else "interrupt"))
+                    self.end(_ignored(clock, time.monotonic()))
             self._arm()
+
+    def _expire(self) -> None:
+        limit = f"{self._policy.runtime_timeout:g} s"
+        self.end(Death(reason="time", text=f"the runtime's time of {limit} was over and it was ended"))
 
     # -- hearing, on the reactor's thread --
 
@@ -326,7 +353,9 @@ class Supervisor:
         running.rearm(None)
         outcome: Outcome = reply
         if isinstance(reply, edge.ExecutedReply):
-            outcome = running.finished(reply, self._take_background())
+            outcome = running.finished(
+                reply, self._take_background(), self._account.spent(), time.monotonic()
+            )
         self._send_next()
         running.request.listener.done(outcome)
 
@@ -349,14 +378,19 @@ class Supervisor:
             if self.death is not None:
                 return
             self._read_last_words()
-            self.death = self._sentence or found
+            self.death = self._sentence or self._account.explain(found)
             self._conversation.end()
             running, self._running = self._running, None
             waiting, self._waiting = list(self._waiting), deque()
+        spent = self._account.spent()
+        self._account.close()
         self._control.close()
         self._close_ends()
+        if self._end_of_life is not None:
+            self._end_of_life.cancel()
+        self._buried()
         if running is not None:
-            self._report_lost(running, self.death)
+            self._report_lost(running, self.death, spent)
         for request in waiting:
             _decline(request, self.death)
 
@@ -368,10 +402,10 @@ class Supervisor:
         for pipe in self._pipes:
             pipe.read()
 
-    def _report_lost(self, running: Record, death: Death) -> None:
+    def _report_lost(self, running: Record, death: Death, spent: Spent) -> None:
         running.rearm(None)
         if running.request.ask is Ask.EXECUTE:
-            result = running.lost(death, self._take_background(), time.monotonic())
+            result = running.lost(death, self._take_background(), spent, time.monotonic())
             running.request.listener.done(result)
         else:
             running.request.listener.done(JailLostError(death.describe()))
@@ -389,6 +423,13 @@ class Supervisor:
         for pipe in self._pipes:
             pipe.close()
         os.close(self._ends.pidfd)
+
+
+def _ignored(clock: CellClock, now: float) -> Death:
+    """The sentence of a cell that was interrupted and went on."""
+    if not clock.expired:
+        return Death(reason="interrupt")
+    return Death(reason="time", detail=f"used {now - clock.started:.1f} s of {clock.timeout:g} s")
 
 
 def _decline(request: JailRequest, death: Death) -> None:

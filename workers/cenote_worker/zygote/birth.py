@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
@@ -27,7 +27,7 @@ from typing import Final, NoReturn
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.level import Allowance, Level
-from cenote_security.walls.wall import WallError
+from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
@@ -90,6 +90,7 @@ def _midwife(birth: Birth) -> None:
     number = birth.allowance.number
     listener: socket.socket | None = None
     try:
+        _enter_groups(birth.descriptors.groups)
         birth.level.enter(birth.allowance)
         if birth.allowance.egress:
             listener = birth.level.listen()
@@ -113,6 +114,14 @@ def _midwife(birth: Birth) -> None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         _tell_failure(birth.client, number, failure)
+
+
+def _enter_groups(entrances: Sequence[int]) -> None:
+    """Before the namespaces are made: the jail's view of control groups then begins at its own."""
+    with building("enter the jail's control groups"):
+        for entrance in entrances:
+            os.write(entrance, b"0")
+            os.close(entrance)
 
 
 def _await_ready(pipe: int) -> Failure | None:

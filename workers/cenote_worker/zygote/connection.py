@@ -35,9 +35,13 @@ _END_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
-    """What a zygote said when it was ready. missing: preload modules that are not installed."""
+    """What a zygote said when it was ready. missing: preload modules that are not installed.
+
+    base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
+    """
 
     isolation: LevelName
+    base_memory: int
     preloaded: tuple[str, ...]
     missing: tuple[str, ...]
 
@@ -95,13 +99,18 @@ class Connection:
             if message["op"] != "ready":
                 raise _broken(message)
             preloaded, missing = tuple(message["preloaded"]), tuple(message["missing"])
-            self._facts = ZygoteFacts(isolation=message["isolation"], preloaded=preloaded, missing=missing)
+            self._facts = ZygoteFacts(
+                isolation=message["isolation"],
+                base_memory=message["base_memory"],
+                preloaded=preloaded,
+                missing=missing,
+            )
         return self._facts
 
     def start(self, policy: SandboxPolicy, descriptors: JailDescriptors, number: int) -> StartedJail:
         """Start one jail. Raises JailStartError, or UnavailableError when the zygote died."""
         self.facts()
-        request = JailRequest.of(policy, number).to_json().encode()
+        request = JailRequest.of(policy, number, len(descriptors.groups)).to_json().encode()
         with self._slots, _environment_file(policy.env) as environment:
             self._send(request, replace(descriptors, environment=environment).in_order())
             try:

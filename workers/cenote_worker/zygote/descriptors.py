@@ -25,6 +25,7 @@ class JailDescriptors:
 
     frames: SOCK_SEQPACKET, to the worker. control: SOCK_SEQPACKET, to the warden. stdout, stderr: write ends.
     environment: a memory file with the policy's variables, see `JailRequest`; added on the way when there are any.
+    groups: entrances of the jail's control groups: whoever writes `0` there is in.
     """
 
     frames: int
@@ -32,10 +33,25 @@ class JailDescriptors:
     stdout: int
     stderr: int
     environment: int | None = None
+    groups: tuple[int, ...] = ()
 
     def in_order(self) -> tuple[int, ...]:
         always = (self.frames, self.control, self.stdout, self.stderr)
-        return always if self.environment is None else (*always, self.environment)
+        environment = () if self.environment is None else (self.environment,)
+        return (*always, *self.groups, *environment)
+
+    @classmethod
+    def arrived(cls, numbers: Sequence[int], groups: int) -> JailDescriptors:
+        """The other end's `in_order`."""
+        frames, control, stdout, stderr = numbers[:4]
+        return cls(
+            frames=frames,
+            control=control,
+            stdout=stdout,
+            stderr=stderr,
+            groups=tuple(numbers[4 : 4 + groups]),
+            environment=numbers[4 + groups] if len(numbers) > 4 + groups else None,
+        )
 
 
 def place(wanted: Sequence[int]) -> None:

@@ -27,7 +27,8 @@ from cenote_worker.zygote.preload import thread_count
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
 
 _DESCRIPTORS: Final = 4
-_NAMES: Final = ("frames", "control", "stdout", "stderr", "environment")
+_MAX_DESCRIPTORS: Final = 16
+"""Those, an environment, and the entrances of a handful of control groups."""
 
 _END_SECONDS: Final = 1.0
 """A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
@@ -47,7 +48,7 @@ class Zygote:
         self._client = client
         self._client_life = client_life
         self._host_proc = host_proc
-        self._base_memory = limits.data_in_use(host_proc)
+        self.base_memory = limits.data_in_use(host_proc)
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
@@ -78,7 +79,7 @@ class Zygote:
 
     def _take_request(self) -> bool:
         """Start one jail. False when the client closed its end."""
-        message, descriptors, _, _ = socket.recv_fds(self._client, MAX_MESSAGE, len(_NAMES))
+        message, descriptors, _, _ = socket.recv_fds(self._client, MAX_MESSAGE, _MAX_DESCRIPTORS)
         lifted = [lift(descriptor) for descriptor in descriptors]
         try:
             if message:
@@ -89,7 +90,7 @@ class Zygote:
         return bool(message)
 
     def _start(self, request: JailRequest, descriptors: Sequence[int]) -> None:
-        if len(descriptors) != _DESCRIPTORS + request.has_environment:
+        if len(descriptors) != _DESCRIPTORS + request.groups + request.has_environment:
             self._say_failed(request.number, "take the descriptors", 0, "the zygote has too many files open")
             return
         if thread_count(self._host_proc) > 1:
@@ -97,7 +98,7 @@ class Zygote:
                 request.number, "fork", 0, "the zygote has threads; a preloaded module started one"
             )
             return
-        birth = self._birth(request, JailDescriptors(**dict(zip(_NAMES, descriptors, strict=False))))
+        birth = self._birth(request, JailDescriptors.arrived(descriptors, request.groups))
         try:
             self._midwives[deliver(birth)] = request.number
         except OSError as error:
@@ -110,7 +111,7 @@ class Zygote:
         return Birth(
             level=self._level,
             entry=self._entry,
-            allowance=request.allowance(self._base_memory),
+            allowance=request.allowance(self.base_memory),
             settings=request.settings(home, self._level.name),
             environment={name: text for name, text in variables.items() if os.environ.get(name) != text},
             descriptors=descriptors,

@@ -50,6 +50,7 @@ class JailRequest:
     egress: whether it gets a way to a proxy.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
+    groups: how many entrances of control groups come along.
     """
 
     number: int
@@ -60,9 +61,10 @@ class JailRequest:
     cpus: float
     egress: bool
     has_environment: bool
+    groups: int = 0
 
     @classmethod
-    def of(cls, policy: SandboxPolicy, number: int) -> JailRequest:
+    def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
         return cls(
             number=number,
             memory=policy.memory_bytes,
@@ -72,6 +74,7 @@ class JailRequest:
             cpus=policy.cpus,
             egress=policy.network != "none",
             has_environment=bool(policy.env),
+            groups=groups,
         )
 
     def allowance(self, base_memory: int) -> Allowance:

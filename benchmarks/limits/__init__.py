@@ -1,0 +1,1 @@
+"""How far a jail gets beyond its limits, in each way of holding them."""

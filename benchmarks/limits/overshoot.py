@@ -1,0 +1,67 @@
+"""One bomb in one jail, and how much memory it had at the most, counted by the kernel.
+
+The yardstick of the watchdog is a control group too, one that limits nothing: it sees every page between two looks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import Limits, SandboxPolicy
+from cenote_security.walls.cgroups_client import ClientGroups
+from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_worker.zygote.usage import descendants
+
+MEMORY = 256 * 2**20
+UNLIMITED = Share(memory=1 << 50, tasks=4096, cpus=64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overshoot:
+    """limit, peak: bytes. reason: of the cell's end. seconds: until it ended."""
+
+    limit: int
+    peak: int
+    reason: str
+    seconds: float
+
+    @property
+    def beyond(self) -> int:
+        """Bytes above the limit."""
+        return max(self.peak - self.limit, 0)
+
+
+def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
+    policy = SandboxPolicy(memory=MEMORY, disk=8 * MEMORY, limits=limits, cpus=8, cell_timeout=30)
+    yardstick = groups.make(UNLIMITED)
+    try:
+        with PythonRuntime(sandbox=policy) as runtime:
+            runtime.core.start()
+            supervisor = runtime.core._supervisor
+            assert supervisor is not None
+            account = supervisor._account
+            if limits == "watchdog":
+                _move(account._worker.warden, yardstick)  # type: ignore[attr-defined]
+            limit: int = account._limit.total  # type: ignore[attr-defined]
+            started = time.perf_counter()
+            result = runtime.execute(source)
+            seconds = time.perf_counter() - started
+            peak = yardstick.peak() if limits == "watchdog" else result.usage.peak_memory
+            reason = result.error.reason if result.error else "none"
+    finally:
+        _remove(yardstick)
+    return Overshoot(limit=limit, peak=peak, reason=reason, seconds=seconds)
+
+
+def _move(warden: int, group: JailGroup) -> None:
+    for pid in (warden, *descendants(warden)):
+        (group._folders["memory"] / "cgroup.procs").write_text(str(pid))
+
+
+def _remove(group: JailGroup) -> None:
+    group.close()
+    deadline = time.monotonic() + 10
+    while not group.remove() and time.monotonic() < deadline:
+        time.sleep(0.01)

@@ -1,0 +1,86 @@
+"""The control groups of one client: a folder that its jails' groups are in, removed even if the client was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cenote_security.walls.cgroups import Site, enable
+from cenote_security.walls.cgroups_jail import JailGroup, Share
+
+_PREFIX: Final = "cenote-client-"
+
+
+class ClientGroups:
+    """Makes groups for jails. The client holds a lock on its folders for as long as it lives.
+
+    The kernel drops a lock with its last holder, however that ends, so a folder without one is a dead client's: no
+    pid is compared, which would be wrong between containers that share a hierarchy.
+    """
+
+    def __init__(self, site: Site) -> None:
+        """Raises OSError when the groups cannot be made after all."""
+        self.site = site
+        self._name = _PREFIX + secrets.token_hex(8)
+        self._parents = sorted(set(site.folders.values()))
+        self._numbers = itertools.count(1)
+        for parent in self._parents:
+            sweep(parent)
+        self._locks = [_make_locked(parent / self._name) for parent in self._parents]
+        if site.version == "cgroup v2":
+            for parent in self._parents:
+                enable(parent / self._name, site.folders)
+
+    def make(self, share: Share) -> JailGroup:
+        """A group for one more jail. Raises OSError."""
+        name = str(next(self._numbers))
+        folders = {controller: parent / self._name / name for controller, parent in self.site.folders.items()}
+        return JailGroup(self.site.version, folders, share)
+
+    def remove(self) -> None:
+        """At the client's end. Groups with processes in them stay, for the next client to sweep."""
+        for parent in self._parents:
+            _remove(parent / self._name)
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
+
+
+def sweep(parent: Path) -> None:
+    """Remove what clients that are dead have left below `parent`."""
+    for folder in _folders_of_clients(parent):
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(folder)
+            finally:
+                os.close(lock)
+
+
+def _folders_of_clients(parent: Path) -> Iterator[Path]:
+    return (path for path in parent.iterdir() if path.name.startswith(_PREFIX))
+
+
+def _make_locked(folder: Path) -> int:
+    """Between the two steps a sweep may take it for a dead client's; then opening or locking fails, or the next."""
+    folder.mkdir()
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder.stat()
+    return lock
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir():
+                with suppress(OSError):
+                    path.rmdir()
+        folder.rmdir()

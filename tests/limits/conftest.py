@@ -1,0 +1,56 @@
+"""Runtimes of little room, at each way of holding the limits of a jail as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+from cenote_security.walls.cgroups import Site, find_site
+from cenote_security.walls.cgroups_jail import JailGroup
+
+StartRuntime = Callable[..., PythonRuntime]
+
+
+@pytest.fixture
+def site() -> Site:
+    """Where this machine lets us make control groups."""
+    try:
+        return find_site()
+    except OSError as error:
+        pytest.skip(f"no control groups here: {error}")
+
+
+@pytest.fixture(params=["cgroup", "watchdog"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each way: for what both must hold."""
+    if request.param == "cgroup":
+        request.getfixturevalue("site")
+    return str(request.param)
+
+
+@pytest.fixture
+def start_runtime() -> Iterator[StartRuntime]:
+    """start_runtime(**policy): a small runtime that is closed with the test, and no cell of it lasts."""
+    made: list[PythonRuntime] = []
+
+    def start(**policy: Any) -> PythonRuntime:
+        small = {"memory": "96MiB", "disk": "64MiB", "cell_timeout": 30, "preload": ()}
+        made.append(PythonRuntime(sandbox=SandboxPolicy(**{**small, **policy})))
+        return made[-1]
+
+    yield start
+    for runtime in made:
+        runtime.close()
+
+
+def group_of(runtime: PythonRuntime) -> JailGroup:
+    """The control group of the jail that runs now."""
+    supervisor = runtime.core._supervisor
+    assert supervisor is not None
+    group = supervisor._account._group  # type: ignore[attr-defined]
+    assert isinstance(group, JailGroup)
+    return group

@@ -1,0 +1,172 @@
+"""What takes all it can get comes to a limit, and the result says which, how much, and what became of the state."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.limits.conftest import StartRuntime
+
+from cenote.runtime import ErrorInfo, ExecutionResult
+
+TEN_PROCESSES = """
+import os, time
+children = []
+for _ in range(10):
+    if not (child := os.fork()):
+        filled = bytearray(b"x" * (40 << 20))
+        time.sleep(20)
+        os._exit(0)
+    children.append(child)
+while children:
+    child, status = os.wait()
+    children.remove(child)
+    if status:
+        for child in children:
+            os.kill(child, 9)
+        raise ChildProcessError(f"a child ended with {status}")"""
+
+MEMORY_FILES = """
+import os, time
+files = [os.memfd_create(str(number)) for number in range(20)]
+for file in files:
+    os.write(file, b"x" * (20 << 20))
+time.sleep(20)"""
+
+DISK_IN_MEMORY = """
+import time
+with open("big", "wb") as file:
+    for _ in range(400):
+        file.write(b"x" * (1 << 20))
+time.sleep(20)"""
+
+SHARED_MAPPING = """
+import mmap, time
+shared = [mmap.mmap(-1, 20 << 20) for _ in range(20)]
+for one in shared:
+    one.write(b"x" * (20 << 20))
+time.sleep(20)"""
+
+
+def failed(result: ExecutionResult) -> ErrorInfo:
+    assert not result.success
+    assert result.error is not None
+    return result.error
+
+
+def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str) -> None:
+    """Each far below the limit, together above it: RLIMIT_DATA would never notice."""
+    error = failed(start_runtime(limits=mode).execute(TEN_PROCESSES))
+    assert "memory" == error.reason
+    assert "limit" in error.message
+
+
+@pytest.mark.parametrize(
+    ("source", "disk"),
+    [(MEMORY_FILES, "64MiB"), (DISK_IN_MEMORY, "1GiB"), (SHARED_MAPPING, "64MiB")],
+    ids=["memory files", "disk", "shared mappings"],
+)
+def test_memory_that_is_no_private_memory(
+    start_runtime: StartRuntime, mode: str, source: str, disk: str
+) -> None:
+    """It counts too; the kill names usage and limit, and says that the state is gone."""
+    result = start_runtime(limits=mode, disk=disk).execute(source)
+    error = failed(result)
+    assert ("memory", "lost") == (error.reason, result.state)
+    used, limit = map(int, re.findall(r"used (\d+) MiB of (\d+) MiB", error.message)[0])
+    assert 96 <= limit <= used + 1
+    assert "everything that earlier cells made is gone" in error.message
+
+
+def test_a_runtime_goes_on_after_it(start_runtime: StartRuntime, mode: str) -> None:
+    """The next cell has a fresh jail with limits of the same kind."""
+    runtime = start_runtime(limits=mode)
+    before = runtime.limits
+    failed(runtime.execute(MEMORY_FILES))
+    assert "42" == runtime.execute("6 * 7").value
+    assert before == runtime.limits
+
+
+def test_below_the_limit_nothing_happens(start_runtime: StartRuntime, mode: str) -> None:
+    """Two processes that share the allowed amount live."""
+    source = """
+import os
+if not (child := os.fork()):
+    filled = bytearray(b"x" * (12 << 20))
+    os._exit(7)
+filled = bytearray(b"x" * (12 << 20))
+os.waitstatus_to_exitcode(os.wait()[1])"""
+    assert "7" == start_runtime(limits=mode).execute(source).value
+
+
+def test_a_large_allocation_is_an_ordinary_error(start_runtime: StartRuntime, mode: str) -> None:
+    """One process meets its own limit first: MemoryError, and the state is kept."""
+    result = start_runtime(limits=mode).execute("data = bytearray(500 << 20)")
+    error = failed(result)
+    assert ("MemoryError", "memory", "kept") == (error.type, error.reason, result.state)
+    assert "memory limit is" in error.message
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os, time\nwhile True:\n    if not os.fork():\n        time.sleep(20)\n        os._exit(0)",
+        "import subprocess\nheld = []\nwhile True:\n    held.append(subprocess.Popen(['sleep', '20']))",
+        "import threading\nstop = threading.Event()\n"
+        "while True:\n    threading.Thread(target=stop.wait, daemon=True).start()",
+    ],
+    ids=["fork", "subprocess", "thread"],
+)
+def test_processes_and_threads(start_runtime: StartRuntime, mode: str, source: str) -> None:
+    """A bomb of either kind gets an error that names the limit, and the runtime lives."""
+    runtime = start_runtime(limits=mode, processes=16, memory="512MiB")
+    error = failed(runtime.execute(source))
+    assert "processes" == error.reason
+    assert "the limit is 16 processes and threads at once" in error.message
+    assert "42" == runtime.execute("6 * 7").value
+
+
+def test_disk(start_runtime: StartRuntime) -> None:
+    """A full disk names itself."""
+    error = failed(start_runtime(disk="8MiB").execute("open('big', 'wb').write(bytes(20 << 20))"))
+    assert "disk" == error.reason
+    assert "used 8 MiB of 8 MiB" in error.message
+
+
+def test_inodes(start_runtime: StartRuntime) -> None:
+    """Empty files have a limit of their own, and the error tells it from that of bytes."""
+    error = failed(
+        start_runtime(disk="8MiB").execute("for n in range(10**6):\n    open(f'file-{n}', 'w').close()")
+    )
+    assert "disk" == error.reason
+    assert "the limit is 2048 files and folders" in error.message
+
+
+def test_output(start_runtime: StartRuntime) -> None:
+    """Output beyond the limit loses its middle; it is counted whole."""
+    result = start_runtime(output="4KiB").execute("for _ in range(1000):\n    print('x' * 99)")
+    assert result.success
+    assert result.truncated
+    assert 100_000 == result.usage.output_bytes
+    assert len(result.stdout) < 8 * 2**10
+
+
+def test_a_cell_that_never_ends(start_runtime: StartRuntime) -> None:
+    """Ignoring the interrupt costs the state; usage and limit are named."""
+    source = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    result = start_runtime().execute(source, timeout=0.2)
+    error = failed(result)
+    assert ("time", "lost") == (error.reason, result.state)
+    assert re.search(r"used 2\.\d s of 0\.2 s", error.message)
+
+
+def test_a_signal(start_runtime: StartRuntime) -> None:
+    """A crash is no matter of limits, and is called what it is."""
+    error = failed(start_runtime().execute("import os\nos.kill(os.getpid(), 11)"))
+    assert "signal 11" == error.reason
+
+
+def test_a_suicide_is_no_memory_kill(start_runtime: StartRuntime, mode: str) -> None:
+    """SIGKILL by the jail's own hand is not mistaken for the kernel's."""
+    error = failed(start_runtime(limits=mode).execute("import os\nos.kill(os.getpid(), 9)"))
+    assert "killed" == error.reason

@@ -1,0 +1,168 @@
+"""Groups are made with their limits, entered by jails alone, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.limits.conftest import StartRuntime, group_of
+
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.walls.cgroups import Site
+from cenote_security.walls.cgroups_client import ClientGroups, sweep
+from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_worker.supervisor.accounting import Accounting
+from cenote_worker.supervisor.reactor import Reactor
+
+SHARE = Share(memory=64 * 2**20, tasks=9, cpus=0.5)
+
+
+def wait_until_gone(folders: list[Path]) -> bool:
+    deadline = time.monotonic() + 20
+    while any(folder.exists() for folder in folders) and time.monotonic() < deadline:
+        os.sched_yield()
+    return not any(folder.exists() for folder in folders)
+
+
+def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
+    """Who burns more than its part is made to wait; the kernel's count says so. A small part, which a loaded machine
+    gives too."""
+    if "cpu" not in site.folders:
+        pytest.skip("no controller for CPU time here")
+    runtime = start_runtime(limits="cgroup", cpus=0.1)
+    runtime.core.start()
+    before = group_of(runtime).throttled()
+    runtime.execute("import time\nwhile time.process_time() < 0.2: pass")
+    assert group_of(runtime).throttled() > before
+
+
+def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> None:
+    """The group is the root of what the jail sees, and no descriptor of it is left, the warden's included."""
+    runtime = start_runtime(limits="cgroup")
+    paths = runtime.execute(
+        "print({line.split(':')[2].strip() for line in open('/proc/self/cgroup')})"
+    ).stdout
+    assert "cenote" not in paths
+    held = []
+    worker = runtime.core._supervisor._account._worker  # type: ignore[union-attr]
+    for pid in (worker.warden, worker.pid):
+        held += [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert [] == [name for name in held if "cgroup" in name]
+
+
+def test_removed_with_the_jail(start_runtime: StartRuntime, site: Site) -> None:
+    """Closing a runtime takes its group along, and so does the death of its jail."""
+    runtime = start_runtime(limits="cgroup")
+    runtime.core.start()
+    first = list(group_of(runtime)._folders.values())
+    assert all(folder.is_dir() for folder in first)
+    runtime.execute("import os; os._exit(3)")
+    assert wait_until_gone(first)
+    runtime.execute("1")
+    second = list(group_of(runtime)._folders.values())
+    runtime.close()
+    assert wait_until_gone(second)
+
+
+CLIENT = """
+import sys
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+runtime = PythonRuntime(sandbox=SandboxPolicy(limits="cgroup", preload=()))
+runtime.core.start()
+print(*{str(f.parent) for f in runtime.core._supervisor._account._group._folders.values()}, flush=True)
+if sys.argv[1] == "wait":
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "ends"])
+def test_left_by_no_client(site: Site, how: str) -> None:
+    """One that ends removes its own; one that is killed has them swept by the next."""
+    arguments = [sys.executable, "-c", CLIENT, "wait" if how == "killed" else "end"]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        folders = [Path(name) for name in client.stdout.readline().split()]
+        assert folders
+        if how == "killed":
+            assert all(folder.is_dir() for folder in folders)
+            client.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(folder.exists() for folder in folders) and time.monotonic() < deadline:
+        assert "killed" == how
+        for folder in folders:
+            sweep(folder.parent)
+    assert [] == [folder for folder in folders if folder.exists()]
+
+
+def test_a_sweep_leaves_the_living_alone(site: Site) -> None:
+    """A locked folder is somebody's, empty or not."""
+    groups = ClientGroups(site)
+    try:
+        for parent in groups._parents:
+            sweep(parent)
+        assert all((parent / groups._name).is_dir() for parent in groups._parents)
+    finally:
+        groups.remove()
+    assert not any((parent / groups._name).exists() for parent in groups._parents)
+
+
+def test_limits_are_written_before_anybody_enters(site: Site) -> None:
+    """Both dialects say the same; what the kernel keeps is what was asked."""
+    groups = ClientGroups(site)
+    group = groups.make(SHARE)
+    try:
+        name = {"cgroup v1": "memory.limit_in_bytes", "cgroup v2": "memory.max"}[site.version]
+        assert SHARE.memory == int((group._folders["memory"] / name).read_text())
+        assert SHARE.tasks == int((group._folders["pids"] / "pids.max").read_text())
+        if site.version == "cgroup v1" and group.has_quota:
+            assert 50_000 == int((group._folders["cpu"] / "cpu.cfs_quota_us").read_text())
+    finally:
+        group.close()
+        assert group.remove()
+        groups.remove()
+
+
+def test_the_second_version_s_files(tmp_path: Path) -> None:
+    """What would be written on a machine with v2, and how its files are read: a plain folder stands in for it."""
+    folder = tmp_path / "1"
+    group = JailGroup("cgroup v2", dict.fromkeys(("memory", "pids", "cpu"), folder), SHARE)
+    written = {path.name: path.read_text() for path in folder.iterdir()}
+    assert {
+        "memory.max": "67108864",
+        "memory.swap.max": "0",
+        "pids.max": "9",
+        "cpu.max": "50000 100000",
+    } == written
+    (folder / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n")
+    (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\nsystem_usec 1\nnr_throttled 4\n")
+    group._cpu = group._open("cpu", "cpu.stat", os.O_RDONLY)
+    assert (1, 1.5, 4) == (group.kills(), group.cpu_seconds(), group.throttled())
+    group.close()
+
+
+def test_a_policy_that_wants_groups_where_there_are_none() -> None:
+    """An error that says so, never a silent watchdog."""
+    accounting = Accounting(Reactor())
+    accounting._without = PermissionError(13, "Permission denied", "/sys/fs/cgroup/memory")
+    with pytest.raises(UnavailableError, match="control groups that this process may make"):
+        accounting.group_for(SandboxPolicy(limits="cgroup"), 0)
+    assert accounting.group_for(SandboxPolicy(limits="auto"), 0) is None
+
+
+def test_unknown_limits() -> None:
+    with pytest.raises(UsageError, match="auto, cgroup or watchdog"):
+        SandboxPolicy(limits="none")  # type: ignore[arg-type]
+
+
+def test_the_mode_is_reported(start_runtime: StartRuntime, mode: str, site: Site) -> None:
+    """By the runtime and by its status."""
+    runtime: PythonRuntime = start_runtime(limits=mode)
+    assert {"cgroup": site.version, "watchdog": "watchdog"}[mode] == runtime.limits == runtime.status().limits

@@ -1,0 +1,68 @@
+"""Who counts what a jail uses, and holds the limits of the jail as a whole. Nothing here is the jail's own word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cenote_worker.supervisor.autopsy import Death
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Of one cell, as `CellUsage` has it. killed: processes that the kernel ended for memory, the jail living on."""
+
+    cpu: float
+    peak_memory: int
+    bytes_written: int
+    killed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit:
+    """policy: bytes of the policy. base: what the jail has from its zygote, and may come to own by writing to it."""
+
+    policy: int
+    base: int
+
+    @property
+    def total(self) -> int:
+        return self.policy + self.base
+
+    def against(self, used: int) -> str:
+        """`used 297 MiB of 296 MiB (...)`."""
+        return (
+            f"used {used / MIB:.0f} MiB of {self.total / MIB:.0f} MiB "
+            f"({self.policy / MIB:.0f} MiB by policy, {self.base / MIB:.0f} MiB for what was preloaded)"
+        )
+
+
+class Account(Protocol):
+    """Of one jail. `begin` and `spent` come in pairs, under the supervisor's lock, and must be cheap."""
+
+    @property
+    def mode(self) -> str:
+        """`cgroup v1`, `cgroup v2` or `watchdog`."""
+
+    def begin(self) -> None:
+        """A cell is about to be sent."""
+
+    def spent(self) -> Spent:
+        """The cell has ended."""
+
+    def explain(self, found: Death) -> Death:
+        """What is known of the jail's end beyond what its warden said, which is the jail's word."""
+
+    def watch(self, condemn: Condemn) -> None:
+        """Begins to hold the limits that the kernel does not hold by itself."""
+
+    def close(self) -> None:
+        """The jail has ended, or is about to."""
+
+
+class Condemn(Protocol):
+    """Ends a jail; may be called from any thread."""
+
+    def __call__(self, death: Death, /) -> None: ...

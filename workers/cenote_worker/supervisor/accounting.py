@@ -1,0 +1,97 @@
+"""Chooses who holds the limits of a jail as a whole: a control group where one can be had, else a watchdog."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import suppress
+
+from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.walls.cgroups import find_site
+from cenote_security.walls.cgroups_client import ClientGroups
+from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_worker.supervisor.account import Account, MemoryLimit
+from cenote_worker.supervisor.group_account import GroupAccount
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.tree_account import TreeAccount
+from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
+from cenote_worker.zygote.connection import StartedJail
+
+WARDEN = 1
+"""A jail's first process is a task of its group too, and not one of the policy's."""
+
+
+_FOR_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Accounting:
+    """The control groups and the watchdog of one client, each made when a jail first needs it."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._watchdog = Watchdog()
+        self._lock = threading.Lock()
+        self._groups: ClientGroups | None = None
+        self._without: OSError | None = None
+
+    def group_for(self, policy: SandboxPolicy, base: int) -> JailGroup | None:
+        """A group for a jail that is yet to be started, None when a watchdog will do.
+
+        Raises UnavailableError when the policy wants a group and none can be made; OSError when this process has no
+        descriptor left, which says nothing about control groups.
+        """
+        if policy.limits == "watchdog":
+            return None
+        share = Share(memory=policy.memory_bytes + base, tasks=policy.processes + WARDEN, cpus=policy.cpus)
+        try:
+            return self._own_groups().make(share)
+        except OSError as error:
+            if error.errno in _FOR_NOW:
+                raise
+            if policy.limits == "cgroup":
+                raise UnavailableError(
+                    f'limits="cgroup" needs control groups that this process may make: {error}; '
+                    f"`cenote doctor` says how to have them delegated"
+                ) from error
+            return None
+
+    def account(
+        self, policy: SandboxPolicy, started: StartedJail, group: JailGroup | None, base: int
+    ) -> Account:
+        """For a jail in which nothing of the user's has run yet."""
+        worker = WorkerProcess(pid_of(started.pidfd))
+        limit = MemoryLimit(policy=policy.memory_bytes, base=base)
+        if group is not None:
+            return GroupAccount(group, worker, limit, self._reactor)
+        # Only this level's disk is the jail's own, and in memory.
+        disk = _open_disk(worker.pid) if started.isolation == "strict" else -1
+        return TreeAccount(worker, limit, self._watchdog, disk)
+
+    def remove_groups(self) -> None:
+        """At the end of the client, when its jails have ended."""
+        with self._lock:
+            groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.remove()
+
+    def _own_groups(self) -> ClientGroups:
+        with self._lock:
+            if self._without is not None:
+                raise self._without
+            if self._groups is None:
+                try:
+                    self._groups = ClientGroups(find_site())
+                except OSError as error:
+                    self._without = None if error.errno in _FOR_NOW else error
+                    raise
+            return self._groups
+
+
+def _open_disk(worker: int) -> int:
+    """Opened before the jail's code runs: by name, later, it could be something else."""
+    with suppress(OSError):
+        return os.open(f"/proc/{worker}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    return -1

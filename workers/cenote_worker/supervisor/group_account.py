@@ -1,0 +1,76 @@
+"""A jail in a control group: the kernel holds its limits and counts exactly."""
+
+from __future__ import annotations
+
+import time
+
+from cenote_security.walls.cgroups_jail import JailGroup
+from cenote_worker.supervisor.account import MIB, Condemn, MemoryLimit, Spent
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.worker_process import WorkerProcess
+
+FIRST_WAIT = 0.005
+"""Seconds until a second try to remove a group: the processes of a killed jail take about that long to end."""
+
+LONGEST_WAIT = 2.0
+"""A group that cannot be removed after waits up to this is left to the next client's sweep."""
+
+
+class GroupAccount:
+    """See Account."""
+
+    def __init__(self, group: JailGroup, worker: WorkerProcess, limit: MemoryLimit, reactor: Reactor) -> None:
+        self._group = group
+        self._worker = worker
+        self._limit = limit
+        self._reactor = reactor
+        self._cpu = 0.0
+        self._written = 0
+        self._kills = 0
+
+    @property
+    def mode(self) -> str:
+        return self._group.version
+
+    def begin(self) -> None:
+        self._group.forget_peak()
+        self._cpu = self._cpu_seconds()
+        self._written = self._worker.written()
+
+    def spent(self) -> Spent:
+        peak = self._group.peak()
+        # Only a group that came to its limit can have lost a process to it: else there is nothing to look up.
+        killed = self._newly_killed() if peak >= self._limit.total - MIB else 0
+        return Spent(
+            cpu=max(self._cpu_seconds() - self._cpu, 0.0),
+            peak_memory=peak,
+            bytes_written=max(self._worker.written() - self._written, 0),
+            killed=killed,
+        )
+
+    def explain(self, found: Death) -> Death:
+        if found.reason not in ("memory", "killed"):
+            return found
+        if self._newly_killed():
+            return Death(reason="memory", detail=self._limit.against(self._group.peak()))
+        return Death(reason="killed", detail=found.detail or "SIGKILL")
+
+    def watch(self, condemn: Condemn) -> None:
+        """Nothing to do: the kernel watches."""
+
+    def close(self) -> None:
+        self._worker.close()
+        self._group.close()
+        self._remove(FIRST_WAIT)
+
+    def _remove(self, wait: float) -> None:
+        if not self._group.remove() and wait <= LONGEST_WAIT:
+            self._reactor.call_at(time.monotonic() + wait, lambda: self._remove(2 * wait))
+
+    def _newly_killed(self) -> int:
+        before, self._kills = self._kills, self._group.kills()
+        return self._kills - before
+
+    def _cpu_seconds(self) -> float:
+        return self._group.cpu_seconds() if self._group.counts_cpu else self._worker.cpu_seconds()

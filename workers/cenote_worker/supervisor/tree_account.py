@@ -1,0 +1,105 @@
+"""A jail without a control group: its processes are measured from outside, and it is ended when they use too much."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Final
+
+from cenote_worker.supervisor import tree
+from cenote_worker.supervisor.account import Condemn, MemoryLimit, Spent
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.supervisor.worker_process import WorkerProcess, anonymous_resident
+
+SHORTEST: Final = 0.01
+"""Seconds between two looks at a jail that is near its limit."""
+
+LONGEST: Final = 0.5
+"""The same for one that is far from it."""
+
+IDLE: Final = 2.0
+"""The same while no cell runs; what a cell left running in the background is still bounded."""
+
+SPEED: Final = 4 * 2**30
+"""Bytes per second that a jail is taken to be able to fill: between two looks it comes half-way to its limit."""
+
+SHARE: Final = 8
+"""Looking may take one part in so many of the time, however many processes a jail starts."""
+
+
+def pause(room: int, took: float, *, idle: bool) -> float:
+    """Seconds until the next look. room: bytes left to the limit. took: seconds that the last look needed. Pure."""
+    wanted = IDLE if idle else min(max(room / 2 / SPEED, SHORTEST), LONGEST)
+    return max(wanted, SHARE * took)
+
+
+class TreeAccount:
+    """See Account, and Watched. disk: a descriptor of the jail's disk, this object's to close; -1 for none."""
+
+    def __init__(self, worker: WorkerProcess, limit: MemoryLimit, watchdog: Watchdog, disk: int) -> None:
+        self._worker = worker
+        self._limit = limit
+        self._watchdog = watchdog
+        self._disk = disk
+        self._spared = anonymous_resident(worker.warden)
+        self._looking = threading.Lock()
+        self._condemn: Condemn | None = None
+        self._cpu = 0.0
+        self._written = 0
+        self._peak = 0
+        self._idle = True
+        self.due = 0.0
+
+    @property
+    def mode(self) -> str:
+        return "watchdog"
+
+    def watch(self, condemn: Condemn) -> None:
+        self._condemn = condemn
+        self._watchdog.add(self)
+
+    def begin(self) -> None:
+        self._peak = 0
+        self._cpu = self._worker.cpu_seconds()
+        self._written = self._worker.written()
+        self._idle = False
+        if self.due > time.monotonic() + LONGEST:
+            self.due = time.monotonic() + SHORTEST
+            self._watchdog.hurry()
+
+    def spent(self) -> Spent:
+        self._idle = True
+        return Spent(
+            cpu=max(self._worker.cpu_seconds() - self._cpu, 0.0),
+            peak_memory=max(self._peak, self._worker.resident()),
+            bytes_written=max(self._worker.written() - self._written, 0),
+        )
+
+    def explain(self, found: Death) -> Death:
+        """The warden's guess stands: the machine's counter of such kills has risen, whosever they were."""
+        return found
+
+    def look(self) -> None:
+        """See Watched."""
+        with self._looking:
+            condemn = self._condemn
+            if self._worker.warden < 0 or condemn is None:
+                return
+            started = time.monotonic()
+            used = tree.memory_of(self._worker.warden, self._disk, self._spared, self._limit.total)
+            now = time.monotonic()
+        self._peak = max(self._peak, used)
+        self.due = now + pause(self._limit.total - used, now - started, idle=self._idle)
+        if used > self._limit.total:
+            condemn(Death(reason="memory", detail=self._limit.against(used)))
+
+    def close(self) -> None:
+        self._watchdog.remove(self)
+        with self._looking:
+            self._condemn = None
+            self._worker.close()
+            if self._disk >= 0:
+                os.close(self._disk)
+                self._disk = -1
