@@ -141,7 +141,7 @@ def speak_as_somebody_else(world: World) -> object:
 def open_shared_memory_of_others(world: World) -> object:
     from multiprocessing import shared_memory
 
-    return shared_memory.SharedMemory(name=os.path.basename(world.folder))
+    return shared_memory.SharedMemory(name=f"{os.path.basename(world.folder)}-host")
 
 
 @SHARED_MEMORY.attempt("shared memory left for others", "done", "EACCES", "ENOENT")
