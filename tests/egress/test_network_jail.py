@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import zipfile
 
 import pytest
@@ -13,7 +15,9 @@ from cenote.runtime import ExecutionResult, PythonRuntime, Variable
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.service import EgressService
 from cenote_worker.supervisor import start
+from cenote_worker.supervisor.autopsy import Death
 
 
 def run(runtime: PythonRuntime, code: str) -> ExecutionResult:
@@ -169,6 +173,23 @@ def test_without_a_network_nothing_of_it_is_there(
         assert "[]" == value(runtime, "import os\n[name for name in os.environ if 'proxy' in name.lower()]")
         assert not run(runtime, "import socket; socket.create_connection(('127.0.0.1', 3128), 3)").success
         assert () == runtime.network_log
+
+
+def test_a_way_out_that_cannot_be_opened(nursery: start.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jail that was to have it is ended, and no descriptor of it stays behind."""
+    policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(["files.test"]))
+    first = nursery.start(policy)
+    first.end(Death(reason="closed"))
+    assert eventually(lambda: first.death is not None)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(EgressService, "open", refuse)
+    with pytest.raises(OSError, match="Too many"):
+        nursery.start(policy)
+    assert eventually(lambda: before >= len(os.listdir("/proc/self/fd")))
 
 
 def test_each_jail_has_a_proxy_of_its_own(network_runtime: NetworkRuntime, plain_site: Site) -> None:

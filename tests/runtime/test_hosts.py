@@ -143,43 +143,40 @@ def test_host_objects_with_hundreds_of_methods(make_runtime) -> None:
     assert "999" == runtime.execute("driver.method_999()").value
 
 
-def test_host_calls_end_with_their_cell(make_runtime) -> None:
-    """Interrupting the cell cancels the async host function that it waits for."""
-    started, cancelled = threading.Event(), threading.Event()
+class Slow:
+    """An async host function that waits until it is cancelled."""
 
-    async def slow() -> None:
-        started.set()
+    def __init__(self) -> None:
+        self.started, self.cancelled = threading.Event(), threading.Event()
+
+    async def wait(self) -> None:
+        self.started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            cancelled.set()
+            self.cancelled.set()
             raise
 
-    runtime = make_runtime(functions=[host(slow)])
+
+def test_host_calls_end_with_their_cell(make_runtime) -> None:
+    """Interrupting the cell cancels the async host function that it waits for."""
+    slow = Slow()
+    runtime = make_runtime(functions=[host(slow.wait, name="slow")])
     result = runtime.execute("await slow()", timeout=0.5)
-    assert started.is_set()
-    assert cancelled.wait(10)
+    assert slow.started.is_set()
+    assert slow.cancelled.wait(10)
     assert ("time", "kept") == (result.error.reason, result.state)
     assert "2" == runtime.execute("1 + 1").value
 
 
 def test_host_calls_end_with_their_jail(make_runtime) -> None:
     """The death of the jail cancels what it was waiting for."""
-    started, cancelled = threading.Event(), threading.Event()
-
-    async def slow() -> None:
-        started.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    runtime = make_runtime(functions=[host(slow)])
+    slow = Slow()
+    runtime = make_runtime(functions=[host(slow.wait, name="slow")])
     code = "import threading, os\nthreading.Timer(0.2, os._exit, (1,)).start()\nawait slow()"
     assert "lost" == runtime.execute(code).state
-    assert started.is_set()
-    assert cancelled.wait(10)
+    assert slow.started.is_set()
+    assert slow.cancelled.wait(10)
 
 
 async def test_async_functions_run_on_the_awaiting_loop() -> None:

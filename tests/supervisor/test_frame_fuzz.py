@@ -22,6 +22,14 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def all_closed(before: int) -> bool:
+    """Whether no descriptor was left open. Threads of other tests' runtimes may hold some for a moment."""
+    deadline = time.monotonic() + 10
+    while descriptors() > before and time.monotonic() < deadline:
+        os.sched_yield()
+    return descriptors() <= before
+
+
 def fuzz(seed: int, count: int) -> tuple[int, int]:
     """How many broken messages were taken and refused."""
     taken = 0
@@ -30,7 +38,7 @@ def fuzz(seed: int, count: int) -> tuple[int, int]:
         started = time.monotonic()
         taken += feed(broken)
         assert time.monotonic() - started < SLOWEST, broken
-    assert before == descriptors()
+    assert all_closed(before)
     return taken, count - taken
 
 
@@ -48,7 +56,7 @@ def test_the_corpus(seed: Seed) -> None:
     feed(seed)
     if seed.decoder == "edge":
         assert not feed(seed, descriptors=2)
-    assert before == descriptors()
+    assert all_closed(before)
 
 
 def test_broken_messages() -> None:

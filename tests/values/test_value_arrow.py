@@ -94,6 +94,16 @@ def test_buffers_are_not_copied() -> None:
     assert array.buffers()[1].address in addresses
 
 
+def test_a_little_spare_room_is_not_worth_a_copy() -> None:
+    """Arrow rounds its buffers up, so an array rarely fills them to the last byte."""
+    full = pa.array([f"customer {n}" for n in range(10_000)])
+    array = pa.Array.from_buffers(full.type, len(full) - 1, full.buffers())
+    assert array.nbytes < array.get_total_buffer_size()
+    addresses = [pa.py_buffer(piece).address for piece in encode(array).pieces]
+    assert full.buffers()[2].address in addresses
+    assert array.equals(roundtrip(array))
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -14,6 +14,7 @@ from cenote.models.errors import (
     ModelResponseError,
     ModelUnavailableError,
 )
+from cenote.models.litellm_library import load
 from cenote.models.refusal import Refusal, bounded, error_code, refusal_in_stream
 from cenote.models.retry import retry_after
 
@@ -24,7 +25,8 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 def model_error(error: Exception, redact: Redact) -> ModelError:
     """What an exception out of LiteLLM, or out of a provider's adapter in it, means to the caller."""
     import httpx
-    import litellm
+
+    litellm = load()
 
     if isinstance(error, ModelError):
         return error
@@ -56,7 +58,7 @@ def _is_misconfigured(causes: Sequence[BaseException]) -> bool:
 
 
 def _vague_errors() -> tuple[type[Exception], ...]:
-    from litellm import exceptions
+    exceptions = load().exceptions
 
     return exceptions.MidStreamFallbackError, exceptions.APIConnectionError, exceptions.InternalServerError
 

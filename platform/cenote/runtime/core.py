@@ -93,7 +93,7 @@ class RuntimeCore:
         """
         with self._lock:
             self._check_open()
-            if self._supervisor is not None and self._supervisor.death is None:
+            if self.running:
                 return
             death = self._unmourned()
             if death is not None:
@@ -108,6 +108,11 @@ class RuntimeCore:
                 self._mourned = True
                 self._supervisor.end(Death(reason="closed"))
                 raise
+
+    def _started(self) -> Supervisor:
+        self.start()
+        assert self._supervisor is not None
+        return self._supervisor
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
@@ -134,9 +139,7 @@ class RuntimeCore:
     @property
     def isolation(self) -> str:
         """`strict`, `landlock` or `none`: what holds the jail that runs now. Starts one if need be."""
-        self.start()
-        assert self._supervisor is not None
-        return self._supervisor.isolation
+        return self._started().isolation
 
     @property
     def network_log(self) -> tuple[Decision, ...]:
@@ -146,9 +149,7 @@ class RuntimeCore:
     @property
     def limits(self) -> str:
         """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
-        self.start()
-        assert self._supervisor is not None
-        return self._supervisor.limits
+        return self._started().limits
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
@@ -204,9 +205,9 @@ class RuntimeCore:
                 self._mourned = True
                 listener.done(death.before(self._step))
                 return None
-            self.start()
+            supervisor = self._started()
             request = self._cell(code, timeout, listener, self._step)
-            self._submit(request)
+            supervisor.submit(request)
             return request
 
     def _cell(self, code: str, timeout: float | None, listener: Listener, step: int) -> JailRequest:
@@ -242,9 +243,7 @@ class RuntimeCore:
         self._desk.loop = loop
 
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
-        self.start()
-        assert self._supervisor is not None
-        self._supervisor.status(answer)
+        self._started().status(answer)
 
     # -- values --
 
@@ -269,12 +268,11 @@ class RuntimeCore:
 
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
         """Queues an injection; it is repeated in every later jail of this runtime."""
-        self.start()
         with self._lock:
-            assert self._supervisor is not None
+            supervisor = self._started()
             self.classes.update(parcel.classes)
             keep = _Keeper(listener, lambda: self._keep(parcel))
-            self._submit(self._injection(self._supervisor, parcel, keep, replace=replace))
+            supervisor.submit(self._injection(supervisor, parcel, keep, replace=replace))
 
     def forget(self, names: Iterable[str]) -> None:
         """The injection of these names failed: they are free again."""
@@ -312,25 +310,20 @@ class RuntimeCore:
 
     def ask_file(self, ask: FileAsk, listener: Listener) -> None:
         """Queues a request about the working directory."""
-        try:
-            self.start()
-        except BaseException:
-            ask.dispose()
-            raise
         witness = _Witness(listener, self._lost)
-        self._submit(
-            JailRequest(ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT)
+        request = JailRequest(
+            ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT
         )
+        try:
+            self._started().submit(request)
+        except BaseException:
+            request.dispose()
+            raise
 
     def _ask(
         self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None
     ) -> None:
-        self.start()
-        self._submit(JailRequest(ask, message, _Witness(listener, self._lost), timeout=timeout))
-
-    def _submit(self, request: JailRequest) -> None:
-        assert self._supervisor is not None
-        self._supervisor.submit(request)
+        self._started().submit(JailRequest(ask, message, _Witness(listener, self._lost), timeout=timeout))
 
     def _lost(self) -> None:
         """Somebody was told that the jail died; nobody has to be told again."""

@@ -25,17 +25,13 @@ MAX_PATH = 4_095
 
 @dataclass(frozen=True, slots=True)
 class FileAsk:
-    """One request, ready to be sent; closed by whoever sends it. shown: the path, printable."""
+    """One request, ready to be sent; whoever sends it calls what is `owned`. shown: the path, printable."""
 
     ask: Ask
     message: jail_pb2.Request
     shown: str
     descriptors: list[int] = field(default_factory=list)
     owned: list[Callable[[], None]] = field(default_factory=list)
-
-    def dispose(self) -> None:
-        for close in self.owned:
-            close()
 
 
 def most_bytes(policy: SandboxPolicy) -> int:

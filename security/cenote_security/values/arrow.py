@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
 
 _WORD = 8  # buffers of numbers start on multiples of their size; Arrow computes on them without looking
+_SPARE = 1024  # bytes: what an allocator rounds up by
 
 
 def writers() -> dict[type, Write]:
@@ -58,11 +59,14 @@ def _array_meta(encoder: Encoder, array: Foreign) -> Json:
 
 
 def _compact(array: Foreign) -> Foreign:
-    """A slice of a large array would otherwise bring all of it along."""
+    """A slice of a large array would otherwise bring all of it along; padding and spare room are not worth a copy.
+
+    Children have to be of their parent's length, so an array that has any is cut to the last byte.
+    """
     pa = libraries.pyarrow()
-    if array.offset == 0 and array.nbytes >= array.get_total_buffer_size():
-        return array
-    return pa.concat_arrays([array])
+    spare = array.get_total_buffer_size() - array.nbytes
+    bearable = 0 if pa.types.is_nested(array.type) else max(_SPARE, array.nbytes // 16)
+    return array if array.offset == 0 and spare <= bearable else pa.concat_arrays([array])
 
 
 def _children(array: Foreign) -> list[Foreign]:

@@ -16,7 +16,8 @@ from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
 from cenote_worker.in_jail.signatures import parse_signature
-from cenote_worker.in_jail.transfer_unsafe import dump, load
+from cenote_worker.in_jail.transfer_unsafe import dump
+from cenote_worker.pickled_unsafe import loads
 
 _RAISABLE = {
     name: value
@@ -100,7 +101,7 @@ class _Caller:
         if isinstance(answer, ReferenceAnswer):
             return Reference(self.channel, answer)
         try:
-            return load(answer)
+            return loads(answer)
         finally:
             answer.close()
 

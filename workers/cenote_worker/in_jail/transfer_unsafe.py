@@ -1,4 +1,4 @@
-"""Values into and out of this jail as pickles. Pickles are opened here, in the jail, and nowhere else."""
+"""Values out of this jail as pickles, for other jails to open."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import cloudpickle
 
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
-from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
-
-
-def load(content: Content) -> object:
-    """The pickled object."""
-    return loads(content)
+from cenote_worker.pickled_unsafe import KeepInBand, dumps
 
 
 def dump(value: object) -> Content:

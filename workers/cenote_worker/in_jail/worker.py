@@ -16,13 +16,15 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
+from cenote_worker.described import fill
 from cenote_worker.frames import receive_packet
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
-from cenote_worker.in_jail.transfer_unsafe import dump, load
+from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
+from cenote_worker.pickled_unsafe import loads
 from cenote_worker.results import VariableInfo
 from cenote_worker.settings import WorkerSettings
 
@@ -118,7 +120,7 @@ class Worker:
             case "describe":
                 reply.variables.SetInParent()
                 for info in self._described(request.describe):
-                    _fill_info(reply.variables.variables.add(), info)
+                    fill(reply.variables.variables.add(), info)
             case "file":
                 return self._file(request.file, descriptors, reply)
         return None
@@ -157,7 +159,7 @@ class Worker:
         """The values, and the classes that go along with them, both by name."""
         try:
             with self._kernel.interruptible():
-                value = load(content)
+                value = loads(content)
         except (
             Exception,
             KeyboardInterrupt,
@@ -185,7 +187,7 @@ class Worker:
 
     def _fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
         value = self._lookup(request.name)
-        _fill_info(reply.info, self._kernel.describe_one(request.name))
+        fill(reply.info, self._kernel.describe_one(request.name))
         if isinstance(value, Reference):
             raise Refused(
                 jail_pb2.Refusal.UNSAFE_VALUE,
@@ -269,14 +271,6 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
         if error.span is not None:
             span = error.span
             executed.error.span.extend((span.line, span.column, span.end_line, span.end_column))
-
-
-def _fill_info(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:
-    message.name, message.type = info.name, info.type
-    message.size, message.description = info.size, info.description
-    if info.shape is not None:
-        message.has_shape = True
-        message.shape.extend(info.shape)
 
 
 def _fill_refusal(message: jail_pb2.Refusal, refused: Refused) -> None:

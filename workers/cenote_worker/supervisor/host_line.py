@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
+from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.results import VariableInfo
 
@@ -186,11 +187,6 @@ def _fill(reply: jail_pb2.HostReply, answer: HostAnswer, descriptors: list[int])
         reply.error.type, reply.error.message = answer.type, answer.message
     elif isinstance(answer, HostReference):
         reply.reference.id = answer.number
-        info, target = answer.info, reply.reference.info
-        target.name, target.type, target.size = info.name, info.type, info.size
-        target.description = info.description
-        if info.shape is not None:
-            target.has_shape = True
-            target.shape.extend(info.shape)
+        fill(reply.reference.info, answer.info)
     else:
         answer.to_wire(reply.value, descriptors)

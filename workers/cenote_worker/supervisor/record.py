@@ -25,7 +25,6 @@ class Printed:
 
     def __init__(self, limit: int) -> None:
         self._streams = {"stdout": HeadAndTail(limit), "stderr": HeadAndTail(limit)}
-
         self.size = 0
 
     def add(self, stream: StreamName, text: str) -> None:

@@ -14,14 +14,13 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
-from cenote_worker.egress.service import EgressService, OpenSession
+from cenote_worker.egress.service import EgressService
 from cenote_worker.supervisor.accounting import Accounting
 from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
 from cenote_worker.zygote.client import ZygoteClient
-from cenote_worker.zygote.connection import StartedJail
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 
@@ -83,20 +82,22 @@ class Nursery:
             )
             started = zygote.start_jail(policy, passed)
             ours.callback(os.close, started.pidfd)
+            egress = None
+            if isinstance(policy.network, Allow):
+                assert started.egress is not None, "a zygote gives a jail with a network its way out"
+                listener = ours.enter_context(socket.socket(fileno=started.egress))
+                egress = self._egress_service().open(listener, ledger or Ledger(policy.network))
+                ours.callback(egress.close)
             account = accounting.account(policy, started, group, base)
             ours.pop_all()
-        egress = None
-        if isinstance(policy.network, Allow):
-            egress = self._open_egress(started, ledger or Ledger(policy.network))
         ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0], egress)
         return Supervisor(reactor, ends, policy, started.isolation, account, buried, ends_at)
 
-    def _open_egress(self, started: StartedJail, ledger: Ledger) -> OpenSession:
-        assert started.egress is not None, "a zygote gives a jail with a network its way out"
+    def _egress_service(self) -> EgressService:
         with self._lock:
             if self._egress is None:
                 self._egress = EgressService(self._reach)
-        return self._egress.open(socket.socket(fileno=started.egress), ledger)
+            return self._egress
 
     def close(self) -> None:
         """At the end of the process: jails that still run hold their control groups, so they end first."""

@@ -179,7 +179,7 @@ class Supervisor:
     def _send_next(self) -> None:
         if self._running is not None or not self._waiting or self._conversation.phase is not Phase.IDLE:
             return
-        if self._control.interrupting:  # it could hit the next cell: `_heard_control` comes back here
+        if self._control.interrupting:  # it could hit the next cell: `_on_control` comes back here
             return
         request = self._waiting.popleft()
         now = time.monotonic()
@@ -321,9 +321,9 @@ class Supervisor:
             try:
                 self._control.read()
             except ProtocolViolation as violation:
-                self._reactor.unwatch(self._ends.control.fileno())
-                self.end(Death(reason="protocol", detail=str(violation)))
-                self._bury(Death(reason="protocol", detail=str(violation)))
+                death = Death(reason="protocol", detail=str(violation))
+                self.end(death)
+                self._bury(death)
             if self.death is None:
                 self._send_next()
 

@@ -1,0 +1,15 @@
+"""What may be said of a variable, as a message: written alike by a worker and by the client."""
+
+from __future__ import annotations
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.results import VariableInfo
+
+
+def fill(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:
+    """Says `info` in `message`. Reading it back is the edge's business, since it may come from a jail."""
+    message.name, message.type = info.name, info.type
+    message.size, message.description = info.size, info.description
+    if info.shape is not None:
+        message.has_shape = True
+        message.shape.extend(info.shape)
