@@ -39,7 +39,7 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     try:
         with PythonRuntime(sandbox=policy) as runtime:
             runtime.core.start()
-            supervisor = runtime.core._supervisor
+            supervisor = runtime.core.backend.supervisor
             assert supervisor is not None
             account = supervisor._account
             if limits == "watchdog":

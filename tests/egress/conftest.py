@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from tests.egress.world import SHORT, Door, Sink, Site, World, site
 
-from cenote.runtime import PythonRuntime, core
+from cenote.runtime import PythonRuntime
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.service import EgressService
+from cenote_worker.hosted import runtime as hosted
 from cenote_worker.supervisor.start import Nursery
 
 OpenDoor = Callable[..., Door]
@@ -84,7 +85,7 @@ def nursery() -> Nursery:
 def network_runtime(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
     """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback."""
     made: list[PythonRuntime] = []
-    monkeypatch.setattr(core, "start_jail", nursery.start)
+    monkeypatch.setattr(hosted, "start_jail", nursery.start)
 
     def make(*destinations: str, **settings: Any) -> PythonRuntime:
         policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(destinations), **settings)

@@ -85,7 +85,7 @@ def outcome(result: ExecutionResult) -> str:
 
 def warden_of(runtime: PythonRuntime) -> int:
     """The pid of a jail's first process, as this process sees it."""
-    supervisor = runtime.core._supervisor
+    supervisor = runtime.core.backend.supervisor
     assert supervisor is not None
     for line in Path(f"/proc/self/fdinfo/{supervisor._ends.pidfd}").read_text().splitlines():
         if line.startswith("Pid:"):

@@ -49,7 +49,7 @@ def start_runtime() -> Iterator[StartRuntime]:
 
 def group_of(runtime: PythonRuntime) -> JailGroup:
     """The control group of the jail that runs now."""
-    supervisor = runtime.core._supervisor
+    supervisor = runtime.core.backend.supervisor
     assert supervisor is not None
     group = supervisor._account._group  # type: ignore[attr-defined]
     assert isinstance(group, JailGroup)

@@ -52,7 +52,7 @@ def test_a_cell_that_did_not_run(start_runtime: StartRuntime) -> None:
     """Zeros, not somebody else's numbers."""
     runtime = start_runtime(cell_timeout=None)
     runtime.execute("import os, threading; threading.Timer(0.01, os._exit, [1]).start()")
-    supervisor = runtime.core._supervisor
+    supervisor = runtime.core.backend.supervisor
     while supervisor is not None and supervisor.death is None:
         pass
     assert CellUsage() == runtime.execute("1").usage

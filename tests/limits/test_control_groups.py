@@ -51,7 +51,7 @@ def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> N
     ).stdout
     assert "cenote" not in paths
     held = []
-    worker = runtime.core._supervisor._account._worker  # type: ignore[union-attr]
+    worker = runtime.core.backend.supervisor._account._worker  # type: ignore[union-attr]
     for pid in (worker.warden, worker.pid):
         held += [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     assert [] == [name for name in held if "cgroup" in name]
@@ -77,7 +77,7 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 runtime = PythonRuntime(sandbox=SandboxPolicy(limits="cgroup", preload=()))
 runtime.core.start()
-print(*{str(f.parent) for f in runtime.core._supervisor._account._group._folders.values()}, flush=True)
+print(*{str(f.parent) for f in runtime.core.backend.supervisor._account._group._folders.values()}, flush=True)
 if sys.argv[1] == "wait":
     sys.stdin.read()
 """

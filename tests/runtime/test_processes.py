@@ -77,7 +77,7 @@ def test_a_forgotten_runtime_is_closed() -> None:
     """Garbage collection ends the jail."""
     runtime = PythonRuntime()
     runtime.execute("1")
-    supervisor = runtime.core._supervisor
+    supervisor = runtime.core.backend.supervisor
     assert isinstance(supervisor, Supervisor)
     dead = threading.Event()
     supervisor.status(lambda status: None)

@@ -62,14 +62,14 @@ class AsyncPythonRuntime:
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
         if self.core.running:
-            request = self.core.execute(code, timeout, listener)
+            withdraw = self.core.execute(code, timeout, listener)
         else:
-            request = await asyncio.to_thread(self.core.execute, code, timeout, listener)
+            withdraw = await asyncio.to_thread(self.core.execute, code, timeout, listener)
         try:
             return result(await listener.future)
         except BaseException:
-            if request is not None:
-                self.core.withdraw(request)
+            if withdraw is not None:
+                withdraw()
             raise
 
     async def interrupt(self) -> bool:

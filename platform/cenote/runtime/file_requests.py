@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import FileRefusedError, JailError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
+from cenote_worker.hosted.files import FileAsk
 from cenote_worker.results import FileInfo, FolderListing, printable
 from cenote_worker.supervisor.edge import MAX_ENTRIES, FileReply, FolderReply
 from cenote_worker.supervisor.protocol import Ask
@@ -21,17 +20,6 @@ FilePath = str | bytes | os.PathLike[str]
 
 MAX_PATH = 4_095
 """Bytes: PATH_MAX without its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileAsk:
-    """One request, ready to be sent; whoever sends it calls what is `owned`. shown: the path, printable."""
-
-    ask: Ask
-    message: jail_pb2.Request
-    shown: str
-    descriptors: list[int] = field(default_factory=list)
-    owned: list[Callable[[], None]] = field(default_factory=list)
 
 
 def most_bytes(policy: SandboxPolicy) -> int:

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cenote.runtime import file_requests as requests
-from cenote.runtime.file_requests import FileAsk, FilePath
+from cenote.runtime.file_requests import FilePath
 from cenote.runtime.local_files import LocalPath, read_local, write_local
 from cenote.runtime.replies import done
 from cenote_security.errors import UnknownFileError
 from cenote_security.policy import Mount
 from cenote_worker.content import Content
+from cenote_worker.hosted.files import FileAsk
 from cenote_worker.results import FileInfo, FolderListing
 from cenote_worker.supervisor.requests import Listener, Outcome
 

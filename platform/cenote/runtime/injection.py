@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cenote.runtime.host_desk import Target
@@ -14,45 +14,19 @@ from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
-from cenote_worker.content import Content
+from cenote_worker.hosted.injection import Injection
 
 MAX_DOC = 2_000
 """Characters of a host function's documentation that travel into the jail."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Parcel:
-    """What one injection needs: values for the jail, things that stay here, classes that may come back."""
+    """What one injection needs: what goes to the namespace, things that stay here, classes that may come back."""
 
-    values: Content
-    """A pickle: of one value where `single` names it, else of two dictionaries: values, and classes that go along."""
-
-    single: str = ""
-    replaces: str = ""
-    """The name whose former value need not be sent to later jails any more."""
-
-    names: tuple[str, ...] = ()
-    hosts: list[jail_pb2.HostTarget] = field(default_factory=list)
+    injection: Injection
     targets: dict[tuple[str, str], Target] = field(default_factory=dict)
     classes: dict[str, type] = field(default_factory=dict)
-
-    def request(
-        self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]
-    ) -> jail_pb2.Request:
-        """The message; descriptors that travel with it are appended, and what has to be called once it is sent."""
-        request = jail_pb2.Request()
-        self.values.to_wire(request.inject.values, descriptors)
-        if self.hosts:
-            hosts = Content.pack([jail_pb2.HostTargets(targets=self.hosts).SerializeToString()])
-            hosts.to_wire(request.inject.hosts, descriptors)
-            owned.append(hosts.close)
-        request.inject.replace = replace
-        request.inject.name = self.single
-        request.inject.has_host_channel = channel
-        return request
-
-    def close(self) -> None:
-        self.values.close()
 
 
 def pack(items: Iterable[Injectable]) -> list[Parcel]:
@@ -64,21 +38,22 @@ def pack(items: Iterable[Injectable]) -> list[Parcel]:
     _check_names(items)
     values: dict[str, object] = {}
     parcels = []
-    main = Parcel(values=_EMPTY)
+    hosts: list[jail_pb2.HostTarget] = []
+    targets: dict[tuple[str, str], Target] = {}
     for item in items:
         if isinstance(item, Variable) and isinstance(item.value, ObjectReference):
             parcels.append(reference_parcel(item.name, item.value))
         elif stays_here(item):
-            _offer(main, item)
+            hosts.append(_offer(targets, item))
         else:
             values[item.name] = _plain(item)
-    if not values and not main.hosts:
+    if not values and not hosts:
         return parcels
-    main.names = (*values, *(host.name for host in main.hosts))
     pickled = _dump(values, types_along(items))
-    main.values = pickled.content
-    main.classes = {**pickled.classes, **_named_classes(items)}
-    return [main, *parcels]
+    names = (*values, *(host.name for host in hosts))
+    injection = Injection(values=pickled.content, names=names, hosts=tuple(hosts))
+    classes = {**pickled.classes, **_named_classes(items)}
+    return [Parcel(injection=injection, targets=targets, classes=classes), *parcels]
 
 
 def value_parcel(name: str, value: object) -> Parcel:
@@ -86,11 +61,13 @@ def value_parcel(name: str, value: object) -> Parcel:
     if isinstance(value, ObjectReference):
         return reference_parcel(name, value)
     pickled = _dump({name: value}, types_along([Variable(name, value)]))
-    return Parcel(values=pickled.content, replaces=name, names=(name,), classes=pickled.classes)
+    injection = Injection(values=pickled.content, replaces=name, names=(name,))
+    return Parcel(injection=injection, classes=pickled.classes)
 
 
 def reference_parcel(name: str, reference: ObjectReference) -> Parcel:
-    return Parcel(values=reference.content(), single=name, replaces=name, names=(name,))
+    injection = Injection(values=reference.content(), single=name, replaces=name, names=(name,))
+    return Parcel(injection=injection)
 
 
 def stays_here(item: Injectable) -> bool:
@@ -98,9 +75,6 @@ def stays_here(item: Injectable) -> bool:
     if isinstance(item, Function):
         return item.host
     return isinstance(item, Variable) and (item.host or is_agent(item.value))
-
-
-_EMPTY = Content(size=0, count=0, inline=b"")
 
 
 def _check_names(items: list[Injectable]) -> None:
@@ -140,27 +114,28 @@ def _can_go(cls: type) -> bool:
 # -- things that stay in the client --
 
 
-def _offer(parcel: Parcel, item: Injectable) -> None:
+def _offer(targets: dict[tuple[str, str], Target], item: Injectable) -> jail_pb2.HostTarget:
+    """What a jail is told of the item; what it may call of it is added to `targets`."""
     spec = jail_pb2.HostTarget(name=item.name)
     if isinstance(item, Function):
         spec.kind = jail_pb2.HostTarget.FUNCTION
         spec.doc = _doc(item.func, item.description)
         spec.is_async = item.is_async
         spec.signature = signature_text(item.func)
-        parcel.targets[item.name, ""] = item.func
+        targets[item.name, ""] = item.func
     elif isinstance(item, Variable) and is_agent(item.value) and not item.host:
         spec.kind = jail_pb2.HostTarget.AGENT
         spec.doc = item.description or ""
         for method, target in sub_agent_targets(item.value).items():
-            parcel.targets[item.name, method] = target
+            targets[item.name, method] = target
     elif isinstance(item, Variable):
         spec.kind = jail_pb2.HostTarget.OBJECT
         spec.doc = _doc(item.value, item.description)
-        _offer_methods(parcel, item, spec)
-    parcel.hosts.append(spec)
+        _offer_methods(targets, item, spec)
+    return spec
 
 
-def _offer_methods(parcel: Parcel, item: Variable, spec: jail_pb2.HostTarget) -> None:
+def _offer_methods(targets: dict[tuple[str, str], Target], item: Variable, spec: jail_pb2.HostTarget) -> None:
     for name in dir(type(item.value)):
         # Looked up on the class first: a property of a live object must not be run by listing it.
         if name.startswith("_") or isinstance(inspect.getattr_static(item.value, name, None), property):
@@ -174,7 +149,7 @@ def _offer_methods(parcel: Parcel, item: Variable, spec: jail_pb2.HostTarget) ->
             is_async=inspect.iscoroutinefunction(method),
             signature=signature_text(method),
         )
-        parcel.targets[item.name, name] = method
+        targets[item.name, name] = method
 
 
 def _doc(thing: object, description: str | None) -> str:

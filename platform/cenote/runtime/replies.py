@@ -8,10 +8,10 @@ from typing import Any
 
 from cenote.runtime.pickling_unsafe import load_trusted
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.refusals import as_error
 from cenote_security.errors import JailError, JailLostError, MalformedValueError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
+from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
 from cenote_worker.supervisor.edge import RefusedReply, ValueReply, VariablesReply
 from cenote_worker.supervisor.requests import Outcome

@@ -72,12 +72,12 @@ class PythonRuntime:
         if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
         """
         listener = BlockingListener(on_output)
-        request = self.core.execute(code, timeout, listener)
+        withdraw = self.core.execute(code, timeout, listener)
         try:
             outcome = listener.wait(self.core.resume)
         except BaseException:
-            if request is not None:
-                self.core.withdraw(request)
+            if withdraw is not None:
+                withdraw()
             raise
         return result(outcome)
 

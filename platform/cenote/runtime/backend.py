@@ -1,0 +1,81 @@
+"""Where a namespace lives: in a jail of this machine, or behind a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cenote_worker.egress.ledger import Decision
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.results import JailStatus
+from cenote_worker.supervisor.requests import Listener
+
+Withdraw = Callable[[], None]
+"""Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
+
+
+class Backend(Protocol):
+    """One namespace. Calls that take a Listener only queue something and never block while `running`."""
+
+    def start(self) -> None:
+        """Makes sure that there is a jail; may block.
+
+        Raises JailLostError, once, when the jail died between two calls; UnavailableError and
+        IsolationUnavailableError when no jail can be had; RuntimeClosedError, RuntimeExpiredError.
+        """
+
+    def check_open(self) -> None:
+        """Raises RuntimeClosedError."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a jail is there, so that `start` would not block."""
+
+    @property
+    def isolation(self) -> str:
+        """What holds the jail that runs now. Starts one if need be."""
+
+    @property
+    def limits(self) -> str:
+        """`cgroup v1`, `cgroup v2` or `watchdog`. Starts a jail if need be."""
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        """What the proxy decided last, oldest first; empty without a network."""
+
+    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
+        """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
+
+    def interrupt(self) -> bool:
+        """Interrupts the running cell. False when none runs."""
+
+    def resume(self) -> None:
+        """A listener that could not keep up can take more output."""
+
+    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+        """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+
+    def declare(self, injection: Injection) -> None:
+        """What every jail begins with; before the first `start`. Takes the injection over."""
+
+    def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
+        """Once it succeeded the injection is taken over, and repeated in every later jail."""
+
+    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+        """A value: in the safe encoding, or as a sealed pickle."""
+
+    def delete(self, name: str, listener: Listener) -> None:
+        """Removes a variable."""
+
+    def describe(self, listener: Listener) -> None:
+        """All names and what may be said of their values."""
+
+    def file(self, ask: FileAsk, listener: Listener) -> None:
+        """About the working directory. Disposes of what the request owns, whatever happens."""
+
+    def reset(self) -> None:
+        """Ends the jail; the next call starts a fresh one with what was injected."""
+
+    def close(self) -> None:
+        """Ends the jail, for good. Closing twice is fine."""

@@ -1,0 +1,42 @@
+"""One injection as it reaches a jail, and again each later jail of the same runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Injection:
+    """Values for a namespace, and stubs for things that stay with their client. Whoever keeps it closes it.
+
+    values: a pickle, never opened out here: of one value where `single` names it, else of two dictionaries, values
+        and classes that go along. replaces: the name whose former value later jails need not get any more.
+    """
+
+    values: Content
+    single: str = ""
+    replaces: str = ""
+    names: tuple[str, ...] = ()
+    hosts: tuple[jail_pb2.HostTarget, ...] = ()
+
+    def request(
+        self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]
+    ) -> jail_pb2.Request:
+        """The message; descriptors that travel with it are appended, and what has to be called once it is sent."""
+        request = jail_pb2.Request()
+        self.values.to_wire(request.inject.values, descriptors)
+        if self.hosts:
+            hosts = Content.pack([jail_pb2.HostTargets(targets=self.hosts).SerializeToString()])
+            hosts.to_wire(request.inject.hosts, descriptors)
+            owned.append(hosts.close)
+        request.inject.replace = replace
+        request.inject.name = self.single
+        request.inject.has_host_channel = channel
+        return request
+
+    def close(self) -> None:
+        self.values.close()

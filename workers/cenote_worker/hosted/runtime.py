@@ -1,0 +1,353 @@
+"""A runtime as whoever hosts it sees it: the jail that holds its namespace now, and what each jail of it begins with.
+
+Calls that only queue something never block; `start` does. A request's progress goes to a Listener.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import (
+    JailLostError,
+    RuntimeClosedError,
+    RuntimeExpiredError,
+    UnavailableError,
+)
+from cenote_security.network import Allow
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.egress.ledger import Decision, Ledger
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.refusals import as_error
+from cenote_worker.results import ExecutionResult, JailStatus, StreamName
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.host_line import HostHandler, HostLine
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
+from cenote_worker.supervisor.start import start_jail
+from cenote_worker.supervisor.supervisor import Supervisor
+
+FETCH_TIMEOUT = 600.0
+"""Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+
+Withdraw = Callable[[], None]
+"""Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
+
+StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
+"""A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
+
+
+class HostedRuntime:
+    """One namespace: what was put into it, the jail that holds it now, the steps that ran."""
+
+    def __init__(self, policy: SandboxPolicy, hosts: HostHandler, start: StartJail | None = None) -> None:
+        """hosts: carries out what jails call outside. start: makes its jails; in this process by default."""
+        self.policy = policy
+        self._hosts = hosts
+        self._start_jail = start or start_jail
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        # A lock of its own: injections are noted on the reactor's thread, which must never wait for `start`.
+        self._noting = threading.Lock()
+        self._injections: list[Injection] = []
+        self._ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
+        self._supervisor: Supervisor | None = None
+        self._mourned = True
+        self._closed = False
+        self._step = 0
+        self._ends_at: float | None = None
+
+    # -- life --
+
+    def start(self) -> None:
+        """Makes sure that there is a jail. Blocks for some 10 ms, once per process for the zygote.
+
+        Raises JailLostError, once, when the jail died between two calls; UnavailableError and
+        IsolationUnavailableError when no jail can be had.
+        """
+        with self._lock:
+            self.check_open()
+            if self.running:
+                return
+            death = self._unmourned()
+            if death is not None:
+                self._mourned = True
+                raise JailLostError(death.describe())
+            self._supervisor = self._start_jail(self.policy, self._ledger, self._lifetime_left())
+            self._mourned = False
+            try:
+                for injection in self._noted():
+                    self._deliver(self._supervisor, injection)
+            except BaseException:
+                self._mourned = True
+                self._supervisor.end(Death(reason="closed"))
+                raise
+
+    def _started(self) -> Supervisor:
+        self.start()
+        assert self._supervisor is not None
+        return self._supervisor
+
+    def _lifetime_left(self) -> float | None:
+        """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
+        limit = self.policy.runtime_timeout
+        if limit is None:
+            return None
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + limit
+        if now >= self._ends_at:
+            raise RuntimeExpiredError(limit)
+        return self._ends_at
+
+    def _unmourned(self) -> Death | None:
+        """How the jail ended, if it did and nobody was told."""
+        return self._supervisor.death if self._supervisor is not None and not self._mourned else None
+
+    @property
+    def running(self) -> bool:
+        """Whether a jail is there, so that `start` would not block."""
+        supervisor = self._supervisor
+        return supervisor is not None and supervisor.death is None
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Of the jail that runs now, or of the last one."""
+        return self._supervisor
+
+    @property
+    def isolation(self) -> str:
+        """`strict`, `landlock` or `none`: what holds the jail that runs now. Starts one if need be."""
+        return self._started().isolation
+
+    @property
+    def limits(self) -> str:
+        """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
+        return self._started().limits
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        """What the proxy decided last, oldest first; empty without a network."""
+        return self._ledger.decisions if self._ledger is not None else ()
+
+    def reset(self) -> None:
+        """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
+        with self._lock:
+            self.check_open()
+            supervisor, self._supervisor = self._supervisor, None
+            self._mourned = True
+        if supervisor is not None:
+            supervisor.end(Death(reason="closed"))
+
+    def close(self) -> None:
+        """Ends the jail, for good. Closing twice is fine."""
+        with self._lock:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+            supervisor = self._supervisor
+        if supervisor is not None:
+            supervisor.end(Death(reason="closed"))
+        for injection in self._noted():
+            injection.close()
+
+    def check_open(self) -> None:
+        """Raises RuntimeClosedError."""
+        if self._closed:
+            raise RuntimeClosedError("this runtime was closed; make a new one")
+        if self._pid != os.getpid():
+            raise RuntimeClosedError(
+                "this runtime belongs to the process that forked this one; make a new one"
+            )
+
+    # -- cells --
+
+    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
+        """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
+        with self._lock:
+            self._step += 1
+            death = self._unmourned()
+            if death is not None:
+                self._mourned = True
+                listener.done(death.before(self._step))
+                return None
+            supervisor = self._started()
+            request = self._cell(code, timeout, listener, self._step)
+            supervisor.submit(request)
+        return lambda: supervisor.withdraw(request)
+
+    def _cell(self, code: str, timeout: float | None, listener: Listener, step: int) -> JailRequest:
+        content = Content.pack([code.encode("utf-8", "surrogatepass")])
+        message, descriptors = jail_pb2.Request(), list[int]()
+        message.execute.step = step
+        content.to_wire(message.execute.code, descriptors)
+        return JailRequest(
+            Ask.EXECUTE,
+            message,
+            _Witness(listener, self._lost),
+            descriptors,
+            [content.close],
+            timeout or self.policy.cell_timeout,
+            step,
+        )
+
+    def interrupt(self) -> bool:
+        """Interrupts the running cell. False when none runs."""
+        return self._supervisor.interrupt() if self._supervisor is not None else False
+
+    def resume(self) -> None:
+        """A slow listener can take more."""
+        if self._supervisor is not None:
+            self._supervisor.resume()
+
+    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+        """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+        self._started().status(answer)
+
+    # -- values --
+
+    def declare(self, injection: Injection) -> None:
+        """Every jail of this runtime begins with it; for what is known before the first one. Takes it over."""
+        with self._noting:
+            self._injections.append(injection)
+
+    def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
+        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
+        with self._lock:
+            supervisor = self._started()
+            keep = _Keeper(listener, lambda: self._keep(injection))
+            supervisor.submit(self._injection(supervisor, injection, keep, replace=replace))
+
+    def _keep(self, injection: Injection) -> None:
+        with self._noting:
+            superseded = [
+                old for old in self._injections if old.replaces and old.replaces == injection.replaces
+            ]
+            self._injections = [old for old in self._injections if old not in superseded] + [injection]
+        for old in superseded:
+            old.close()
+
+    def _noted(self) -> list[Injection]:
+        with self._noting:
+            return list(self._injections)
+
+    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+        """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
+        message = jail_pb2.Request()
+        message.fetch.name, message.fetch.opaque = name, opaque
+        self._ask(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT)
+
+    def delete(self, name: str, listener: Listener) -> None:
+        """Queues the removal of a variable."""
+        message = jail_pb2.Request()
+        message.delete.name = name
+        self._ask(Ask.DELETE, message, listener)
+
+    def describe(self, listener: Listener) -> None:
+        """Queues a question for all names and what may be said of their values."""
+        message = jail_pb2.Request()
+        message.describe.SetInParent()
+        self._ask(Ask.DESCRIBE, message, listener)
+
+    def file(self, ask: FileAsk, listener: Listener) -> None:
+        """Queues a request about the working directory."""
+        witness = _Witness(listener, self._lost)
+        request = JailRequest(
+            ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT
+        )
+        try:
+            self._started().submit(request)
+        except BaseException:
+            request.dispose()
+            raise
+
+    def _ask(
+        self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None
+    ) -> None:
+        self._started().submit(JailRequest(ask, message, _Witness(listener, self._lost), timeout=timeout))
+
+    def _lost(self) -> None:
+        """Somebody was told that the jail died; nobody has to be told again."""
+        self._mourned = True
+
+    # -- injections into a fresh jail --
+
+    def _deliver(self, supervisor: Supervisor, injection: Injection) -> None:
+        delivery = _Delivery()
+        supervisor.submit(self._injection(supervisor, injection, delivery, replace=True))
+        outcome = delivery.outcomes.get()
+        if isinstance(outcome, RefusedReply):
+            raise as_error(outcome, ", ".join(injection.names))
+        if isinstance(outcome, Exception):
+            raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
+
+    def _injection(
+        self, supervisor: Supervisor, injection: Injection, listener: Listener, *, replace: bool
+    ) -> JailRequest:
+        descriptors: list[int] = []
+        needs_channel = bool(injection.hosts) and not supervisor.has_host_line
+        owned: list[Callable[[], None]] = []
+        message = injection.request(
+            replace=replace, channel=needs_channel, descriptors=descriptors, owned=owned
+        )
+        if needs_channel:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            supervisor.open_host_line(HostLine(ours, self._hosts, 2 * self.policy.memory_bytes))
+            descriptors.append(theirs.fileno())
+            owned.append(theirs.close)
+        return JailRequest(Ask.INJECT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
+
+
+class _Witness:
+    """Passes on what happens; notes when its hearer learns that the jail is gone."""
+
+    def __init__(self, listener: Listener, lost: Callable[[], None]) -> None:
+        self._listener = listener
+        self._lost = lost
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, JailLostError) or (
+            isinstance(outcome, ExecutionResult) and outcome.state == "lost"
+        ):
+            self._lost()
+        self._listener.done(outcome)
+
+
+class _Keeper:
+    """Notes that an injection succeeded before its caller hears of it."""
+
+    def __init__(self, listener: Listener, keep: Callable[[], None]) -> None:
+        self._listener = listener
+        self._keep = keep
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Exception | RefusedReply):
+            self._keep()
+        self._listener.done(outcome)
+
+
+class _Delivery:
+    """Waits for an injection into a jail that is being filled."""
+
+    def __init__(self) -> None:
+        self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        self.outcomes.put(outcome)
