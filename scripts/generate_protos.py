@@ -27,16 +27,24 @@ def generate(target: Path) -> None:
     if not sources:
         return
     well_known = resources.files("grpc_tools") / "_proto"
-    plugin = Path(sys.executable).parent / "protoc-gen-mypy"  # found without an activated environment
-    paths = [f"--proto_path={ROOT}", f"--proto_path={well_known}", f"--plugin=protoc-gen-mypy={plugin}"]
-    status = protoc.main(["protoc", *paths, f"--python_out={target}", f"--mypy_out=quiet:{target}", *sources])
+    paths = [f"--proto_path={ROOT}", f"--proto_path={well_known}"]
+    for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc"):
+        paths.append(
+            f"--plugin={name}={Path(sys.executable).parent / name}"
+        )  # found without an activated environment
+    outputs = [f"--python_out={target}", f"--mypy_out=quiet:{target}"]
+    status = protoc.main(["protoc", *paths, *outputs, *sources])
+    services = [source for source in sources if "\nservice " in (ROOT / source).read_text(encoding="utf-8")]
+    if status == 0 and services:
+        outputs = [f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}"]
+        status = protoc.main(["protoc", *paths, *outputs, *services])
     if status != 0:
         raise SystemExit(status)
 
 
 def stale(fresh: Path) -> list[str]:
     """Generated files that differ between `fresh` and the tree, missing and orphaned ones included."""
-    names = {path.relative_to(base) for base in (fresh, ROOT) for path in (base / PACKAGE).glob("*_pb2.py*")}
+    names = {path.relative_to(base) for base in (fresh, ROOT) for path in (base / PACKAGE).glob("*_pb2*.py*")}
     return sorted(str(name) for name in names if _text(fresh / name) != _text(ROOT / name))
 
 

@@ -26,7 +26,10 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 SOURCES = [
-    path for root in PACKAGES for path in tracked(f"{root}/**.py") if not path.name.endswith("_pb2.py")
+    path
+    for root in PACKAGES
+    for path in tracked(f"{root}/**.py")
+    if not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
 ]
 
 
