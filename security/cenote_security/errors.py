@@ -182,3 +182,47 @@ class JailLostError(JailError):
 
 class ProtocolViolation(JailError):
     """A jail sent a frame that the protocol does not allow at this point. That jail is ended."""
+
+
+# -- the platform -----------------------------------------------------------------------------------------
+
+
+class UnknownRuntimeError(UsageError):
+    """There is no such runtime, or it is somebody else's: the two are not told apart."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is no runtime {self.name!r}; `cenote runtime ls` lists yours"
+
+
+class UnknownReferenceError(UsageError):
+    """There is no such object reference any more, or it is somebody else's: the two are not told apart."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(reference)
+        self.reference = reference
+
+    def __str__(self) -> str:
+        return f"there is no object reference {self.reference!r}; it was released or its lease is over: share again"
+
+
+class OutcomeUnknownError(CenoteError):
+    """The line broke after a request was sent, and nobody could be asked what became of it. It may have run.
+
+    runtime: its id. key: what the platform knows the request by.
+    """
+
+    def __init__(self, runtime: str, key: str, reason: str) -> None:
+        super().__init__(runtime, key, reason)
+        self.runtime = runtime
+        self.key = key
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"what became of request {self.key} to runtime {self.runtime} is unknown ({self.reason}); "
+            f"ask with runtime.outcome({self.key!r}) before you repeat it"
+        )

@@ -87,12 +87,10 @@ class SealedMemory:
 
     @classmethod
     def _filled(cls, size: int, fill: Callable[[int], None]) -> Self:
-        fd = os.memfd_create("cenote", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = _fresh(size)
         try:
-            if size:
-                os.posix_fallocate(fd, 0, size)  # writing into pages that are there is three times faster
             fill(fd)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
+            _seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -143,6 +141,52 @@ class SealedMemory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Draft:
+    """Memory that is filled from its beginning to its end, then sealed. Raises OSError where there is not enough."""
+
+    def __init__(self, size: int) -> None:
+        self._fd = _fresh(size)
+        self._size = size
+        self.filled = 0
+
+    def write(self, data: Buffer) -> None:
+        """Appends all of it. The caller sees to it that it fits."""
+        view = memoryview(data).cast("B")
+        _write_all(self._fd, [view])
+        self.filled += view.nbytes
+
+    def seal(self) -> SealedMemory:
+        """The memory, for ever as it is now; its new owner closes it."""
+        fd, self._fd = self._fd, -1
+        try:
+            _seal(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return SealedMemory(fd, self._size)
+
+    def close(self) -> None:
+        """Gives the memory back, unless it was sealed."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _fresh(size: int) -> int:
+    fd = os.memfd_create("cenote", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        if size:
+            os.posix_fallocate(fd, 0, size)  # writing into pages that are there is three times faster
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _seal(fd: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
 
 
 def copy_bytes(source: int, offset: int, size: int, target: int) -> None:

@@ -6,7 +6,9 @@ Everything behind this module may trust the shape of what it gets, and nothing o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -153,7 +155,8 @@ def _parse(
         case "display":
             return _display(frame.display, descriptors, display_limit)
         case "reply":
-            return ReplyEvent(frame.reply.id, _reply(frame.reply, descriptors, value_limit))
+            attached = partial(Content.from_wire, descriptors=descriptors, limit=value_limit)
+            return ReplyEvent(frame.reply.id, read_reply(frame.reply, attached))
         case "oversized":
             return _oversized(frame.oversized, descriptors)
     raise ProtocolViolation("a frame without a body")
@@ -166,7 +169,8 @@ def _oversized(payload: jail_pb2.Payload, descriptors: list[int]) -> ReplyEvent:
     inner = _frame(bytes(parts[0])) if len(parts) == 1 else jail_pb2.WorkerFrame()
     if inner.WhichOneof("body") != "reply":
         raise ProtocolViolation("an oversized frame that is not a reply")
-    return ReplyEvent(inner.reply.id, _reply(inner.reply, [], 0))
+    nothing = partial(Content.from_wire, descriptors=[], limit=0)
+    return ReplyEvent(inner.reply.id, read_reply(inner.reply, nothing))
 
 
 def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> DisplayEvent:
@@ -188,21 +192,21 @@ def _is_text(mime: str) -> bool:
     return mime.startswith("text/") or mime in ("application/json", "image/svg+xml")
 
 
-def _reply(reply: jail_pb2.Reply, descriptors: list[int], value_limit: int) -> ReplyBody:
+def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], Content]) -> ReplyBody:
+    """content_of: what a payload stands for. Raises ProtocolViolation."""
     match reply.WhichOneof("body"):
         case "executed":
             return _executed(reply.executed)
         case "done":
             return DoneReply()
         case "value":
-            content = Content.from_wire(reply.value.content, descriptors, value_limit)
-            return ValueReply(content, _info(reply.value.info))
+            return ValueReply(content_of(reply.value.content), read_info(reply.value.info))
         case "variables":
-            return VariablesReply(tuple(_info(info) for info in reply.variables.variables))
+            return VariablesReply(tuple(read_info(info) for info in reply.variables.variables))
         case "folder":
             return _folder(reply.folder)
         case "file":
-            return FileReply(Content.from_wire(reply.file.content, descriptors, value_limit))
+            return FileReply(content_of(reply.file.content))
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(
@@ -238,7 +242,8 @@ def _error(message: jail_pb2.CellError) -> ErrorInfo:
     )
 
 
-def _info(message: jail_pb2.VariableInfo) -> VariableInfo:
+def read_info(message: jail_pb2.VariableInfo) -> VariableInfo:
+    """Bounded, whoever wrote it."""
     return VariableInfo(
         name=message.name[:MAX_NAME],
         type=message.type[:MAX_NAME],

@@ -1,0 +1,95 @@
+"""One table: which error is which kind of failure on the wire, and which gRPC status beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import grpc
+
+from cenote_proto.v1.failure_pb2 import Failure
+from cenote_security import errors
+
+METADATA = "cenote-failure-bin"
+"""Where a unary call that failed carries its Failure."""
+
+MAX_FACTS = 10_000
+"""Characters of all facts together: they become part of an error's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """facts: how many of the error's arguments its class takes."""
+
+    kind: Failure.Kind.ValueType
+    error: type[errors.CenoteError]
+    status: grpc.StatusCode
+    facts: int = 1
+
+
+# The most special classes first: an error is the first row that it is an instance of.
+TABLE: tuple[Row, ...] = (
+    Row(Failure.NAME_EXISTS, errors.NameExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    Row(Failure.UNKNOWN_NAME, errors.UnknownNameError, grpc.StatusCode.NOT_FOUND, 2),
+    Row(Failure.NOT_TRANSFERABLE, errors.NotTransferableError, grpc.StatusCode.INVALID_ARGUMENT, 2),
+    Row(Failure.UNKNOWN_FILE, errors.UnknownFileError, grpc.StatusCode.NOT_FOUND),
+    Row(Failure.FILE_EXISTS, errors.FileTakenError, grpc.StatusCode.ALREADY_EXISTS),
+    Row(Failure.FILE_REFUSED, errors.FileRefusedError, grpc.StatusCode.FAILED_PRECONDITION, 2),
+    Row(Failure.NO_SUCH_RUNTIME, errors.UnknownRuntimeError, grpc.StatusCode.NOT_FOUND),
+    Row(Failure.NO_SUCH_REFERENCE, errors.UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
+    Row(Failure.CLOSED, errors.RuntimeClosedError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.USAGE, errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),
+    Row(Failure.EXPIRED, errors.RuntimeExpiredError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.UNSAFE_VALUE, errors.UnsafeValueError, grpc.StatusCode.FAILED_PRECONDITION, 2),
+    Row(Failure.MALFORMED_VALUE, errors.MalformedValueError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.REJECTED, errors.RejectedError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.ISOLATION_UNAVAILABLE, errors.IsolationUnavailableError, grpc.StatusCode.UNAVAILABLE, 3),
+    Row(Failure.JAIL_START, errors.JailStartError, grpc.StatusCode.UNAVAILABLE, 3),
+    Row(Failure.UNAVAILABLE, errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
+    Row(Failure.OUTCOME_UNKNOWN, errors.OutcomeUnknownError, grpc.StatusCode.UNKNOWN, 3),
+    Row(Failure.JAIL_LOST, errors.JailLostError, grpc.StatusCode.ABORTED),
+    Row(Failure.PROTOCOL, errors.ProtocolViolation, grpc.StatusCode.ABORTED),
+    Row(Failure.JAIL, errors.JailError, grpc.StatusCode.ABORTED),
+)
+_BY_KIND = {row.kind: row for row in TABLE}
+
+
+def to_failure(error: errors.CenoteError) -> Failure:
+    """The error as data."""
+    row = _row(error)
+    if row is None:
+        return Failure(message=str(error))
+    facts = [json.dumps(fact) for fact in error.args[: row.facts]]
+    return Failure(kind=row.kind, message=str(error), facts=facts)
+
+
+def to_error(failure: Failure) -> errors.CenoteError:
+    """The error again. One of a kind that this version does not know keeps its text."""
+    row = _BY_KIND.get(failure.kind)
+    if row is None or len(failure.facts) != row.facts:
+        return errors.CenoteError(failure.message)
+    try:
+        return row.error(*_facts(failure.facts))
+    except (ValueError, TypeError):  # not what the constructor takes: another version's facts
+        return errors.CenoteError(failure.message)
+
+
+def status_of(error: errors.CenoteError) -> grpc.StatusCode:
+    row = _row(error)
+    return grpc.StatusCode.INTERNAL if row is None else row.status
+
+
+def _row(error: errors.CenoteError) -> Row | None:
+    return next((row for row in TABLE if isinstance(error, row.error)), None)
+
+
+def _facts(texts: Iterable[str]) -> list[object]:
+    texts = list(texts)
+    if sum(map(len, texts)) > MAX_FACTS:
+        raise ValueError("too many facts")
+    return [_tupled(json.loads(text)) for text in texts]
+
+
+def _tupled(fact: object) -> object:
+    return tuple(map(_tupled, fact)) if isinstance(fact, list) else fact

@@ -1,0 +1,59 @@
+"""A sandbox policy as a message and back."""
+
+from __future__ import annotations
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.network import Allow
+from cenote_security.policy import Mount, SandboxPolicy
+
+
+def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
+    message = runtime_pb2.Policy(
+        isolation=policy.isolation,
+        memory=policy.memory_bytes,
+        cpus=policy.cpus,
+        processes=policy.processes,
+        disk=policy.disk_bytes,
+        output=policy.output_bytes,
+        cell_timeout=policy.cell_timeout or 0,
+        runtime_timeout=policy.runtime_timeout or 0,
+        limits=policy.limits,
+        env=dict(policy.env),
+        preload=policy.preload,
+    )
+    if isinstance(policy.network, Allow):
+        message.network.destinations.extend(policy.network.destinations)
+        message.network.connections = policy.network.connections
+        message.network.rate = policy.network.rate
+        message.network.volume = policy.network.volume_bytes
+    for mount in policy.mounts:
+        message.mounts.add(source=mount.source, target=mount.target, writable=mount.writable)
+    return message
+
+
+def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
+    """Raises UsageError for what is no policy: the message may be anybody's."""
+    return SandboxPolicy(
+        isolation=message.isolation,  # type: ignore[arg-type]  # checked by the policy itself, as are all others
+        memory=message.memory,
+        cpus=message.cpus,
+        processes=message.processes,
+        disk=message.disk,
+        output=message.output,
+        cell_timeout=message.cell_timeout or None,
+        runtime_timeout=message.runtime_timeout or None,
+        limits=message.limits,  # type: ignore[arg-type]
+        network=_network(message.network) if message.HasField("network") else "none",
+        env=dict(message.env),
+        mounts=[Mount(source=m.source, target=m.target, writable=m.writable) for m in message.mounts],
+        preload=tuple(message.preload),
+    )
+
+
+def _network(message: runtime_pb2.Network) -> Allow:
+    return Allow(
+        tuple(message.destinations),
+        connections=message.connections,
+        rate=message.rate,
+        volume=message.volume,
+    )

@@ -1,0 +1,180 @@
+"""What a runtime gives, as messages and back: results of cells, status, decisions of its proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_worker.described import fill
+from cenote_worker.egress.ledger import Decision, Kind
+from cenote_worker.results import (
+    CellUsage,
+    ErrorInfo,
+    ExecutionResult,
+    JailStatus,
+    MimeBundle,
+    Span,
+    StateAfter,
+    VariableInfo,
+)
+
+_STATES: Final[Mapping[StateAfter, runtime_pb2.CellResult.State.ValueType]] = {
+    "kept": runtime_pb2.CellResult.KEPT,
+    "rolled_back": runtime_pb2.CellResult.ROLLED_BACK,
+    "lost": runtime_pb2.CellResult.LOST,
+}
+_STATE_NAMES: Final = {number: name for name, number in _STATES.items()}
+_DECISION_KINDS: Final[Mapping[str, Kind]] = {"tunnel": "tunnel", "http": "http"}
+
+
+def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
+    message = runtime_pb2.CellResult(
+        success=result.success,
+        stdout=_text(result.stdout),
+        stderr=_text(result.stderr),
+        outputs=map(_from_bundle, result.outputs),
+        step=result.step,
+        duration=result.duration,
+        state=_STATES[result.state],
+        truncated=result.truncated,
+    )
+    if result.value is not None:
+        message.value = _text(result.value)
+    if result.reply is not None:
+        message.reply = _text(result.reply)
+    if result.error is not None:
+        message.error.CopyFrom(_from_error(result.error))
+    usage = result.usage
+    message.usage.wall, message.usage.cpu = usage.wall, usage.cpu
+    message.usage.peak_memory, message.usage.bytes_written = usage.peak_memory, usage.bytes_written
+    message.usage.output_bytes = usage.output_bytes
+    return message
+
+
+def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
+    usage = message.usage
+    return ExecutionResult(
+        success=message.success,
+        stdout=message.stdout,
+        stderr=message.stderr,
+        value=message.value if message.HasField("value") else None,
+        outputs=tuple(map(_to_bundle, message.outputs)),
+        error=_to_error(message.error) if message.HasField("error") else None,
+        step=message.step,
+        duration=message.duration,
+        state=_STATE_NAMES.get(message.state, "lost"),
+        truncated=message.truncated,
+        reply=message.reply if message.HasField("reply") else None,
+        usage=CellUsage(
+            wall=usage.wall,
+            cpu=usage.cpu,
+            peak_memory=usage.peak_memory,
+            bytes_written=usage.bytes_written,
+            output_bytes=usage.output_bytes,
+        ),
+    )
+
+
+def from_status(status: JailStatus) -> runtime_pb2.Status:
+    return runtime_pb2.Status(
+        memory=status.memory,
+        processes=status.processes,
+        step=status.step or 0,
+        isolation=status.isolation,
+        limits=status.limits,
+    )
+
+
+def to_status(message: runtime_pb2.Status) -> JailStatus:
+    return JailStatus(
+        memory=message.memory,
+        processes=message.processes,
+        step=message.step or None,
+        isolation=message.isolation,
+        limits=message.limits,
+    )
+
+
+def from_decisions(decisions: Iterable[Decision]) -> runtime_pb2.NetworkLog:
+    log = runtime_pb2.NetworkLog()
+    for one in decisions:
+        log.decisions.add(
+            at=one.at,
+            kind=one.kind,
+            host=_text(one.host),
+            port=one.port,
+            address=one.address,
+            allowed=one.allowed,
+            reason=_text(one.reason),
+        )
+    return log
+
+
+def to_decisions(log: runtime_pb2.NetworkLog) -> tuple[Decision, ...]:
+    return tuple(
+        Decision(
+            at=one.at,
+            kind=_DECISION_KINDS.get(one.kind, "unread"),
+            host=one.host,
+            port=one.port,
+            address=one.address,
+            allowed=one.allowed,
+            reason=one.reason,
+        )
+        for one in log.decisions
+    )
+
+
+def from_info(info: VariableInfo) -> jail_pb2.VariableInfo:
+    message = jail_pb2.VariableInfo()
+    fill(message, info)
+    return message
+
+
+def _text(text: str) -> str:
+    """What Protobuf takes for a string: lone surrogates, which Python prints escaped, are none."""
+    return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
+
+
+def _from_bundle(bundle: MimeBundle) -> runtime_pb2.MimeBundle:
+    message = runtime_pb2.MimeBundle()
+    for mime, content in bundle.items():
+        part = message.parts.add(type=_text(mime))
+        if isinstance(content, str):
+            part.text = _text(content)
+        else:
+            part.data = content
+    return message
+
+
+def _to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
+    return {
+        part.type: part.text if part.WhichOneof("content") == "text" else part.data for part in message.parts
+    }
+
+
+def _from_error(error: ErrorInfo) -> jail_pb2.CellError:
+    message = jail_pb2.CellError(
+        type=_text(error.type),
+        message=_text(error.message),
+        traceback=_text(error.traceback),
+        reason=_text(error.reason),
+    )
+    if (span := error.span) is not None:
+        message.span.extend((span.line, span.column, span.end_line, span.end_column))
+    return message
+
+
+def _to_error(message: jail_pb2.CellError) -> ErrorInfo:
+    span = None
+    if len(message.span) == 4:
+        line, column, end_line, end_column = message.span
+        span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
+    return ErrorInfo(
+        type=message.type,
+        message=message.message,
+        traceback=message.traceback,
+        span=span,
+        reason=message.reason,
+    )
