@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cenote.runtime.backend import Backend, Withdraw
-from cenote.runtime.host_desk import HostDesk, Target
+from cenote.runtime.host_desk import HostDesk, LineDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
 from cenote_security.errors import NameExistsError, UsageError
@@ -49,7 +49,7 @@ class RuntimeCore:
         self._targets: dict[tuple[str, str], Target] = {}
         self._desk = HostDesk(self._targets, self.classes)
         self._rules: CheckSession | None = security_checker.session() if security_checker else None
-        self.backend: Backend = HostedRuntime(sandbox, self._desk)
+        self.backend: Backend = HostedRuntime(sandbox, LineDesk(self._desk))
         for parcel in self._declared([*types, *functions, *variables]):
             self.backend.declare(parcel.injection)
 

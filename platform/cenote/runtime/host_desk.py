@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import dump
@@ -20,6 +20,7 @@ from cenote.runtime.references import ObjectReference, Sealed
 from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError
 from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
+from cenote_worker.content import Content
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 
 THREADS = 16
@@ -36,8 +37,29 @@ Target = Callable[..., Any]
 """Called with the decoded arguments; a method that takes a sealed value finds it as keyword `value`."""
 
 
+HostResult = Content | HostFailure | Sealed | ObjectReference
+"""What a call gives: a pickle, a failure, a value that passes unopened, or a reference for the jail to hold."""
+
+Answer = Callable[[HostResult], None]
+"""Called once, from any thread; takes the content over."""
+
+
+class Asked(Protocol):
+    """A call as it came from a jail, near or far. id: among all that run. arguments: encoded [args, kwargs]."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def arguments(self) -> Content: ...
+    def close(self) -> None: ...
+
+
 class HostDesk:
-    """The HostHandler of one runtime. `targets` may grow while it works.
+    """The functions and objects that one runtime may call here. `targets` may grow while it works.
 
     targets: by (name, method); method is empty for functions. classes: what may be rebuilt in arguments.
     """
@@ -46,47 +68,37 @@ class HostDesk:
         self._targets = targets
         self._classes = classes
         self._pool: ThreadPoolExecutor | None = None
-        self._running: dict[int, Future[Any]] = {}
-        self._references: dict[int, ObjectReference] = {}
-        self._number = 0
+        self._running: dict[int, Future[HostResult]] = {}
         self._lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that awaits a cell right now; set and cleared by the runtime."""
 
-    # -- HostHandler --
-
-    def call(self, line: HostLine, call: HostCall) -> None:
-        target = self._targets.get((call.target, call.method))
+    def call(self, asked: Asked, given: ObjectReference | None, answer: Answer) -> None:
+        """Starts the call and takes it over. given: the value that comes along unopened. Never blocks."""
+        target = self._targets.get((asked.target, asked.method))
         if target is None:
-            call.close()
-            name = f"{call.target}.{call.method}" if call.method else call.target
-            line.answer(call.id, HostFailure("AttributeError", f"the client offers no {name}"))
+            asked.close()
+            name = f"{asked.target}.{asked.method}" if asked.method else asked.target
+            answer(HostFailure("AttributeError", f"the client offers no {name}"))
             return
-        future = self._start(target, call)
+        future = self._start(target, asked, given)
         with self._lock:
-            self._running[call.id] = future
-        future.add_done_callback(lambda done: self._done(line, call, done))
+            self._running[asked.id] = future
+        future.add_done_callback(lambda done: self._done(asked, answer, done))
 
     def cancel(self, call_id: int) -> None:
+        """Nobody waits for this call any more."""
         with self._lock:
             future = self._running.pop(call_id, None)
         if future is not None:
             future.cancel()
 
-    def release(self, reference: int) -> None:
-        with self._lock:
-            held = self._references.pop(reference, None)
-        if held is not None:
-            held.release()
-
     def ended(self) -> None:
+        """Nobody waits for any call any more."""
         with self._lock:
             running, self._running = list(self._running.values()), {}
-            references, self._references = list(self._references.values()), {}
         for future in running:
             future.cancel()
-        for reference in references:
-            reference.release()
 
     def close(self) -> None:
         """No more calls. Functions that are running are left to finish."""
@@ -96,26 +108,26 @@ class HostDesk:
 
     # -- the call itself --
 
-    def _start(self, target: Target, call: HostCall) -> Future[Any]:
+    def _start(self, target: Target, asked: Asked, given: ObjectReference | None) -> Future[HostResult]:
         if _is_async(target):
             loop = self.loop if self.loop is not None and self.loop.is_running() else background_loop()
-            return asyncio.run_coroutine_threadsafe(self._perform_async(target, call), loop)
+            return asyncio.run_coroutine_threadsafe(self._perform_async(target, asked, given), loop)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-host")
-        return self._pool.submit(self._perform, target, call)
+        return self._pool.submit(self._perform, target, asked, given)
 
-    def _perform(self, target: Target, call: HostCall) -> HostAnswer:
-        args, kwargs = self._arguments(call)
-        return self._answer(call, target(*args, **kwargs))
+    def _perform(self, target: Target, asked: Asked, given: ObjectReference | None) -> HostResult:
+        args, kwargs = self._arguments(asked, given)
+        return _result(asked, target(*args, **kwargs))
 
     async def _perform_async(
-        self, target: Callable[..., Coroutine[Any, Any, Any]], call: HostCall
-    ) -> HostAnswer:
-        args, kwargs = self._arguments(call)
-        return self._answer(call, await target(*args, **kwargs))
+        self, target: Callable[..., Coroutine[Any, Any, Any]], asked: Asked, given: ObjectReference | None
+    ) -> HostResult:
+        args, kwargs = self._arguments(asked, given)
+        return _result(asked, await target(*args, **kwargs))
 
-    def _arguments(self, call: HostCall) -> tuple[list[Any], dict[str, Any]]:
-        parts = call.arguments.unpack()
+    def _arguments(self, asked: Asked, given: ObjectReference | None) -> tuple[list[Any], dict[str, Any]]:
+        parts = asked.arguments.unpack()
         if len(parts) != 2:
             raise MalformedValueError("the arguments of a host call are not an encoded value")
         try:
@@ -132,39 +144,85 @@ class HostDesk:
                 pass
             case _:
                 raise MalformedValueError("the arguments of a host call are not a list and a dictionary")
-        if call.opaque is not None:
-            kwargs["value"] = Sealed(ObjectReference.of_sealed(call.opaque.duplicate()))
-        elif call.reference:
-            kwargs["value"] = Sealed(self._referenced(call.reference))
+        if given is not None:
+            kwargs["value"] = Sealed(given)
         return args, kwargs
 
-    def _referenced(self, number: int) -> ObjectReference:
+    def _done(self, asked: Asked, answer: Answer, done: Future[HostResult]) -> None:
+        asked.close()
         with self._lock:
-            held = self._references.get(number)
+            self._running.pop(asked.id, None)
+        if done.cancelled():
+            answer(HostFailure("CancelledError", "the host call was cancelled"))
+            return
+        error = done.exception()
+        answer(done.result() if error is None else failure(error))
+
+
+class LineDesk:
+    """The HostHandler of a jail on this machine, which knows its client's references by number."""
+
+    def __init__(self, desk: HostDesk) -> None:
+        self._desk = desk
+        self._references: dict[int, ObjectReference] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        try:
+            given = self._given(call)
+        except MalformedValueError as error:
+            call.close()
+            line.answer(call.id, failure(error))
+            return
+        self._desk.call(call, given, lambda result: line.answer(call.id, self._answer(result)))
+
+    def cancel(self, call_id: int) -> None:
+        self._desk.cancel(call_id)
+
+    def release(self, reference: int) -> None:
+        with self._lock:
+            held = self._references.pop(reference, None)
+        if held is not None:
+            held.release()
+
+    def ended(self) -> None:
+        self._desk.ended()
+        with self._lock:
+            references, self._references = list(self._references.values()), {}
+        for reference in references:
+            reference.release()
+
+    def _given(self, call: HostCall) -> ObjectReference | None:
+        if call.opaque is not None:
+            return ObjectReference.of_sealed(call.opaque.duplicate())
+        if not call.reference:
+            return None
+        with self._lock:
+            held = self._references.get(call.reference)
         if held is None:
             raise MalformedValueError("a reference that this runtime was not given")
         return held
 
-    def _answer(self, call: HostCall, result: object) -> HostAnswer:
+    def _answer(self, result: HostResult) -> HostAnswer:
         if isinstance(result, Sealed):
-            return result.reference.content()
+            try:
+                return result.reference.content()
+            except CenoteError as error:
+                return failure(error)
         if isinstance(result, ObjectReference):
             with self._lock:
                 self._number += 1
                 self._references[self._number] = result
             return HostReference(self._number, result.info)
-        name = f"{call.target}.{call.method}()" if call.method else f"{call.target}()"
-        return dump(f"the result of {name}", result).content
+        return result
 
-    def _done(self, line: HostLine, call: HostCall, done: Future[Any]) -> None:
-        call.close()
-        with self._lock:
-            self._running.pop(call.id, None)
-        if done.cancelled():
-            line.answer(call.id, HostFailure("CancelledError", "the host call was cancelled"))
-            return
-        error = done.exception()
-        line.answer(call.id, done.result() if error is None else _failure(error))
+
+def _result(asked: Asked, result: object) -> HostResult:
+    if isinstance(result, Sealed | ObjectReference):
+        return result
+    name = f"{asked.target}.{asked.method}()" if asked.method else f"{asked.target}()"
+    return dump(f"the result of {name}", result).content
 
 
 def _is_async(target: Target) -> bool:
@@ -173,7 +231,8 @@ def _is_async(target: Target) -> bool:
     )
 
 
-def _failure(error: BaseException) -> HostFailure:
+def failure(error: BaseException) -> HostFailure:
+    """What a jail gets to see of an exception."""
     name = type(error).__name__
     if isinstance(error, CenoteError):
         name = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
