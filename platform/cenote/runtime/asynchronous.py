@@ -93,7 +93,7 @@ class AsyncPythonRuntime:
         check_name(name, "variable")
         if name not in self.core.items:
             await self._check_known(name)
-        parcel = value_parcel(name, value)
+        parcel = value_parcel(name, value, self.core.backend.place)
         done(await self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
 
     async def delete(self, name: str) -> None:

@@ -18,6 +18,10 @@ Withdraw = Callable[[], None]
 class Backend(Protocol):
     """One namespace. Calls that take a Listener only queue something and never block while `running`."""
 
+    @property
+    def place(self) -> str:
+        """The platform that has the namespace, as references name it; empty for this process."""
+
     def start(self) -> None:
         """Makes sure that there is a jail; may block.
 

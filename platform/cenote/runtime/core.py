@@ -135,7 +135,7 @@ class RuntimeCore:
         for item in items:
             if getattr(item, "name", None) in self.items:
                 raise NameExistsError(item.name)
-        parcels = pack(items)
+        parcels = pack(items, self.backend.place)
         for parcel in parcels:
             self._targets.update(parcel.targets)
             self.classes.update(parcel.classes)

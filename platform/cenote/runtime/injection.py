@@ -14,7 +14,7 @@ from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
-from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.injection import NOTHING, Injection
 
 MAX_DOC = 2_000
 """Characters of a host function's documentation that travel into the jail."""
@@ -29,10 +29,11 @@ class Parcel:
     classes: dict[str, type] = field(default_factory=dict)
 
 
-def pack(items: Iterable[Injectable]) -> list[Parcel]:
+def pack(items: Iterable[Injectable], place: str) -> list[Parcel]:
     """Everything in one pickle, so that what shared state goes on sharing it; references apart.
 
-    Raises NameExistsError for two items with one name, NotTransferableError for a value that cannot be sent.
+    place: of the runtime, as a Backend has it. Raises NameExistsError for two items with one name,
+    NotTransferableError for a value that cannot be sent.
     """
     items = list(items)
     _check_names(items)
@@ -42,7 +43,7 @@ def pack(items: Iterable[Injectable]) -> list[Parcel]:
     targets: dict[tuple[str, str], Target] = {}
     for item in items:
         if isinstance(item, Variable) and isinstance(item.value, ObjectReference):
-            parcels.append(reference_parcel(item.name, item.value))
+            parcels.append(_reference_parcel(item.name, item.value, place))
         elif stays_here(item):
             hosts.append(_offer(targets, item))
         else:
@@ -56,17 +57,21 @@ def pack(items: Iterable[Injectable]) -> list[Parcel]:
     return [Parcel(injection=injection, targets=targets, classes=classes), *parcels]
 
 
-def value_parcel(name: str, value: object) -> Parcel:
-    """One value for one name, for an update."""
+def value_parcel(name: str, value: object, place: str) -> Parcel:
+    """One value for one name, for an update. place: of the runtime. Blocks for a reference to a value elsewhere."""
     if isinstance(value, ObjectReference):
-        return reference_parcel(name, value)
+        return _reference_parcel(name, value, place)
     pickled = _dump({name: value}, types_along([Variable(name, value)]))
     injection = Injection(values=pickled.content, replaces=name, names=(name,))
     return Parcel(injection=injection, classes=pickled.classes)
 
 
-def reference_parcel(name: str, reference: ObjectReference) -> Parcel:
-    injection = Injection(values=reference.content(), single=name, replaces=name, names=(name,))
+def _reference_parcel(name: str, reference: ObjectReference, place: str) -> Parcel:
+    holding = reference.holding
+    if place and holding.place == place:
+        injection = Injection(values=NOTHING, reference=holding.id, single=name, replaces=name, names=(name,))
+    else:
+        injection = Injection(values=reference.content(), single=name, replaces=name, names=(name,))
     return Parcel(injection=injection)
 
 

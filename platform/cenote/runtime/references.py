@@ -4,10 +4,45 @@ from __future__ import annotations
 
 import threading
 import weakref
+from typing import Protocol
 
 from cenote_security.errors import UsageError
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
+
+
+class Holding(Protocol):
+    """Where a reference's value lies, and the right to it."""
+
+    @property
+    def place(self) -> str:
+        """The platform that has the value; empty for this process."""
+
+    @property
+    def id(self) -> str:
+        """What the platform knows it by; empty in this process."""
+
+    def content(self) -> Content:
+        """The sealed value for one more holder, who closes it. Brings it here, and so blocks, from elsewhere."""
+
+    def release(self) -> None:
+        """Gives the right up. Called once."""
+
+
+class HeldHere:
+    """Sealed memory of this process."""
+
+    place = ""
+    id = ""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    def content(self) -> Content:
+        return self._content.duplicate()
+
+    def release(self) -> None:
+        self._content.close()
 
 
 class ObjectReference:
@@ -19,16 +54,16 @@ class ObjectReference:
     info: name, type, shape, size in bytes and a short description, made in the jail and bounded.
     """
 
-    def __init__(self, content: Content, info: VariableInfo) -> None:
-        self._content: Content | None = content
+    def __init__(self, holding: Holding, info: VariableInfo) -> None:
+        self._holding: Holding | None = holding
         self._lock = threading.Lock()
         self.info = info
-        weakref.finalize(self, content.close)
+        self._finalizer = weakref.finalize(self, holding.release)
 
     @classmethod
     def of_sealed(cls, content: Content) -> ObjectReference:
         """A reference to something on its way between two jails, of which nothing is known but its size."""
-        return cls(content, VariableInfo(name="", type="object", size=content.size))
+        return cls(HeldHere(content), VariableInfo(name="", type="object", size=content.size))
 
     @property
     def type(self) -> str:
@@ -46,19 +81,27 @@ class ObjectReference:
     def description(self) -> str:
         return self.info.description
 
+    @property
+    def holding(self) -> Holding:
+        """Where the value lies. Raises UsageError after `release`."""
+        return self._held()
+
     def content(self) -> Content:
         """The sealed value for one more holder, who closes it. Raises UsageError after `release`."""
-        with self._lock:
-            if self._content is None:
-                raise UsageError("this reference was released; share the value again")
-            return self._content.duplicate()
+        with self._lock:  # a release in the meantime would close what is being duplicated
+            return self._held().content()
+
+    def _held(self) -> Holding:
+        holding = self._holding
+        if holding is None:
+            raise UsageError("this reference was released; share the value again")
+        return holding
 
     def release(self) -> None:
         """Lets go of the value. Runtimes that have it keep it. Releasing twice is fine."""
         with self._lock:
-            content, self._content = self._content, None
-        if content is not None:
-            content.close()
+            self._holding = None
+        self._finalizer()
 
     def __enter__(self) -> ObjectReference:
         return self

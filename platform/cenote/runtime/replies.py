@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cenote.runtime.pickling_unsafe import load_trusted
-from cenote.runtime.references import ObjectReference
+from cenote.runtime.references import HeldHere, ObjectReference
 from cenote_security.errors import JailError, JailLostError, MalformedValueError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
@@ -45,7 +45,7 @@ def value(
 def reference(outcome: Outcome, name: str) -> ObjectReference:
     content = _content(outcome, name)
     assert isinstance(outcome, ValueReply)
-    return ObjectReference(content, outcome.info)
+    return ObjectReference(HeldHere(content), outcome.info)
 
 
 def result(outcome: Outcome) -> ExecutionResult:

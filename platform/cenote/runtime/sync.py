@@ -108,7 +108,7 @@ class PythonRuntime:
         check_name(name, "variable")
         if name not in self.core.items:
             self._check_known(name)
-        parcel = value_parcel(name, value)
+        parcel = value_parcel(name, value, self.core.backend.place)
         done(self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
 
     def delete(self, name: str) -> None:

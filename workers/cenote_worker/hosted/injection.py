@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 
+NOTHING = Content(size=0, count=0, inline=b"")
+"""The values of an injection that names a reference."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Injection:
     """Values for a namespace, and stubs for things that stay with their client. Whoever keeps it closes it.
 
     values: a pickle, never opened out here: of one value where `single` names it, else of two dictionaries, values
-        and classes that go along. replaces: the name whose former value later jails need not get any more.
+        and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
+        whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
     """
 
     values: Content
+    reference: str = ""
     single: str = ""
     replaces: str = ""
     names: tuple[str, ...] = ()

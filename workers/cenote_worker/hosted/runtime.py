@@ -48,6 +48,9 @@ StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 class HostedRuntime:
     """One namespace: what was put into it, the jail that holds it now, the steps that ran."""
 
+    place = ""
+    """Of references: their values lie in this process."""
+
     def __init__(self, policy: SandboxPolicy, hosts: HostHandler, start: StartJail | None = None) -> None:
         """hosts: carries out what jails call outside. start: makes its jails; in this process by default."""
         self.policy = policy
