@@ -108,9 +108,7 @@ class AsyncPythonRuntime:
 
     async def share(self, name: str) -> ObjectReference:
         """A handle to a copy of a variable, to inject into other runtimes without a further copy."""
-        return reference(
-            await self._call(lambda listener: self.core.fetch(name, listener, opaque=True)), name
-        )
+        return reference(await self._call(lambda listener: self.core.share(name, listener)), name)
 
     async def describe(self) -> list[VariableInfo]:
         """What the namespace holds: names, types, shapes, sizes; never values."""

@@ -69,6 +69,9 @@ class Backend(Protocol):
     def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
         """A value: in the safe encoding, or as a sealed pickle."""
 
+    def share(self, name: str, listener: Listener) -> None:
+        """A copy of a value, put where any runtime can have it: a SharedReply."""
+
     def delete(self, name: str, listener: Listener) -> None:
         """Removes a variable."""
 

@@ -160,6 +160,11 @@ class RuntimeCore:
         check_name(name, "variable")
         self.backend.fetch(name, listener, opaque=opaque)
 
+    def share(self, name: str, listener: Listener) -> None:
+        """Queues a request for a copy that any runtime can have."""
+        check_name(name, "variable")
+        self.backend.share(name, listener)
+
     def delete(self, name: str, listener: Listener) -> None:
         check_name(name, "variable")
         self.backend.delete(name, listener)

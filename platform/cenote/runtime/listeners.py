@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from cenote_security.errors import UsageError
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.edge import FileReply, ValueReply
-from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.requests import Outcome, SharedReply
 
 OnOutput = Callable[[StreamName, str], None]
 """Called with ("stdout" | "stderr", text) while a cell runs, in the thread or loop of the caller."""
@@ -124,3 +124,5 @@ class AsyncListener:
             self.future.set_result(outcome)
         elif isinstance(outcome, ValueReply | FileReply):  # its caller was cancelled: nobody else closes it
             outcome.content.close()
+        elif isinstance(outcome, SharedReply):
+            outcome.holding.release()

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cenote.runtime.pickling_unsafe import load_trusted
-from cenote.runtime.references import HeldHere, ObjectReference
+from cenote.runtime.references import ObjectReference
 from cenote_security.errors import JailError, JailLostError, MalformedValueError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
 from cenote_worker.supervisor.edge import RefusedReply, ValueReply, VariablesReply
-from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.requests import Outcome, SharedReply
 
 
 def done(outcome: Outcome, name: str) -> Outcome:
@@ -43,9 +43,10 @@ def value(
 
 
 def reference(outcome: Outcome, name: str) -> ObjectReference:
-    content = _content(outcome, name)
-    assert isinstance(outcome, ValueReply)
-    return ObjectReference(HeldHere(content), outcome.info)
+    reply = done(outcome, name)
+    if not isinstance(reply, SharedReply):
+        raise JailError(f"the runtime shared no value for {name!r}")
+    return ObjectReference(reply.holding, reply.info)
 
 
 def result(outcome: Outcome) -> ExecutionResult:

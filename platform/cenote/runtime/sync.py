@@ -132,7 +132,7 @@ class PythonRuntime:
 
         Raises UnknownNameError, NotTransferableError for what cannot be pickled.
         """
-        return reference(self._call(lambda listener: self.core.fetch(name, listener, opaque=True)), name)
+        return reference(self._call(lambda listener: self.core.share(name, listener)), name)
 
     def describe(self) -> list[VariableInfo]:
         """What the namespace holds: names, types, shapes, sizes; never values."""

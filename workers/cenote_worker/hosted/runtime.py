@@ -23,15 +23,16 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
+from cenote_worker.holding import HeldHere
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.edge import RefusedReply, ValueReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, SharedReply
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -248,6 +249,10 @@ class HostedRuntime:
         message.fetch.name, message.fetch.opaque = name, opaque
         self._ask(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT)
 
+    def share(self, name: str, listener: Listener) -> None:
+        """Queues a request for a sealed pickle that other runtimes can have."""
+        self.fetch(name, _Sharer(listener), opaque=True)
+
     def delete(self, name: str, listener: Listener) -> None:
         """Queues the removal of a variable."""
         message = jail_pb2.Request()
@@ -340,6 +345,21 @@ class _Keeper:
     def done(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Exception | RefusedReply):
             self._keep()
+        self._listener.done(outcome)
+
+
+class _Sharer:
+    """Turns a fetched value into one that its hearer may hand on."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ValueReply):
+            outcome = SharedReply(HeldHere(outcome.content), outcome.info)
         self._listener.done(outcome)
 
 

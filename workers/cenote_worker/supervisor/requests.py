@@ -7,11 +7,21 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.holding import Holding
+from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
 from cenote_worker.supervisor.edge import ReplyBody
 from cenote_worker.supervisor.protocol import Ask
 
-Outcome = ExecutionResult | ReplyBody | Exception
+
+@dataclass(frozen=True, slots=True)
+class SharedReply:
+    """A value that was put where any runtime can have it; whoever takes this owns the holding."""
+
+    holding: Holding
+    info: VariableInfo
+
+
+Outcome = ExecutionResult | ReplyBody | SharedReply | Exception
 """A cell gives a result in any case; other requests a reply, or the error to raise."""
 
 
