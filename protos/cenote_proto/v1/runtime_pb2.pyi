@@ -48,9 +48,10 @@ class ClientFrame(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     HOST_ANSWER_FIELD_NUMBER: _builtins.int
     NETWORK_LOG_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    """Number of the call; greater than any before it on this stream. A Chunk, Heard or Withdraw has that of its call, a
-    HostAnswer that of the host call. 0: Hello.
+    """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
+    its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
     """
     key: _builtins.str
     """Of a call that changes something: chosen by the client, unique. A call with a known key is not carried out again: it
@@ -122,6 +123,10 @@ class ClientFrame(_message.Message):
     def network_log(self) -> Global___NetworkLogQuestion:
         """answered by NetworkLog"""
 
+    @_builtins.property
+    def outcome(self) -> Global___OutcomeQuestion:
+        """answered as the call with that key is, or by Failure: OUTCOME_UNKNOWN"""
+
     def __init__(
         self,
         *,
@@ -144,12 +149,13 @@ class ClientFrame(_message.Message):
         chunk: Global___Chunk | None = ...,
         host_answer: Global___HostAnswer | None = ...,
         network_log: Global___NetworkLogQuestion | None = ...,
+        outcome: Global___OutcomeQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -176,7 +182,9 @@ class ServerFrame(_message.Message):
     HOST_RELEASE_FIELD_NUMBER: _builtins.int
     HOST_ANSWERED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
-    """Number of the call that this answers; of a host call, counted by the server."""
+    """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
+    itself; a Failure ends it.
+    """
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -532,6 +540,27 @@ class Reset(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Reset: _TypeAlias = Reset  # noqa: Y015
+
+@_typing.final
+class OutcomeQuestion(_message.Message):
+    """What became of a call with this key, by whichever client."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutcomeQuestion: _TypeAlias = OutcomeQuestion  # noqa: Y015
 
 @_typing.final
 class Interrupt(_message.Message):
