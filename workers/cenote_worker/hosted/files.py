@@ -18,3 +18,9 @@ class FileAsk:
     shown: str
     descriptors: list[int] = field(default_factory=list)
     owned: list[Callable[[], None]] = field(default_factory=list)
+
+    def dispose(self) -> None:
+        """It is not going to be sent."""
+        for close in self.owned:
+            close()
+        self.owned.clear()

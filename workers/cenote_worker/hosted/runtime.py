@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
@@ -23,16 +22,18 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
-from cenote_worker.holding import HeldHere
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keyed_call import KeyedCall, RequestKey
+from cenote_worker.hosted.keyed_calls import KeyedCalls
+from cenote_worker.hosted.listeners import Delivery, Keeper, Sharer, Witness
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import ExecutionResult, JailStatus, StreamName
+from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.edge import RefusedReply, ValueReply
+from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, SharedReply
+from cenote_worker.supervisor.requests import JailRequest, Listener
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -52,9 +53,15 @@ class HostedRuntime:
     place = ""
     """Of references: their values lie in this process."""
 
-    def __init__(self, policy: SandboxPolicy, hosts: HostHandler, start: StartJail | None = None) -> None:
-        """hosts: carries out what jails call outside. start: makes its jails; in this process by default."""
+    def __init__(
+        self, policy: SandboxPolicy, hosts: HostHandler, start: StartJail | None = None, name: str = ""
+    ) -> None:
+        """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
+
+        name: what errors call it.
+        """
         self.policy = policy
+        self.name = name
         self._hosts = hosts
         self._start_jail = start or start_jail
         self._pid = os.getpid()
@@ -68,6 +75,7 @@ class HostedRuntime:
         self._closed = False
         self._step = 0
         self._ends_at: float | None = None
+        self._calls = KeyedCalls(name, policy.output_bytes)
 
     # -- life --
 
@@ -174,8 +182,18 @@ class HostedRuntime:
 
     # -- cells --
 
-    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
-        """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
+    def execute(
+        self, code: str, timeout: float | None, listener: Listener, key: RequestKey | None = None
+    ) -> Withdraw | None:
+        """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
+
+        With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
+        one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
+        the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
+        """
+        return self._once(key, listener, lambda heard: self._execute(code, timeout, heard))
+
+    def _execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
         with self._lock:
             self._step += 1
             death = self._unmourned()
@@ -188,6 +206,45 @@ class HostedRuntime:
             supervisor.submit(request)
         return lambda: supervisor.withdraw(request)
 
+    def _once(
+        self,
+        key: RequestKey | None,
+        listener: Listener,
+        carry_out: Callable[[Listener], Withdraw | None],
+        spare: Callable[[], None] | None = None,
+    ) -> Withdraw | None:
+        """Carries a request out unless it has been, and lets the listener hear of it.
+
+        spare: lets go of what the request owns when it is not carried out.
+        """
+        if key is None:
+            return carry_out(listener)
+        try:
+            call, fresh = self._calls.claim(key.text)
+            call.join(listener, key)
+            if fresh:
+                spare = None
+                self._begin(call, listener, carry_out)
+        finally:
+            if spare is not None:
+                spare()
+        return call.withdraw
+
+    @staticmethod
+    def _begin(call: KeyedCall, listener: Listener, carry_out: Callable[[Listener], Withdraw | None]) -> None:
+        try:
+            call.begun(carry_out(call))
+        except Exception as error:
+            call.leave(listener)  # its caller gets the error itself
+            call.done(UnavailableError(f"the request could not be carried out: {error}"))
+            raise
+
+    def leave(self, key: str, listener: Listener) -> None:
+        """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
+        call = self._calls.running(key)
+        if call is not None:
+            call.leave(listener)
+
     def _cell(self, code: str, timeout: float | None, listener: Listener, step: int) -> JailRequest:
         content = Content.pack([code.encode("utf-8", "surrogatepass")])
         message, descriptors = jail_pb2.Request(), list[int]()
@@ -196,7 +253,7 @@ class HostedRuntime:
         return JailRequest(
             Ask.EXECUTE,
             message,
-            _Witness(listener, self._lost),
+            Witness(listener, self._lost),
             descriptors,
             [content.close],
             timeout or self.policy.cell_timeout,
@@ -223,11 +280,18 @@ class HostedRuntime:
         with self._noting:
             self._injections.append(injection)
 
-    def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
+    def inject(
+        self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
+    ) -> None:
         """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
+        self._once(
+            key, listener, lambda heard: self._inject(injection, heard, replace=replace), injection.close
+        )
+
+    def _inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         with self._lock:
             supervisor = self._started()
-            keep = _Keeper(listener, lambda: self._keep(injection))
+            keep = Keeper(listener, lambda: self._keep(injection))
             supervisor.submit(self._injection(supervisor, injection, keep, replace=replace))
 
     def _keep(self, injection: Injection) -> None:
@@ -251,13 +315,13 @@ class HostedRuntime:
 
     def share(self, name: str, listener: Listener) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
-        self.fetch(name, _Sharer(listener), opaque=True)
+        self.fetch(name, Sharer(listener), opaque=True)
 
-    def delete(self, name: str, listener: Listener) -> None:
+    def delete(self, name: str, listener: Listener, key: RequestKey | None = None) -> None:
         """Queues the removal of a variable."""
         message = jail_pb2.Request()
         message.delete.name = name
-        self._ask(Ask.DELETE, message, listener)
+        self._once(key, listener, lambda heard: self._ask(Ask.DELETE, message, heard))
 
     def describe(self, listener: Listener) -> None:
         """Queues a question for all names and what may be said of their values."""
@@ -265,9 +329,12 @@ class HostedRuntime:
         message.describe.SetInParent()
         self._ask(Ask.DESCRIBE, message, listener)
 
-    def file(self, ask: FileAsk, listener: Listener) -> None:
-        """Queues a request about the working directory."""
-        witness = _Witness(listener, self._lost)
+    def file(self, ask: FileAsk, listener: Listener, key: RequestKey | None = None) -> None:
+        """Queues a request about the working directory. A key is for those that change something."""
+        self._once(key, listener, lambda heard: self._file(ask, heard), ask.dispose)
+
+    def _file(self, ask: FileAsk, listener: Listener) -> None:
+        witness = Witness(listener, self._lost)
         request = JailRequest(
             ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT
         )
@@ -280,7 +347,7 @@ class HostedRuntime:
     def _ask(
         self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None
     ) -> None:
-        self._started().submit(JailRequest(ask, message, _Witness(listener, self._lost), timeout=timeout))
+        self._started().submit(JailRequest(ask, message, Witness(listener, self._lost), timeout=timeout))
 
     def _lost(self) -> None:
         """Somebody was told that the jail died; nobody has to be told again."""
@@ -289,7 +356,7 @@ class HostedRuntime:
     # -- injections into a fresh jail --
 
     def _deliver(self, supervisor: Supervisor, injection: Injection) -> None:
-        delivery = _Delivery()
+        delivery = Delivery()
         supervisor.submit(self._injection(supervisor, injection, delivery, replace=True))
         outcome = delivery.outcomes.get()
         if isinstance(outcome, RefusedReply):
@@ -312,65 +379,3 @@ class HostedRuntime:
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
         return JailRequest(Ask.INJECT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
-
-
-class _Witness:
-    """Passes on what happens; notes when its hearer learns that the jail is gone."""
-
-    def __init__(self, listener: Listener, lost: Callable[[], None]) -> None:
-        self._listener = listener
-        self._lost = lost
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, JailLostError) or (
-            isinstance(outcome, ExecutionResult) and outcome.state == "lost"
-        ):
-            self._lost()
-        self._listener.done(outcome)
-
-
-class _Keeper:
-    """Notes that an injection succeeded before its caller hears of it."""
-
-    def __init__(self, listener: Listener, keep: Callable[[], None]) -> None:
-        self._listener = listener
-        self._keep = keep
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, Exception | RefusedReply):
-            self._keep()
-        self._listener.done(outcome)
-
-
-class _Sharer:
-    """Turns a fetched value into one that its hearer may hand on."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, ValueReply):
-            outcome = SharedReply(HeldHere(outcome.content), outcome.info)
-        self._listener.done(outcome)
-
-
-class _Delivery:
-    """Waits for an injection into a jail that is being filled."""
-
-    def __init__(self) -> None:
-        self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
-
-    def output(self, _stream: StreamName, _text: str) -> bool:
-        return True
-
-    def done(self, outcome: Outcome) -> None:
-        self.outcomes.put(outcome)

@@ -128,6 +128,7 @@ class Supervisor:
             if request in self._waiting:
                 self._waiting.remove(request)
                 request.dispose()
+                request.listener.done(UnavailableError("the request was withdrawn before it was carried out"))
             elif self._running is not None and self._running.request is request:
                 self.interrupt()
 

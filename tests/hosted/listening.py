@@ -1,0 +1,70 @@
+"""A Listener that a test can wait on, and host functions that nobody offers."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.host_line import HostCall, HostFailure, HostLine
+from cenote_worker.supervisor.requests import Outcome
+
+PATIENCE = 30.0
+"""Seconds; nothing that a test waits for takes one."""
+
+
+class Heard:
+    """Collects what it hears. printed: all text; missing: characters that it was told it missed."""
+
+    def __init__(self) -> None:
+        self.printed = ""
+        self.missing = 0
+        self._news = threading.Condition()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def output(self, _stream: StreamName, text: str) -> bool:
+        with self._news:
+            self.printed += text
+            self._news.notify_all()
+        return True
+
+    def missed(self, characters: int) -> None:
+        self.missing += characters
+
+    def done(self, outcome: Outcome) -> None:
+        self._outcomes.put(outcome)
+
+    def wait_for(self, text: str) -> None:
+        """Until the text was printed."""
+        with self._news:
+            assert self._news.wait_for(lambda: text in self.printed, PATIENCE), self.printed
+
+    def outcome(self) -> Outcome:
+        return self._outcomes.get(timeout=PATIENCE)
+
+    def result(self) -> ExecutionResult:
+        outcome = self.outcome()
+        assert isinstance(outcome, ExecutionResult), outcome
+        return outcome
+
+    @property
+    def silent(self) -> bool:
+        """Whether no outcome waits to be taken."""
+        return self._outcomes.empty()
+
+
+class NoHosts:
+    """A HostHandler that offers nothing."""
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        call.close()
+        line.answer(call.id, HostFailure("AttributeError", "nothing is offered"))
+
+    def cancel(self, _call_id: int) -> None:
+        pass
+
+    def release(self, _reference: int) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass

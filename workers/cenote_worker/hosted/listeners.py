@@ -1,0 +1,74 @@
+"""What a runtime notes of its requests, on the way to whoever waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from cenote_security.errors import JailLostError
+from cenote_worker.holding import HeldHere
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.edge import RefusedReply, ValueReply
+from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
+
+
+class Witness:
+    """Passes on what happens; notes when its hearer learns that the jail is gone."""
+
+    def __init__(self, listener: Listener, lost: Callable[[], None]) -> None:
+        self._listener = listener
+        self._lost = lost
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, JailLostError) or (
+            isinstance(outcome, ExecutionResult) and outcome.state == "lost"
+        ):
+            self._lost()
+        self._listener.done(outcome)
+
+
+class Keeper:
+    """Notes that an injection succeeded before its caller hears of it."""
+
+    def __init__(self, listener: Listener, keep: Callable[[], None]) -> None:
+        self._listener = listener
+        self._keep = keep
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Exception | RefusedReply):
+            self._keep()
+        self._listener.done(outcome)
+
+
+class Sharer:
+    """Turns a fetched value into one that its hearer may hand on."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ValueReply):
+            outcome = SharedReply(HeldHere(outcome.content), outcome.info)
+        self._listener.done(outcome)
+
+
+class Delivery:
+    """Waits for an injection into a jail that is being filled."""
+
+    def __init__(self) -> None:
+        self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        self.outcomes.put(outcome)
