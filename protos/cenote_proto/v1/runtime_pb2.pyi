@@ -179,7 +179,7 @@ class ServerFrame(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     HOST_CALL_FIELD_NUMBER: _builtins.int
     HOST_CANCEL_FIELD_NUMBER: _builtins.int
-    HOST_RELEASE_FIELD_NUMBER: _builtins.int
+    REFERENCE_DROPPED_FIELD_NUMBER: _builtins.int
     HOST_ANSWERED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
@@ -220,7 +220,7 @@ class ServerFrame(_message.Message):
     @_builtins.property
     def host_cancel(self) -> _jail_pb2.HostCancel: ...
     @_builtins.property
-    def host_release(self) -> _jail_pb2.HostRelease: ...
+    def reference_dropped(self) -> Global___ReferenceDropped: ...
     @_builtins.property
     def host_answered(self) -> Global___HostAnswered: ...
     def __init__(
@@ -240,14 +240,14 @@ class ServerFrame(_message.Message):
         part: Global___Part | None = ...,
         host_call: Global___HostCallFrame | None = ...,
         host_cancel: _jail_pb2.HostCancel | None = ...,
-        host_release: _jail_pb2.HostRelease | None = ...,
+        reference_dropped: Global___ReferenceDropped | None = ...,
         host_answered: Global___HostAnswered | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "host_release", b"host_release", "network_log", b"network_log", "output", b"output", "part", b"part", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "host_release", b"host_release", "network_log", b"network_log", "output", b"output", "part", b"part", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "host_release", "host_answered"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -986,6 +986,27 @@ class HostAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HostAnswer: _TypeAlias = HostAnswer  # noqa: Y015
+
+@_typing.final
+class ReferenceDropped(_message.Message):
+    """The jail has dropped the handle that a HostAnswer's reference gave it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    reference: _builtins.str
+    def __init__(
+        self,
+        *,
+        reference: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reference", b"reference"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReferenceDropped: _TypeAlias = ReferenceDropped  # noqa: Y015
 
 @_typing.final
 class HostAnswered(_message.Message):
