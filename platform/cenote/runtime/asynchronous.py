@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import AsyncFiles
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
@@ -39,11 +40,12 @@ class AsyncPythonRuntime:
         types: Sequence[Type] = (),
         security_checker: SecurityChecker | None = None,
         sandbox: SandboxPolicy | None = None,
+        address: str | None = None,
+        token: str | None = None,
         name: str | None = None,
     ) -> None:
-        self.core = RuntimeCore(
-            functions, variables, types, security_checker, sandbox or SandboxPolicy(), name
-        )
+        policy, place = sandbox or SandboxPolicy(), backend_at(address, token)
+        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
         weakref.finalize(self, self.core.close)
 
     @classmethod

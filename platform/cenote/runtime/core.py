@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cenote.runtime.backend import Backend, Withdraw
-from cenote.runtime.host_desk import HostDesk, LineDesk, Target
+from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
 from cenote_security.errors import NameExistsError, UsageError
@@ -19,7 +19,6 @@ from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.hosted.files import FileAsk
-from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -36,6 +35,7 @@ class RuntimeCore:
         security_checker: SecurityChecker | None,
         sandbox: SandboxPolicy,
         name: str | None,
+        backend: Callable[[SandboxPolicy, HostDesk], Backend],
     ) -> None:
         if not isinstance(sandbox, SandboxPolicy):
             raise UsageError(f"sandbox is a SandboxPolicy, not {type(sandbox).__name__}")
@@ -49,7 +49,7 @@ class RuntimeCore:
         self._targets: dict[tuple[str, str], Target] = {}
         self._desk = HostDesk(self._targets, self.classes)
         self._rules: CheckSession | None = security_checker.session() if security_checker else None
-        self.backend: Backend = HostedRuntime(sandbox, LineDesk(self._desk))
+        self.backend = backend(sandbox, self._desk)
         for parcel in self._declared([*types, *functions, *variables]):
             self.backend.declare(parcel.injection)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
@@ -29,7 +30,7 @@ def most_bytes(policy: SandboxPolicy) -> int:
 
 def listing(path: FilePath) -> FileAsk:
     ask = _ask(Ask.LOOK_UP_FILES, jail_pb2.FileRequest.LIST, path)
-    ask.message.file.limit = MAX_ENTRIES
+    ask.message.limit = MAX_ENTRIES
     return ask
 
 
@@ -46,8 +47,8 @@ def reading(path: FilePath, offset: int, size: int | None, policy: SandboxPolicy
     most = most_bytes(policy)
     if offset < 0 or (size is not None and not 0 <= size <= most):
         raise UsageError(f"offset and size must not be negative, and size at most {most} bytes by the policy")
-    ask.message.file.offset, ask.message.file.ranged = offset, size is not None
-    ask.message.file.limit = most if size is None else size
+    ask.message.offset, ask.message.ranged = offset, size is not None
+    ask.message.limit = most if size is None else size
     return ask
 
 
@@ -61,10 +62,8 @@ def writing(path: FilePath, content: Content, policy: SandboxPolicy, *, overwrit
     except BaseException:
         content.close()
         raise
-    content.to_wire(ask.message.file.content, ask.descriptors)
-    ask.message.file.overwrite = overwrite
-    ask.owned.append(content.close)
-    return ask
+    ask.message.overwrite = overwrite
+    return replace(ask, content=content)
 
 
 def listed(outcome: Outcome, ask: FileAsk) -> FolderListing:
@@ -84,7 +83,7 @@ def content_read(outcome: Outcome, ask: FileAsk) -> Content:
     reply = done(outcome, ask.shown)
     if not isinstance(reply, FileReply):
         raise JailError(f"the runtime gave no content of {ask.shown!r}")
-    if reply.content.size > ask.message.file.limit:
+    if reply.content.size > ask.message.limit:
         reply.content.close()
         raise JailError(f"the runtime gave more of {ask.shown!r} than was asked for")
     return reply.content
@@ -98,8 +97,8 @@ def _folder(outcome: Outcome, ask: FileAsk) -> FolderReply:
 
 
 def _ask(kind: Ask, operation: jail_pb2.FileRequest.Operation.ValueType, path: FilePath) -> FileAsk:
-    message, raw = jail_pb2.Request(), _checked(path)
-    message.file.operation, message.file.path = operation, raw
+    raw = _checked(path)
+    message = jail_pb2.FileRequest(operation=operation, path=raw)
     return FileAsk(kind, message, printable(raw.decode("utf-8", "backslashreplace")))
 
 

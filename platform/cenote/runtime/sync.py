@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
@@ -30,7 +31,9 @@ class PythonRuntime:
 
     functions, variables, types: what the namespace starts with, pickled now and in one piece, so that objects
     that share state go on sharing it. security_checker: rules that code must pass before it runs. sandbox: what
-    the jail may do. name: for people.
+    the jail may do. address: of a platform, as `host:port`, by default what CENOTE_ADDRESS says; without either, or
+    with `"embedded"`, the jail is one of this machine. token: what opens that platform, by default what CENOTE_TOKEN
+    or the token file of `cenote up` says. name: for people.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -47,11 +50,12 @@ class PythonRuntime:
         types: Sequence[Type] = (),
         security_checker: SecurityChecker | None = None,
         sandbox: SandboxPolicy | None = None,
+        address: str | None = None,
+        token: str | None = None,
         name: str | None = None,
     ) -> None:
-        self.core = RuntimeCore(
-            functions, variables, types, security_checker, sandbox or SandboxPolicy(), name
-        )
+        policy, place = sandbox or SandboxPolicy(), backend_at(address, token)
+        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
         weakref.finalize(self, self.core.close)
 
     @classmethod

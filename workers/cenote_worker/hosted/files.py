@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
 from cenote_worker.supervisor.protocol import Ask
 
 
 @dataclass(frozen=True, slots=True)
 class FileAsk:
-    """One request, ready to be sent; whoever sends it calls what is `owned`. shown: the path, printable."""
+    """One request, ready to be sent; whoever takes it closes it.
+
+    message: without its content. shown: the path, printable. content: of a file that is to be written.
+    """
 
     ask: Ask
-    message: jail_pb2.Request
+    message: jail_pb2.FileRequest
     shown: str
-    descriptors: list[int] = field(default_factory=list)
-    owned: list[Callable[[], None]] = field(default_factory=list)
+    content: Content | None = None
 
-    def dispose(self) -> None:
-        """It is not going to be sent."""
-        for close in self.owned:
-            close()
-        self.owned.clear()
+    def close(self) -> None:
+        if self.content is not None:
+            self.content.close()

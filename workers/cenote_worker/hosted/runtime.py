@@ -331,13 +331,14 @@ class HostedRuntime:
 
     def file(self, ask: FileAsk, listener: Listener, key: RequestKey | None = None) -> None:
         """Queues a request about the working directory. A key is for those that change something."""
-        self._once(key, listener, lambda heard: self._file(ask, heard), ask.dispose)
+        self._once(key, listener, lambda heard: self._file(ask, heard), ask.close)
 
     def _file(self, ask: FileAsk, listener: Listener) -> None:
+        message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
+        if ask.content is not None:
+            ask.content.to_wire(message.file.content, descriptors)
         witness = Witness(listener, self._lost)
-        request = JailRequest(
-            ask.ask, ask.message, witness, ask.descriptors, ask.owned, timeout=FETCH_TIMEOUT
-        )
+        request = JailRequest(ask.ask, message, witness, descriptors, [ask.close], timeout=FETCH_TIMEOUT)
         try:
             self._started().submit(request)
         except BaseException:

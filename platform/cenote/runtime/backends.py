@@ -1,0 +1,34 @@
+"""Chooses where a namespace lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from cenote.runtime.backend import Backend
+from cenote.runtime.host_desk import HostDesk, LineDesk
+from cenote.runtime.remote.address import Destination, destination
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
+
+BackendFor = Callable[[SandboxPolicy, HostDesk], Backend]
+
+
+def backend_at(address: str | None, token: str | None) -> BackendFor:
+    """What makes namespaces at an address, or where the environment says. See `destination` for errors."""
+    target = destination(address, token)
+    return embedded if target is None else partial(remote, destination=target)
+
+
+def embedded(policy: SandboxPolicy, desk: HostDesk) -> Backend:
+    """In a jail of this machine, supervised by this process."""
+    return HostedRuntime(policy, LineDesk(desk))
+
+
+def remote(policy: SandboxPolicy, desk: HostDesk, destination: Destination) -> Backend:
+    """On a platform, for as long as this client is there."""
+    # gRPC takes a while to load, and most programs do without.
+    from cenote.runtime.remote.platform_client import client_of
+    from cenote.runtime.remote.runtime import RemoteRuntime
+
+    return RemoteRuntime(client_of(destination), policy, desk)

@@ -1,0 +1,1 @@
+"""Runtimes that live on a platform, as their clients hold them."""

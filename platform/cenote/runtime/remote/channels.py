@@ -1,0 +1,104 @@
+"""Connections to a platform's servers, and what their failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+import grpc
+
+from cenote.runtime.remote.address import Destination
+from cenote_proto.v1.failure_pb2 import Failure
+from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
+from cenote_worker.wire.failures import METADATA, to_error
+
+Answer = TypeVar("Answer")
+
+DEADLINE: Final = 30.0
+"""Seconds for a question to the gateway; making a runtime takes the longest, with a cold zygote a second or two."""
+
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A server that comes back is tried at once, not after gRPC's own minutes of patience.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Else two runtimes with different tokens would share a connection that was refused to one of them.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+FINAL: Final = frozenset(
+    {
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.ALREADY_EXISTS,
+    }
+)
+"""Trying again would give the same answer."""
+
+
+class Channels:
+    """One connection per address, on the background loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        if address not in self._open:
+            self._open[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
+        return self._open[address]
+
+    async def close(self) -> None:
+        channels, self._open = list(self._open.values()), {}
+        await asyncio.gather(*(channel.close() for channel in channels))
+
+
+def authorization(token: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that a call goes with."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+async def asked(call: Awaitable[Answer], destination: Destination) -> Answer:
+    """The answer to a unary call. Raises what its failure means."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise meaning(error, destination.address) from None
+
+
+def meaning(error: grpc.aio.AioRpcError, address: str) -> CenoteError:
+    """What a failed call means to whoever made it."""
+    sent = _failure(error)
+    if sent is not None:
+        return sent
+    detail = error.details() or error.code().name
+    match error.code():
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return RejectedError(
+                f"the platform at {address} refuses the token ({detail}); "
+                f"pass token=..., set CENOTE_TOKEN, or run `cenote up` as this user"
+            )
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UsageError(
+                f"what answers at {address} is not a Cenote platform, or another version of it ({detail})"
+            )
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+            return UnavailableError(
+                f"no platform answers at {address} ({detail}); start one with `cenote up`, or check the address"
+            )
+    return UnavailableError(f"the platform at {address} failed: {detail}")
+
+
+def _failure(error: grpc.aio.AioRpcError) -> CenoteError | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == METADATA and isinstance(value, bytes):
+            return to_error(Failure.FromString(value))
+    return None
