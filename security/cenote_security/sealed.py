@@ -144,15 +144,17 @@ class SealedMemory:
 
 
 class Draft:
-    """Memory that is filled from its beginning to its end, then sealed. Raises OSError where there is not enough."""
+    """Memory that is filled from its beginning to its end, then sealed.
 
-    def __init__(self, size: int) -> None:
-        self._fd = _fresh(size)
-        self._size = size
+    It grows as it is filled: what its size will be is somebody's claim. Raises OSError where there is not enough.
+    """
+
+    def __init__(self) -> None:
+        self._fd = _fresh(0)
         self.filled = 0
 
     def write(self, data: Buffer) -> None:
-        """Appends all of it. The caller sees to it that it fits."""
+        """Appends all of it."""
         view = memoryview(data).cast("B")
         _write_all(self._fd, [view])
         self.filled += view.nbytes
@@ -165,7 +167,7 @@ class Draft:
         except BaseException:
             os.close(fd)
             raise
-        return SealedMemory(fd, self._size)
+        return SealedMemory(fd, self.filled)
 
     def close(self) -> None:
         """Gives the memory back, unless it was sealed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.hosted.transcript import Transcript
 from cenote_worker.results import StreamName
-from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.supervisor.requests import Listener, Outcome, Withdraw
 
 MAX_KEY = 200
 """Characters. What clients make up by chance has some thirty."""
@@ -50,7 +50,7 @@ class KeyedCall:
         self._settled = settled
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
-        self._withdraw: Callable[[], None] | None = None
+        self._withdraw: Withdraw | None = None
 
     def join(self, listener: Listener, key: RequestKey) -> None:
         """The listener gets what it has not heard at once, then the rest as it comes."""
@@ -71,17 +71,17 @@ class KeyedCall:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
-    def begun(self, withdraw: Callable[[], None] | None) -> None:
+    def begun(self, withdraw: Withdraw | None) -> None:
         """The request is on its way; `withdraw` takes it back."""
         with self._lock:
             self._withdraw = withdraw
 
-    def withdraw(self) -> None:
-        """For all who listen: the request is dropped when it waits, interrupted when it runs."""
+    def withdraw(self, *, waiting: bool = True) -> None:
+        """For all who listen: see Withdraw."""
         with self._lock:
             withdraw = self._withdraw if self.outcome is None else None
         if withdraw is not None:
-            withdraw()
+            withdraw(waiting=waiting)
 
     # -- Listener --
 

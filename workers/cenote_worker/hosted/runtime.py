@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
@@ -33,15 +34,12 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener
+from cenote_worker.supervisor.requests import JailRequest, Listener, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
-
-Withdraw = Callable[[], None]
-"""Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
 
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
@@ -182,6 +180,11 @@ class HostedRuntime:
 
     # -- cells --
 
+    @property
+    def step(self) -> int:
+        """The number of the last cell that was sent; 0 before the first."""
+        return self._step
+
     def execute(
         self, code: str, timeout: float | None, listener: Listener, key: RequestKey | None = None
     ) -> Withdraw | None:
@@ -204,7 +207,7 @@ class HostedRuntime:
             supervisor = self._started()
             request = self._cell(code, timeout, listener, self._step)
             supervisor.submit(request)
-        return lambda: supervisor.withdraw(request)
+        return partial(supervisor.withdraw, request)
 
     def _once(
         self,

@@ -35,6 +35,13 @@ class Listener(Protocol):
         """The last call."""
 
 
+class Withdraw(Protocol):
+    """Takes a request back."""
+
+    def __call__(self, *, waiting: bool = True) -> None:
+        """Dropped when it waits, interrupted when it runs. waiting: False leaves one that waits where it is."""
+
+
 @dataclass(slots=True)
 class JailRequest:
     """One request.

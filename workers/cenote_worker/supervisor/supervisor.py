@@ -122,10 +122,12 @@ class Supervisor:
                 return
         _decline(request, self.death)
 
-    def withdraw(self, request: JailRequest) -> None:
-        """Its caller has gone: drops it when it waits, interrupts it when it runs."""
+    def withdraw(self, request: JailRequest, *, waiting: bool = True) -> None:
+        """Takes a request back: see Withdraw."""
         with self._lock:
             if request in self._waiting:
+                if not waiting:
+                    return
                 self._waiting.remove(request)
                 request.dispose()
                 request.listener.done(UnavailableError("the request was withdrawn before it was carried out"))
