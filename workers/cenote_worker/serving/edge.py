@@ -1,0 +1,131 @@
+"""The edge where a client's frames become calls: numbers, names and sizes are checked here, once.
+
+What breaks the protocol ends the stream (ProtocolViolation); what one call asks for and cannot have fails that call
+(UsageError). Everything behind this module may trust the shape of what it gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_security.errors import ProtocolViolation, RejectedError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.keyed_call import MAX_KEY
+from cenote_worker.serving.limits import (
+    MAX_CODE,
+    MAX_NAME,
+    MAX_NAMES,
+    MAX_PATH,
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+)
+from cenote_worker.serving.rights import Right
+from cenote_worker.supervisor.edge import MAX_ENTRIES
+
+RIGHTS: Final[Mapping[str, Right]] = {
+    "start": "run",
+    "cell": "run",
+    "injection": "run",
+    "fetch": "read",
+    "share": "share",
+    "delete": "run",
+    "describe": "read",
+    "file": "read",
+    "status": "read",
+    "reset": "run",
+    "network_log": "read",
+}
+"""What opens a call, by the field of its frame, and the right that it takes."""
+
+
+def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
+    """The first frame of a stream. Raises ProtocolViolation; RejectedError where no version is common."""
+    if frame.WhichOneof("body") != "hello" or frame.call:
+        raise ProtocolViolation("a stream begins with Hello, as call 0")
+    hello = frame.hello
+    if hello.oldest_version > NEWEST_VERSION or hello.newest_version < OLDEST_VERSION:
+        raise RejectedError(
+            f"this server speaks versions {OLDEST_VERSION} to {NEWEST_VERSION} of the runtime protocol, the client "
+            f"{hello.oldest_version} to {hello.newest_version}; update the older of the two"
+        )
+    if not 0 < len(hello.client) <= MAX_KEY:
+        raise ProtocolViolation(f"a client has a name of 1 to {MAX_KEY} characters")
+    if len(hello.runtime) > MAX_NAME or len(hello.author) > MAX_NAME:
+        raise ProtocolViolation(f"a runtime's and an author's name have at most {MAX_NAME} characters")
+    return hello
+
+
+def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
+    """A frame that opens a call. Raises UsageError."""
+    if len(frame.key) > MAX_KEY:
+        raise UsageError(f"a key has at most {MAX_KEY} characters")
+    match body:
+        case "cell":
+            _check_cell(frame.cell)
+        case "injection":
+            _check_injection(frame.injection)
+        case "fetch":
+            _check_name(frame.fetch.name)
+        case "share":
+            _check_name(frame.share.name)
+        case "delete":
+            _check_name(getattr(frame, "delete").name)  # noqa: B009  (mypy-protobuf has no word for it)
+        case "file":
+            _check_file(frame.file)
+
+
+def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | None:
+    """What of the frame announces content, if anything."""
+    match body:
+        case "cell":
+            return frame.cell.code
+        case "injection" if not frame.injection.reference:
+            return frame.injection.values
+        case "file" if frame.file.operation == jail_pb2.FileRequest.WRITE:
+            return frame.file.content
+        case "host_answer" if frame.host_answer.WhichOneof("body") == "value":
+            return frame.host_answer.value
+    return None
+
+
+def most_bytes(body: str, policy: SandboxPolicy) -> int:
+    """Of the content of such a frame."""
+    if body == "cell":
+        return MAX_CODE
+    return most_of_a_file(policy) if body == "file" else 2 * policy.memory_bytes
+
+
+def most_of_a_file(policy: SandboxPolicy) -> int:
+    """Bytes of one transfer: what the working directory may hold, and travels as memory."""
+    return min(policy.disk_bytes, 2 * policy.memory_bytes)
+
+
+def _check_cell(cell: runtime_pb2.Cell) -> None:
+    if not (math.isfinite(cell.timeout) and cell.timeout >= 0):
+        raise UsageError(f"a timeout is a number of seconds above 0, not {cell.timeout}")
+
+
+def _check_injection(injection: runtime_pb2.Injection) -> None:
+    if injection.reference and not injection.name:
+        raise UsageError("an injection by reference names the variable")
+    names = [injection.name, injection.replaces, *injection.names, *(host.name for host in injection.hosts)]
+    if len(names) > MAX_NAMES or any(len(name) > MAX_NAME for name in names):
+        raise UsageError(f"an injection has at most {MAX_NAMES} names of at most {MAX_NAME} characters")
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= MAX_NAME:
+        raise UsageError(f"a variable's name has 1 to {MAX_NAME} characters")
+
+
+def _check_file(request: jail_pb2.FileRequest) -> None:
+    path = request.path
+    if len(path) > MAX_PATH or b"\0" in path or path.startswith(b"/") or b".." in path.split(b"/"):
+        raise UsageError(
+            f"a path is relative, below the working directory, without '..' and of at most {MAX_PATH} bytes"
+        )
+    if request.operation == jail_pb2.FileRequest.LIST and request.limit > MAX_ENTRIES:
+        raise UsageError(f"a folder is listed with at most {MAX_ENTRIES} entries")

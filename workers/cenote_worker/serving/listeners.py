@@ -1,0 +1,131 @@
+"""What hears of a client's request on the reactor's thread, and says so on the server's loop."""
+
+from __future__ import annotations
+
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from contextlib import suppress
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_worker.results import StreamName
+from cenote_worker.serving.limits import WINDOW
+from cenote_worker.supervisor.requests import Outcome
+
+MERGED = 64 << 10
+"""Characters. What was printed while the line was busy goes together, up to this length."""
+
+
+class ReplyListener:
+    """Of a request that prints nothing."""
+
+    def __init__(self, loop: AbstractEventLoop, settled: Callable[[Outcome], None]) -> None:
+        """settled: called on the loop."""
+        self._loop = loop
+        self._settled = settled
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        post(self._loop, self._settled, outcome)
+
+
+class CellListener:
+    """Of a cell: keeps its output until it can go, and no more of it than the client lets come."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        printed: Callable[[], None],
+        settled: Callable[[Outcome], None],
+        heard: int,
+    ) -> None:
+        """printed, settled: called on the loop; the first says that `take` has something to give.
+
+        heard: characters that the client has from another line.
+        """
+        self._loop = loop
+        self._printed = printed
+        self._settled = settled
+        self._lock = threading.Lock()
+        self._pieces: list[tuple[StreamName, str]] = []
+        self._taken = heard
+        self._end = heard
+        self._heard = heard
+        self._stopped = False
+        self._muted = False
+
+    # -- on any thread --
+
+    def missed(self, characters: int) -> None:
+        """So much of the output is not there any more: the next position shows the gap."""
+        with self._lock:
+            self._taken += characters
+            self._end += characters
+            self._heard += characters
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        with self._lock:
+            if self._muted:
+                return True
+            first = not self._pieces
+            self._pieces.append((stream, text))
+            self._end += len(text)
+            self._stopped = self._end - self._heard > WINDOW
+            going = not self._stopped
+        if first:
+            post(self._loop, self._printed)
+        return going
+
+    def done(self, outcome: Outcome) -> None:
+        post(self._loop, self._settled, outcome)
+
+    # -- on the loop --
+
+    def take(self) -> list[runtime_pb2.CellOutput]:
+        """What was printed since the last time."""
+        with self._lock:
+            pieces, self._pieces = self._pieces, []
+        taken = []
+        for stream, text in _merged(pieces):
+            self._taken += len(text)
+            taken.append(
+                runtime_pb2.CellOutput(is_stderr=stream == "stderr", text=text, position=self._taken)
+            )
+        return taken
+
+    def hear(self, position: int) -> bool:
+        """The client has the output up to `position`. True when a jail that was made to wait may go on."""
+        with self._lock:
+            self._heard = max(self._heard, min(position, self._taken))
+            resumed = self._stopped and self._end - self._heard <= WINDOW // 2
+            self._stopped = self._stopped and not resumed
+            return resumed
+
+    def mute(self) -> bool:
+        """Nobody reads any more. True when a jail was made to wait."""
+        with self._lock:
+            self._muted = True
+            self._pieces.clear()
+            stopped, self._stopped = self._stopped, False
+            return stopped
+
+
+def post(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> None:
+    """Runs the callback on the loop, unless that has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _merged(pieces: list[tuple[StreamName, str]]) -> list[tuple[StreamName, str]]:
+    merged: list[tuple[StreamName, list[str]]] = []
+    length = 0
+    for stream, text in pieces:
+        if merged and merged[-1][0] == stream and length + len(text) <= MERGED:
+            merged[-1][1].append(text)
+            length += len(text)
+        else:
+            merged.append((stream, [text]))
+            length = len(text)
+    return [(stream, "".join(texts)) for stream, texts in merged]

@@ -1,0 +1,203 @@
+"""Values that live outside any runtime, sealed: who keeps them, for whom, for how long."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_worker.content import Content
+from cenote_worker.results import VariableInfo
+
+FIRST_LEASE: Final = 600.0
+"""Seconds that the client that shared a value has until it must hold it itself."""
+
+LONGEST_LEASE: Final = 3_600.0
+"""Seconds. A holder that has died lets go at the latest after this."""
+
+MAX_HOLDERS: Final = 10_000
+"""Of one reference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value was shared: whose it is, in which runtime, after which step."""
+
+    tenant: str
+    runtime: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRecord:
+    """What may be said of a reference. size: bytes of the sealed value, in so many parts.
+
+    created, expires: seconds since the epoch; the value goes when it is not held any more, then at the latest.
+    """
+
+    id: str
+    info: VariableInfo
+    size: int
+    parts: int
+    holders: int
+    created: float
+    expires: float
+    origin: Origin
+    node: str = ""
+
+
+class ReferenceStore(Protocol):
+    """The port to whoever keeps shared values. Calls are thread-safe and may block.
+
+    All raise UnknownReferenceError for an id that the tenant does not have. A lease is in seconds from now; infinite
+    for holders that are sure to release.
+    """
+
+    def put(
+        self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
+    ) -> ReferenceRecord:
+        """Keeps a value. Takes the content over, whatever happens. Raises UnavailableError without room for it."""
+
+    def describe(self, reference: str, tenant: str) -> ReferenceRecord: ...
+
+    def content(self, reference: str, tenant: str) -> Content:
+        """The sealed value for one more user, who closes it. Nothing is copied on the same node."""
+
+    def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
+        """Keeps the value for one more holder, or for longer: a lease never becomes shorter."""
+
+    def release(self, reference: str, tenant: str, *, holder: str) -> None:
+        """One holder less; the value goes with the last. Releasing what is not held is fine."""
+
+    def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
+        """Up to `limit` of the tenant's references, by id, behind `after`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    content: Content
+    info: VariableInfo
+    origin: Origin
+    created: float
+    leases: dict[str, float] = field(default_factory=dict)
+
+    def record(self, reference: str) -> ReferenceRecord:
+        return ReferenceRecord(
+            id=reference,
+            info=self.info,
+            size=self.content.size,
+            parts=self.content.count,
+            holders=len(self.leases),
+            created=self.created,
+            expires=max(self.leases.values()),
+            origin=self.origin,
+        )
+
+
+class LocalReferences:
+    """A ReferenceStore in the memory of this process. room: bytes that all values together may have."""
+
+    def __init__(self, room: int, clock: Callable[[], float] = time.time) -> None:
+        self._room = room
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[str, _Kept] = {}
+        self._timer: threading.Timer | None = None
+        self._due = math.inf
+        """When the timer goes off."""
+
+    def put(
+        self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
+    ) -> ReferenceRecord:
+        reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
+        with self._lock:
+            self._sweep()
+            used = sum(kept.content.size for kept in self._kept.values())
+            if used + content.size > self._room:
+                content.close()
+                raise UnavailableError(
+                    f"there is no room for {content.size} more bytes of shared values: {used} of {self._room} "
+                    f"are taken; release references that nobody needs"
+                )
+            now = self._clock()
+            kept = self._kept[reference] = _Kept(content, info, origin, now, {holder: now + lease})
+            self._schedule()
+            return kept.record(reference)
+
+    def describe(self, reference: str, tenant: str) -> ReferenceRecord:
+        with self._lock:
+            return self._find(reference, tenant).record(reference)
+
+    def content(self, reference: str, tenant: str) -> Content:
+        with self._lock:
+            return self._find(reference, tenant).content.duplicate()
+
+    def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
+        with self._lock:
+            kept = self._find(reference, tenant)
+            if holder not in kept.leases and len(kept.leases) >= MAX_HOLDERS:
+                raise UsageError(f"a reference has at most {MAX_HOLDERS} holders")
+            kept.leases[holder] = max(self._clock() + lease, kept.leases.get(holder, 0.0))
+            self._schedule()
+            return kept.record(reference)
+
+    def release(self, reference: str, tenant: str, *, holder: str) -> None:
+        with self._lock:
+            kept = self._find(reference, tenant)
+            kept.leases.pop(holder, None)
+            self._sweep()
+
+    def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
+        with self._lock:
+            self._sweep()
+            ids = sorted(
+                name for name, kept in self._kept.items() if kept.origin.tenant == tenant and name > after
+            )
+            return [self._kept[name].record(name) for name in ids[:limit]]
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            kept, self._kept = list(self._kept.values()), {}
+        for one in kept:
+            one.content.close()
+
+    def _find(self, reference: str, tenant: str) -> _Kept:
+        self._sweep()
+        kept = self._kept.get(reference)
+        if kept is None or kept.origin.tenant != tenant:
+            raise UnknownReferenceError(reference)
+        return kept
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        for reference, kept in list(self._kept.items()):
+            kept.leases = {holder: until for holder, until in kept.leases.items() if until > now}
+            if not kept.leases:
+                del self._kept[reference]
+                kept.content.close()
+
+    def _schedule(self) -> None:
+        """Sees to it that a value goes when its leases end, also when nobody asks for anything any more."""
+        due = min((until for kept in self._kept.values() for until in kept.leases.values()), default=math.inf)
+        if due >= self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = threading.Timer(max(due - self._clock(), 0.0), self._on_time)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_time(self) -> None:
+        with self._lock:
+            self._timer, self._due = None, math.inf
+            self._sweep()
+            self._schedule()

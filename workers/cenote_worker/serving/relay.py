@@ -1,0 +1,295 @@
+"""A jail's calls of what its clients offered: to the client whose function it is, and the answer back."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_worker.content import Content
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
+from cenote_worker.serving.references import Origin, ReferenceRecord, ReferenceStore
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
+from cenote_worker.wire.contents import announce
+from cenote_worker.wire.results import from_info
+
+
+class Offerer(Protocol):
+    """A client, as the relay sees it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
+        """Sends a frame if the client has a line. Takes the content over."""
+
+
+class Place(Protocol):
+    """Where the relay works: one served runtime."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def references(self) -> ReferenceStore: ...
+
+    def client(self, client: str) -> Offerer | None:
+        """The client of this id, unless it has gone for good."""
+
+    def soon(self, callback: Callable[..., None], *arguments: object) -> None:
+        """From any thread: runs the callback on the server's loop."""
+
+    def apart(self, work: Callable[[], object]) -> object:
+        """From the loop: does something that may block on a thread. It raises nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A host call that waits for its answer. client: whose function it is. value: the sealed value it passes."""
+
+    number: int
+    line: HostLine
+    call: HostCall
+    client: Offerer
+    value: ReferenceRecord | None = None
+
+    @property
+    def holder(self) -> str:
+        return f"host call {self.number}"
+
+
+class HostRelay:
+    """The HostHandler of one served runtime. A client that returns hears again what it has not answered."""
+
+    def __init__(self) -> None:
+        self._place: Place | None = None
+        self._numbers = itertools.count(FIRST_HOST_CALL)
+        self._handle_numbers = itertools.count(1)
+        self._owners: dict[str, str] = {}
+        self._asked: dict[int, Asked] = {}
+        self._inline = 0
+        self._handles: dict[int, tuple[str, str]] = {}
+        """What the jail has handles for: number -> (reference, tenant)."""
+
+    def bind(self, place: Place) -> None:
+        """Before the first call."""
+        self._place = place
+
+    # -- HostHandler, on the reactor's thread --
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        if self._place is None:
+            call.close()
+            line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
+        else:
+            self._place.soon(self._call, line, call)
+
+    def cancel(self, call_id: int) -> None:
+        if self._place is not None:
+            self._place.soon(self._cancel, call_id)
+
+    def release(self, reference: int) -> None:
+        if self._place is not None:
+            self._place.soon(self._release, reference)
+
+    def ended(self) -> None:
+        if self._place is not None:
+            self._place.soon(self._ended)
+
+    # -- what clients say, on the loop --
+
+    def offered(self, names: Iterable[str], client: str) -> None:
+        """The names stand in the namespace for things of this client."""
+        self._owners.update(dict.fromkeys(names, client))
+
+    def returned(self, client: Offerer) -> None:
+        """It has a new line: it hears again what it has not answered."""
+        for asked in [asked for asked in self._asked.values() if asked.client.id == client.id]:
+            asked.client = client
+            self._send(asked)
+
+    def gone(self, client: Offerer) -> None:
+        """It does not come back."""
+        for asked in [asked for asked in self._asked.values() if asked.client is client]:
+            self._settle(asked, _failed(_gone(asked.call.target)))
+
+    def answered(
+        self, client: Offerer, number: int, answer: runtime_pb2.HostAnswer, content: Content | None
+    ) -> None:
+        """Takes the content over. An answer to what nobody asks any more is taken and dropped."""
+        asked = self._asked.get(number)
+        if asked is None or asked.client is not client:
+            if content is not None:
+                content.close()
+        else:
+            self._settle(asked, lambda: self._made(client.tenant, answer, content))
+        client.tell(runtime_pb2.ServerFrame(call=number, host_answered=runtime_pb2.HostAnswered()))
+
+    def close(self) -> None:
+        """Nobody serves the runtime any more."""
+        self._ended()
+
+    # -- on the loop --
+
+    def _call(self, line: HostLine, call: HostCall) -> None:
+        assert self._place is not None
+        owner = self._owners.get(call.target, "")
+        client = self._place.client(owner)
+        inline = len(call.arguments.inline or b"")
+        if client is None or self._inline + inline > MAX_ARGUMENTS:
+            refusal = _gone(call.target) if client is None else _TOO_MUCH
+            call.close()
+            self._place.apart(lambda: line.answer(call.id, refusal))
+            return
+        asked = Asked(next(self._numbers), line, call, client)
+        self._asked[asked.number] = asked
+        self._inline += inline
+        if call.opaque is None and not call.reference:
+            self._send(asked)
+        else:
+            self._place.apart(lambda: self._pass_on(asked))
+
+    def _pass_on(self, asked: Asked) -> None:
+        """On a thread: what the call passes becomes a reference that its client can name."""
+        assert self._place is not None
+        store, tenant = self._place.references, asked.client.tenant
+        try:
+            if asked.call.opaque is not None:
+                content = asked.call.opaque.duplicate()
+                info = VariableInfo(name="", type="object", size=content.size)
+                origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
+                asked.value = store.put(content, info, origin, holder=asked.holder, lease=math.inf)
+            else:
+                reference, tenant = self._handles.get(asked.call.reference, ("", tenant))
+                asked.value = store.hold(reference, tenant, holder=asked.holder, lease=math.inf)
+        except (CenoteError, OSError) as error:
+            self._place.soon(self._settle, asked, _failed(_failure(error)))
+            return
+        self._place.soon(self._passed_on, asked)
+
+    def _passed_on(self, asked: Asked) -> None:
+        if asked.number in self._asked:
+            self._send(asked)
+        else:
+            self._let_go(asked)
+
+    def _send(self, asked: Asked) -> None:
+        frame = runtime_pb2.ServerFrame(call=asked.number)
+        call = asked.call
+        frame.host_call.target, frame.host_call.method = call.target, call.method
+        follows = announce(frame.host_call.arguments, call.arguments)
+        if asked.value is not None:
+            frame.host_call.value.reference = asked.value.id
+            frame.host_call.value.info.CopyFrom(from_info(asked.value.info))
+            frame.host_call.value.size = asked.value.size
+        asked.client.tell(frame, call.arguments.duplicate() if follows else None)
+
+    def _settle(self, asked: Asked, made: Callable[[], HostAnswer]) -> None:
+        """Answers the jail, on a thread: it may be slow to take it."""
+        assert self._place is not None
+        if self._forget(asked):
+            self._place.apart(lambda: asked.line.answer(asked.call.id, _made(made)))
+
+    def _made(self, tenant: str, answer: runtime_pb2.HostAnswer, content: Content | None) -> HostAnswer:
+        """On a thread. Raises UnknownReferenceError, UnavailableError."""
+        assert self._place is not None
+        match answer.WhichOneof("body"):
+            case "value":
+                assert content is not None
+                return content
+            case "error":
+                return HostFailure(answer.error.type[:MAX_NAME], answer.error.message[:MAX_HOST_ERROR])
+            case "sealed":
+                return self._place.references.content(answer.sealed, tenant)
+            case "reference":
+                return self._handle(answer.reference, tenant)
+        return HostFailure("RuntimeError", "the client answered nothing")
+
+    def _handle(self, reference: str, tenant: str) -> HostReference:
+        assert self._place is not None
+        number = next(self._handle_numbers)
+        record = self._place.references.hold(reference, tenant, holder=self._holder(number), lease=math.inf)
+        self._handles[number] = reference, tenant
+        return HostReference(number, record.info)
+
+    def _holder(self, handle: int) -> str:
+        assert self._place is not None
+        return f"runtime {self._place.id} {handle}"
+
+    def _cancel(self, call_id: int) -> None:
+        for asked in [asked for asked in self._asked.values() if asked.call.id == call_id]:
+            self._cancelled(asked)
+
+    def _cancelled(self, asked: Asked) -> None:
+        self._forget(asked)
+        asked.client.tell(runtime_pb2.ServerFrame(call=asked.number, host_cancel=jail_pb2.HostCancel()))
+
+    def _ended(self) -> None:
+        for asked in list(self._asked.values()):
+            self._cancelled(asked)
+        for handle in list(self._handles):
+            self._release(handle)
+
+    def _release(self, handle: int) -> None:
+        assert self._place is not None
+        reference, tenant = self._handles.pop(handle, ("", ""))
+        if reference:
+            store, holder = self._place.references, self._holder(handle)
+            self._place.apart(lambda: _release(store, reference, tenant, holder))
+
+    def _forget(self, asked: Asked) -> bool:
+        """True the first time."""
+        if self._asked.pop(asked.number, None) is None:
+            return False
+        self._inline -= len(asked.call.arguments.inline or b"")
+        asked.call.close()
+        self._let_go(asked)
+        return True
+
+    def _let_go(self, asked: Asked) -> None:
+        assert self._place is not None
+        if (value := asked.value) is not None:
+            store = self._place.references
+            self._place.apart(lambda: _release(store, value.id, value.origin.tenant, asked.holder))
+
+
+_TOO_MUCH = HostFailure("RuntimeError", f"over {MAX_ARGUMENTS} bytes of arguments wait with host calls")
+
+
+def _gone(target: str) -> HostFailure:
+    return HostFailure(
+        "RuntimeError", f"the client that offered {target} has gone; nobody carries the call out"
+    )
+
+
+def _failed(failure: HostFailure) -> Callable[[], HostAnswer]:
+    return lambda: failure
+
+
+def _made(make: Callable[[], HostAnswer]) -> HostAnswer:
+    try:
+        return make()
+    except (CenoteError, OSError) as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> HostFailure:
+    kind = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
+    return HostFailure(kind, str(error)[:MAX_HOST_ERROR])
+
+
+def _release(store: ReferenceStore, reference: str, tenant: str, holder: str) -> None:
+    with suppress(UnknownReferenceError):
+        store.release(reference, tenant, holder=holder)

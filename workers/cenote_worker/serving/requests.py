@@ -1,0 +1,212 @@
+"""What each call of a client means to its runtime."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_security.errors import JailLostError, UsageError
+from cenote_worker.content import Content
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.results import JailStatus, printable
+from cenote_worker.serving.calls import Call
+from cenote_worker.serving.client import Client
+from cenote_worker.serving.edge import most_of_a_file
+from cenote_worker.serving.listeners import CellListener, ReplyListener
+from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.supervisor.edge import DoneReply
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.wire.results import from_decisions
+
+_FILE_ASKS: Final[Mapping[jail_pb2.FileRequest.Operation.ValueType, Ask]] = {
+    jail_pb2.FileRequest.LIST: Ask.LOOK_UP_FILES,
+    jail_pb2.FileRequest.STAT: Ask.LOOK_UP_FILES,
+    jail_pb2.FileRequest.READ: Ask.READ_FILE,
+    jail_pb2.FileRequest.WRITE: Ask.CHANGE_FILE,
+    jail_pb2.FileRequest.DELETE: Ask.CHANGE_FILE,
+}
+
+Settled = Callable[[Call, Outcome | JailStatus], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Of one stream. settled: called on the loop with a call and its outcome. printed: a cell has output to take."""
+
+    served: ServedRuntime
+    client: Client
+    settled: Settled
+    printed: Callable[[Call], None]
+
+    def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
+        hosted, cell = self.served.hosted, frame.cell
+        code = _code(content)
+
+        def run() -> None:
+            withdraw = hosted.execute(code, cell.timeout or None, listener, key)
+            call.withdraw = withdraw
+
+        call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)
+        listener = call.cell = CellListener(
+            self.served.loop,
+            lambda: self.printed(call),
+            lambda outcome: self.settled(call, outcome),
+            cell.heard,
+        )
+        key = RequestKey(text=call.key, heard=cell.heard, missed=listener.missed)
+        return call
+
+    def injection(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
+        """content: the values, taken over; None where they are a reference's."""
+        message, served = frame.injection, self.served
+
+        def run() -> None:
+            values = content
+            if values is None:
+                values = served.references.content(message.reference, self.client.tenant)
+            injection = Injection(
+                values=values,
+                single=message.name,
+                replaces=message.replaces,
+                names=tuple(message.names),
+                hosts=tuple(message.hosts),
+            )
+            listener = self._listener(call, lambda outcome: self._injected(injection, outcome))
+            try:
+                served.hosted.inject(injection, listener, replace=message.replace, key=_key(frame))
+            except BaseException:
+                injection.close()
+                raise
+
+        call = Call(number=frame.call, key=frame.key, run=run, blocks=content is None)
+        call.dispose = content.close if content is not None else None
+        return call
+
+    def _injected(self, injection: Injection, outcome: Outcome) -> None:
+        """Whether or not anybody still waits for it."""
+        if isinstance(outcome, DoneReply):
+            self.served.relay.offered((host.name for host in injection.hosts), self.client.id)
+        else:
+            injection.close()
+
+    def fetch(self, frame: runtime_pb2.ClientFrame) -> Call:
+        name, opaque = frame.fetch.name, frame.fetch.opaque
+
+        def run() -> None:
+            self.served.hosted.fetch(name, self._listener(call), opaque=opaque)
+
+        call = Call(number=frame.call, run=run, carries=True)
+        return call
+
+    def share(self, frame: runtime_pb2.ClientFrame, keep: Callable[[Call, Outcome], None]) -> Call:
+        """keep: called with the sealed value instead of `settled`."""
+
+        def run() -> None:
+            listener = ReplyListener(self.served.loop, lambda outcome: keep(call, outcome))
+            self.served.hosted.fetch(frame.share.name, listener, opaque=True)
+
+        call = Call(number=frame.call, run=run, carries=True)
+        return call
+
+    def deletion(self, frame: runtime_pb2.ClientFrame, name: str) -> Call:
+        def run() -> None:
+            self.served.hosted.delete(name, self._listener(call), key=_key(frame))
+
+        call = Call(number=frame.call, key=frame.key, run=run)
+        return call
+
+    def description(self, frame: runtime_pb2.ClientFrame) -> Call:
+        call = Call(number=frame.call, run=lambda: self.served.hosted.describe(self._listener(call)))
+        return call
+
+    def file(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
+        """content: of a file to be written, taken over."""
+        ask = self._file_ask(frame.file, content)
+
+        def run() -> None:
+            self.served.hosted.file(ask, self._listener(call), key=_key(frame) if changes else None)
+
+        changes = ask.ask is Ask.CHANGE_FILE
+        call = Call(number=frame.call, key=frame.key, run=run, carries=ask.ask is Ask.READ_FILE)
+        call.dispose = ask.dispose
+        return call
+
+    def _file_ask(self, request: jail_pb2.FileRequest, content: Content | None) -> FileAsk:
+        message, shown = jail_pb2.Request(), printable(request.path.decode("utf-8", "backslashreplace"))
+        message.file.CopyFrom(request)
+        message.file.ClearField("content")
+        kind = _FILE_ASKS.get(request.operation)
+        if kind is None:
+            raise UsageError(f"there is no file operation {request.operation}")
+        if kind is Ask.READ_FILE:
+            message.file.limit = min(request.limit, most_of_a_file(self.served.hosted.policy))
+        ask = FileAsk(kind, message, shown)
+        if content is not None:
+            content.to_wire(message.file.content, ask.descriptors)
+            ask.owned.append(content.close)
+        return ask
+
+    def start(self, frame: runtime_pb2.ClientFrame) -> Call:
+        hosted = self.served.hosted
+
+        def run() -> runtime_pb2.ServerFrame:
+            hosted.start()
+            started = runtime_pb2.Started(isolation=hosted.isolation, limits=hosted.limits)
+            return runtime_pb2.ServerFrame(call=frame.call, started=started)
+
+        return Call(number=frame.call, run=run)
+
+    def status(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def answer(status: JailStatus | None) -> None:
+            lost = JailLostError("it ended before it could be asked")
+            self.served.soon(self.settled, call, lost if status is None else status)
+
+        call = Call(number=frame.call, run=lambda: self.served.hosted.status(answer), at_once=True)
+        return call
+
+    def reset(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def run() -> runtime_pb2.ServerFrame:
+            self.served.hosted.reset()
+            return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
+
+        return Call(number=frame.call, run=run, at_once=True)
+
+    def network_log(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def run() -> runtime_pb2.ServerFrame:
+            log = from_decisions(self.served.hosted.network_log)
+            return runtime_pb2.ServerFrame(call=frame.call, network_log=log)
+
+        return Call(number=frame.call, run=run, at_once=True)
+
+    def _listener(
+        self, call: Call, first: Callable[[Outcome], None] = lambda _outcome: None
+    ) -> ReplyListener:
+        def settled(outcome: Outcome) -> None:
+            first(outcome)
+            self.settled(call, outcome)
+
+        return ReplyListener(self.served.loop, settled)
+
+
+def _key(frame: runtime_pb2.ClientFrame) -> RequestKey | None:
+    return RequestKey(text=frame.key) if frame.key else None
+
+
+def _code(content: Content) -> str:
+    """Plain bytes, or one part. Raises UsageError for what is no text."""
+    try:
+        parts = [content.whole()] if content.count == 0 else list(map(bytes, content.unpack()))
+    finally:
+        content.close()
+    if len(parts) != 1:
+        raise UsageError("the code of a cell is one piece of text")
+    try:
+        return parts[0].decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise UsageError("the code of a cell is not UTF-8") from None

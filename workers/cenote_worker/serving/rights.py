@@ -1,0 +1,49 @@
+"""Who may do what: decided elsewhere, asked once for each stream and each unary call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cenote_security.errors import RejectedError
+from cenote_worker.serving.limits import MAX_TOKEN
+
+Right = Literal["read", "run", "share"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What the holder of a token may do. tenant: whose references it sees.
+
+    read: look at names, values, files and state. run: run code, and change what there is. share: make references, and
+    use them.
+    """
+
+    tenant: str
+    granted: frozenset[Right] = frozenset(("read", "run", "share"))
+
+    def require(self, right: Right) -> None:
+        """Raises RejectedError."""
+        if right not in self.granted:
+            granted = ", ".join(sorted(self.granted)) or "nothing"
+            raise RejectedError(f"this token lets its holder {granted}, not {right}; ask for one that does")
+
+
+class Authorise(Protocol):
+    """The port to whoever knows tokens."""
+
+    def __call__(self, token: str, runtime: str | None) -> Rights:
+        """For a runtime; for the tenant's references without one. token: empty where none came. May block.
+
+        Raises a CenoteError. A runtime that is somebody else's has to look like one that does not exist.
+        """
+
+
+def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The token of a call, empty where there is none."""
+    for key, value in metadata:
+        if key == "authorization" and isinstance(value, str) and len(value) <= MAX_TOKEN:
+            scheme, _, token = value.partition(" ")
+            return token.strip() if scheme.lower() == "bearer" else ""
+    return ""

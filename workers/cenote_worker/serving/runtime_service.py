@@ -1,0 +1,132 @@
+"""RuntimeService: streams of clients, introduced, then carried to their sessions and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Executor
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
+from cenote_security.errors import CenoteError, ProtocolViolation, UnknownRuntimeError
+from cenote_worker.serving.client import Client
+from cenote_worker.serving.edge import check_hello
+from cenote_worker.serving.limits import NEWEST_VERSION, Patience
+from cenote_worker.serving.refusing import refuse
+from cenote_worker.serving.rights import Authorise, Rights, bearer_token
+from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.serving.session import Session
+from cenote_worker.wire.policies import to_message
+
+Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
+
+
+class RuntimeService(RuntimeServiceServicer):
+    """Of one server. runtimes: by id; changes as they come and go. pool: where tokens are looked at."""
+
+    def __init__(
+        self, authorise: Authorise, runtimes: Mapping[str, ServedRuntime], pool: Executor, patience: Patience
+    ) -> None:
+        self._authorise = authorise
+        self._runtimes = runtimes
+        self._pool = pool
+        self._patience = patience
+
+    async def Attach(self, _request_iterator: object, context: Context) -> None:  # type: ignore[override]
+        try:
+            hello = await self._hello(context)
+            token = bearer_token(context.invocation_metadata() or ())
+            loop = asyncio.get_running_loop()
+            rights = await loop.run_in_executor(self._pool, self._authorise, token, hello.runtime)
+            await self._serve(hello, rights, context)
+        except CenoteError as error:
+            await refuse(context, error)
+
+    async def _hello(self, context: Context) -> runtime_pb2.Hello:
+        try:
+            async with asyncio.timeout(self._patience.handshake):
+                frame = await _read(context)
+        except TimeoutError:
+            raise ProtocolViolation(f"no Hello within {self._patience.handshake:g} s") from None
+        if frame is None:
+            raise ProtocolViolation("a stream without Hello")
+        return check_hello(frame)
+
+    async def _serve(self, hello: runtime_pb2.Hello, rights: Rights, context: Context) -> None:
+        served = self._runtimes.get(hello.runtime)
+        if served is None:
+            raise UnknownRuntimeError(hello.runtime)
+        stream = _Stream(context)
+        session = Session(served, rights, filled=stream.filled.set, drained=stream.drained.set)
+        client, returning = served.attach(hello.client, rights.tenant, session)
+        session.begin(client)
+        try:
+            policy = to_message(served.hosted.policy)
+            welcome = runtime_pb2.Welcome(version=NEWEST_VERSION, returning=returning, policy=policy)
+            session.tell(runtime_pb2.ServerFrame(welcome=welcome))
+            served.relay.returned(client)
+            await stream.carry(session)
+        finally:
+            session.close()
+            _leave(served, client, session)
+
+
+def _leave(served: ServedRuntime, client: Client, session: Session) -> None:
+    """A client that ended the stream itself, and got its answers, does not come back; any other may."""
+    if session.finished and client.line is session:
+        client.line = None
+        served.dismiss(client)
+    else:
+        served.detach(client, session)
+
+
+class _Stream:
+    """The two directions of one stream."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.filled = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    async def carry(self, session: Session) -> None:
+        """Until the session is over. Raises the error that it ends with."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._hear(session)), group.create_task(self._tell(session))]
+            error = await session.over
+            for task in tasks:
+                task.cancel()
+        if error is not None:
+            raise error
+
+    async def _hear(self, session: Session) -> None:
+        try:
+            while (frame := await _read(self._context)) is not None:
+                session.hear(frame)
+                while session.outbox.full:
+                    self.drained.clear()
+                    await self.drained.wait()
+            session.finish()
+        except CenoteError as error:
+            session.end(error)
+
+    async def _tell(self, session: Session) -> None:
+        while True:
+            while (frame := session.outbox.next()) is not None:
+                await self._context.write(frame)
+            if session.finished:
+                session.end(None)
+                return
+            self.filled.clear()
+            await self.filled.wait()
+
+
+async def _read(context: Context) -> runtime_pb2.ClientFrame | None:
+    """The next frame, None at the end. Raises ProtocolViolation for what is none."""
+    try:
+        frame = await context.read()
+    except DecodeError:
+        raise ProtocolViolation("a message that is no frame") from None
+    return frame if isinstance(frame, runtime_pb2.ClientFrame) else None

@@ -1,0 +1,128 @@
+"""One runtime of a server, and its clients."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.client import Client, Line
+from cenote_worker.serving.limits import MAX_CLIENTS
+from cenote_worker.serving.listeners import post
+from cenote_worker.serving.references import Origin, ReferenceStore
+from cenote_worker.serving.relay import HostRelay
+
+T = TypeVar("T")
+
+
+class ServedRuntime:
+    """On the server's loop only, but for `soon`."""
+
+    def __init__(
+        self,
+        id: str,
+        hosted: HostedRuntime,
+        relay: HostRelay,
+        references: ReferenceStore,
+        *,
+        loop: AbstractEventLoop,
+        pool: Executor,
+        grace: float,
+    ) -> None:
+        """pool: for what may block. grace: see Patience."""
+        self.id = id
+        self.hosted = hosted
+        self.relay = relay
+        self.references = references
+        self.loop = loop
+        self._pool = pool
+        self._grace = grace
+        self._clients: dict[str, Client] = {}
+        self._threads = 0
+        relay.bind(self)
+
+    # -- clients --
+
+    @property
+    def attached(self) -> int:
+        """Clients that have a line, or had one a moment ago."""
+        return len(self._clients)
+
+    def client(self, client: str) -> Client | None:
+        return self._clients.get(client)
+
+    def attach(self, id: str, tenant: str, line: Line) -> tuple[Client, bool]:
+        """The client, and whether it is known from before. A line that it still has ends.
+
+        Raises UnavailableError with too many clients.
+        """
+        client = self._clients.get(id)
+        known = client is not None
+        if client is None:
+            if len(self._clients) >= MAX_CLIENTS:
+                raise UnavailableError(f"this runtime has {MAX_CLIENTS} clients, which is the most")
+            client = self._clients[id] = Client(id, tenant)
+        if client.line is not None:
+            client.line.end(UnavailableError("this client has come back on another line"))
+            client.line.close()  # now: what it leaves behind is there before it is asked for again
+        client.line = line
+        client.wait(partial(self.loop.call_later, self._grace), client.give_up)
+        return client, known
+
+    def detach(self, client: Client, line: Line) -> None:
+        """The line is broken: the client may come back for a while."""
+        if client.line is line:
+            client.line = None
+            client.wait(partial(self.loop.call_later, self._grace), partial(self.dismiss, client))
+
+    def dismiss(self, client: Client) -> None:
+        """The client does not come back: what it has under way is taken back."""
+        client.stop_waiting()
+        client.give_up()
+        if self._clients.get(client.id) is client:
+            del self._clients[client.id]
+        self.relay.gone(client)
+
+    def close(self, error: CenoteError) -> None:
+        """Ends all lines."""
+        for client in list(self._clients.values()):
+            if client.line is not None:
+                client.line.end(error)
+            self.dismiss(client)
+        self.relay.close()
+
+    # -- work --
+
+    @property
+    def step(self) -> int:
+        return self.hosted.step
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether a request can be queued without blocking: there is a jail, and nobody fills one just now."""
+        return self.hosted.running and not self._threads
+
+    def soon(self, callback: Callable[..., None], *arguments: object) -> None:
+        post(self.loop, callback, *arguments)
+
+    def start(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
+        """Does something on a thread that may start the jail; nobody else touches it from the loop meanwhile."""
+        self._threads += 1
+
+        def finished(future: Future[T]) -> None:
+            self._threads -= 1
+            done(future)
+
+        self.loop.run_in_executor(self._pool, work).add_done_callback(finished)
+
+    def apart(self, work: Callable[[], T]) -> Future[T]:
+        """Does something on a thread that touches no jail, or a jail that may be slow to listen."""
+        return self.loop.run_in_executor(self._pool, work)
+
+    def origin(self, tenant: str) -> Origin:
+        """Of a value that is shared now."""
+        return Origin(tenant=tenant, runtime=self.id, step=self.hosted.step)
