@@ -134,23 +134,19 @@ class Requests:
 
         changes = ask.ask is Ask.CHANGE_FILE
         call = Call(number=frame.call, key=frame.key, run=run, carries=ask.ask is Ask.READ_FILE)
-        call.dispose = ask.dispose
+        call.dispose = ask.close
         return call
 
     def _file_ask(self, request: jail_pb2.FileRequest, content: Content | None) -> FileAsk:
-        message, shown = jail_pb2.Request(), printable(request.path.decode("utf-8", "backslashreplace"))
-        message.file.CopyFrom(request)
-        message.file.ClearField("content")
         kind = _FILE_ASKS.get(request.operation)
         if kind is None:
             raise UsageError(f"there is no file operation {request.operation}")
+        message, shown = jail_pb2.FileRequest(), printable(request.path.decode("utf-8", "backslashreplace"))
+        message.CopyFrom(request)
+        message.ClearField("content")
         if kind is Ask.READ_FILE:
-            message.file.limit = min(request.limit, most_of_a_file(self.served.hosted.policy))
-        ask = FileAsk(kind, message, shown)
-        if content is not None:
-            content.to_wire(message.file.content, ask.descriptors)
-            ask.owned.append(content.close)
-        return ask
+            message.limit = min(request.limit, most_of_a_file(self.served.hosted.policy))
+        return FileAsk(kind, message, shown, content)
 
     def start(self, frame: runtime_pb2.ClientFrame) -> Call:
         hosted = self.served.hosted

@@ -31,7 +31,7 @@ from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
 from cenote_worker.serving.uploads import Uploads
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
-from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.replies import from_reply
 from cenote_worker.wire.results import from_info, from_result, from_status
@@ -329,7 +329,7 @@ class Session:
             self.tell(Frame(call=call.number, result=from_result(outcome)))
         elif isinstance(outcome, Exception):
             self.tell(_failure(call.number, outcome))
-        elif not isinstance(outcome, ExecutedReply):
+        elif not isinstance(outcome, ExecutedReply | SharedReply):
             reply, content = from_reply(outcome)
             self.tell(Frame(call=call.number, reply=reply), content)
             if content is not None:

@@ -11,6 +11,7 @@ import grpc
 from cenote.runtime.remote.address import Destination
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
+from cenote_worker.wire.channels import CLIENT
 from cenote_worker.wire.failures import METADATA, to_error
 
 Answer = TypeVar("Answer")
@@ -19,16 +20,10 @@ DEADLINE: Final = 30.0
 """Seconds for a question to the gateway; making a runtime takes the longest, with a cold zygote a second or two."""
 
 OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
+    *CLIENT,
     # A server that comes back is tried at once, not after gRPC's own minutes of patience.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Else two runtimes with different tokens would share a connection that was refused to one of them.
-    ("grpc.use_local_subchannel_pool", 1),
 )
 
 FINAL: Final = frozenset(

@@ -201,6 +201,9 @@ class Session:
             self._end(meaning(error, self._runtime))
         except TimeoutError:
             self._end(UnavailableError("the platform accepts connections and says nothing; try again"))
+        except Exception as error:
+            self._end(UnavailableError(f"the line to the platform failed: {error!r}"))  # nobody may wait for ever
+            raise
 
     async def _line(self, patience: _Patience) -> None:
         place = await self._locate()
@@ -264,7 +267,7 @@ class Session:
                     await stream.write(frame)
 
     async def _read(self, stream: Stream) -> None:
-        async for frame in stream:
+        while isinstance(frame := await stream.read(), runtime_pb2.ServerFrame):
             try:
                 self._hear(frame)
             except ProtocolViolation as violation:
