@@ -31,7 +31,7 @@ from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
 from cenote_worker.serving.uploads import Uploads
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
-from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.replies import from_reply
 from cenote_worker.wire.results import from_info, from_result, from_status
@@ -70,7 +70,6 @@ class Session:
         self._on_the_way = 0
         """Values and files, from the request to the last chunk."""
         self._uploads = Uploads(served.hosted.policy)
-        self._newest = 0
 
     def begin(self, client: Client) -> None:
         """Before the first frame is heard."""
@@ -117,9 +116,8 @@ class Session:
                 raise ProtocolViolation(f"a frame with {body or 'nothing known'} in it, here")
 
     def _open(self, frame: runtime_pb2.ClientFrame, body: str) -> None:
-        if not self._newest < frame.call < FIRST_HOST_CALL:
-            raise ProtocolViolation("a call has a greater number than those before it, below 2^63")
-        self._newest = frame.call
+        if not 0 < frame.call < FIRST_HOST_CALL or frame.call in self._calls or frame.call in self._uploads:
+            raise ProtocolViolation("a call has a number below 2^63, unlike any other that waits")
         try:
             self._rights.require(RIGHTS[body])
             self._check_special_rights(frame, body)
@@ -186,6 +184,8 @@ class Session:
                 return requests.reset(frame)
             case "network_log":
                 return requests.network_log(frame)
+            case "outcome":
+                return requests.outcome(frame)
         return requests.status(frame)
 
     def _heard(self, frame: runtime_pb2.ClientFrame) -> None:
@@ -329,7 +329,7 @@ class Session:
             self.tell(Frame(call=call.number, result=from_result(outcome)))
         elif isinstance(outcome, Exception):
             self.tell(_failure(call.number, outcome))
-        elif not isinstance(outcome, ExecutedReply):
+        elif not isinstance(outcome, ExecutedReply | SharedReply):
             reply, content = from_reply(outcome)
             self.tell(Frame(call=call.number, reply=reply), content)
             if content is not None:

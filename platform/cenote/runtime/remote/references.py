@@ -120,7 +120,7 @@ class References:
         described = await self._ask(
             self._stub().GetReference(reference_pb2.ReferenceId(id=reference), **self._terms())
         )
-        draft = Draft(described.size)
+        draft = Draft()
         try:
             await self._fill(draft, reference, described.size)
             return Content(size=described.size, count=described.parts, memory=draft.seal())
