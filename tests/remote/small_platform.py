@@ -84,7 +84,7 @@ class SmallPlatform(PlatformServiceServicer):
 
     # -- PlatformService --
 
-    def CreateRuntime(self, request, context):  # noqa: N802
+    def CreateRuntime(self, request, context):
         with self._lock:
             if request.name in self._names:
                 if not request.attach:
@@ -98,13 +98,13 @@ class SmallPlatform(PlatformServiceServicer):
         self.server.add(runtime, hosted, relay)
         return self._described(runtime)
 
-    def GetRuntime(self, request, context):  # noqa: N802
+    def GetRuntime(self, request, context):
         runtime = self._names.get(request.name, request.name)
         if runtime not in self.hosted:
             self._refuse(context, UnknownRuntimeError(request.name))
         return self._described(runtime)
 
-    def DeleteRuntime(self, request, context):  # noqa: N802
+    def DeleteRuntime(self, request, context):
         with self._lock:
             runtime = self._names.pop(request.name, request.name)
             hosted = self.hosted.pop(runtime, None)
@@ -114,10 +114,10 @@ class SmallPlatform(PlatformServiceServicer):
         hosted.close()
         return platform_pb2.DeleteRuntimeReply()
 
-    def ListRuntimes(self, request, context):  # noqa: N802
+    def ListRuntimes(self, request, context):
         return platform_pb2.ListRuntimesReply(runtimes=map(self._described, self.hosted))
 
-    def Describe(self, request, context):  # noqa: N802
+    def Describe(self, request, context):
         return platform_pb2.PlatformDescription(software="tests", tenant="tests")
 
     def _described(self, runtime: str) -> platform_pb2.RuntimeDescription:
@@ -128,5 +128,3 @@ class SmallPlatform(PlatformServiceServicer):
     def _refuse(self, context: grpc.ServicerContext, error: CenoteError) -> None:
         context.set_trailing_metadata(((METADATA, to_failure(error).SerializeToString()),))
         context.abort(status_of(error), str(error))
-
-

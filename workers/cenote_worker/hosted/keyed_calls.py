@@ -35,13 +35,25 @@ class KeyedCalls:
         Raises OutcomeUnknownError when it was carried out so long ago that nothing is kept of it.
         """
         with self._lock:
-            if (running := self._running.get(key)) is not None:
-                return running, False
-            if key in self._settled:
-                return self._settled[key][0], False
-            if key in self._forgotten:
-                raise OutcomeUnknownError(self._runtime, key, _too_old(self._forgotten[key]))
-            return self._add(key), True
+            known = self._known(key)
+            return (known, False) if known is not None else (self._add(key), True)
+
+    def find(self, key: str) -> KeyedCall:
+        """The call of this key. Raises OutcomeUnknownError when nothing is known of one."""
+        with self._lock:
+            known = self._known(key)
+        if known is None:
+            raise OutcomeUnknownError(self._runtime, key, "nothing of that key has come here, or nothing ran")
+        return known
+
+    def _known(self, key: str) -> KeyedCall | None:
+        if (running := self._running.get(key)) is not None:
+            return running
+        if key in self._settled:
+            return self._settled[key][0]
+        if key in self._forgotten:
+            raise OutcomeUnknownError(self._runtime, key, _too_old(self._forgotten[key]))
+        return None
 
     def running(self, key: str) -> KeyedCall | None:
         """The call of this key, if it has no outcome yet."""

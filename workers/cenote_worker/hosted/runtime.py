@@ -242,6 +242,10 @@ class HostedRuntime:
             call.done(UnavailableError(f"the request could not be carried out: {error}"))
             raise
 
+    def join(self, key: RequestKey, listener: Listener) -> None:
+        """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
+        self._calls.find(key.text).join(listener, key)
+
     def leave(self, key: str, listener: Listener) -> None:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
         call = self._calls.running(key)

@@ -37,6 +37,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "status": "read",
     "reset": "run",
     "network_log": "read",
+    "outcome": "read",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 

@@ -72,13 +72,15 @@ class Outbox:
         """Of each content in turn, so that a small one need not wait for a large one."""
         if not self._contents:
             return None
-        sending = self._contents[0]
-        chunk = next(sending.chunks)
-        if chunk.last:
-            self._contents.popleft().content.close()
-            self._sent(sending.call)
+        sending = self._contents.popleft()
+        data = next(sending.pieces)
+        sending.left -= len(data)
+        if sending.left:
+            self._contents.append(sending)
         else:
-            self._contents.rotate(-1)
+            sending.content.close()
+            self._sent(sending.call)
+        chunk = runtime_pb2.Chunk(data=data, last=not sending.left)
         return runtime_pb2.ServerFrame(call=sending.call, chunk=chunk)
 
 
@@ -86,4 +88,5 @@ class _Sending:
     def __init__(self, call: int, content: Content) -> None:
         self.call = call
         self.content = content
-        self.chunks = chunks(content)
+        self.left = content.size
+        self.pieces = chunks(content)

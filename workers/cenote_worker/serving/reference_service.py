@@ -102,9 +102,7 @@ def _check_hold(request: reference_pb2.HoldRequest) -> None:
 
 
 def _pieces(content: Content) -> Iterable[bytes]:
-    if content.memory is None:
-        return [content.inline or b""]
-    return (chunk.data for chunk in chunks(content))
+    return [content.inline or b""] if content.memory is None else chunks(content)
 
 
 def _described(record: ReferenceRecord) -> reference_pb2.ReferenceDescription:

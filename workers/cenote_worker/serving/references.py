@@ -14,8 +14,8 @@ from cenote_security.errors import UnavailableError, UnknownReferenceError, Usag
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
 
-FIRST_LEASE: Final = 600.0
-"""Seconds that the client that shared a value has until it must hold it itself."""
+FIRST_LEASE: Final = 60.0
+"""Seconds that the client that shared a value has to hold it itself."""
 
 LONGEST_LEASE: Final = 3_600.0
 """Seconds. A holder that has died lets go at the latest after this."""

@@ -70,6 +70,14 @@ class Asked:
         return f"host call {self.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """A reference in a jail. client: who gave it."""
+
+    reference: str
+    client: Offerer
+
+
 class HostRelay:
     """The HostHandler of one served runtime. A client that returns hears again what it has not answered."""
 
@@ -80,8 +88,8 @@ class HostRelay:
         self._owners: dict[str, str] = {}
         self._asked: dict[int, Asked] = {}
         self._inline = 0
-        self._handles: dict[int, tuple[str, str]] = {}
-        """What the jail has handles for: number -> (reference, tenant)."""
+        self._handles: dict[int, _Handle] = {}
+        """What the jail has references to, by the numbers that it knows them by."""
 
     def bind(self, place: Place) -> None:
         """Before the first call."""
@@ -134,7 +142,7 @@ class HostRelay:
             if content is not None:
                 content.close()
         else:
-            self._settle(asked, lambda: self._made(client.tenant, answer, content))
+            self._settle(asked, lambda: self._made(client, answer, content))
         client.tell(runtime_pb2.ServerFrame(call=number, host_answered=runtime_pb2.HostAnswered()))
 
     def close(self) -> None:
@@ -172,8 +180,8 @@ class HostRelay:
                 origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
                 asked.value = store.put(content, info, origin, holder=asked.holder, lease=math.inf)
             else:
-                reference, tenant = self._handles.get(asked.call.reference, ("", tenant))
-                asked.value = store.hold(reference, tenant, holder=asked.holder, lease=math.inf)
+                handle = self._handles.get(asked.call.reference, _Handle("", asked.client))
+                asked.value = store.hold(handle.reference, tenant, holder=asked.holder, lease=math.inf)
         except (CenoteError, OSError) as error:
             self._place.soon(self._settle, asked, _failed(_failure(error)))
             return
@@ -202,7 +210,7 @@ class HostRelay:
         if self._forget(asked):
             self._place.apart(lambda: asked.line.answer(asked.call.id, _made(made)))
 
-    def _made(self, tenant: str, answer: runtime_pb2.HostAnswer, content: Content | None) -> HostAnswer:
+    def _made(self, client: Offerer, answer: runtime_pb2.HostAnswer, content: Content | None) -> HostAnswer:
         """On a thread. Raises UnknownReferenceError, UnavailableError."""
         assert self._place is not None
         match answer.WhichOneof("body"):
@@ -212,16 +220,17 @@ class HostRelay:
             case "error":
                 return HostFailure(answer.error.type[:MAX_NAME], answer.error.message[:MAX_HOST_ERROR])
             case "sealed":
-                return self._place.references.content(answer.sealed, tenant)
+                return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
-                return self._handle(answer.reference, tenant)
+                return self._handle(answer.reference, client)
         return HostFailure("RuntimeError", "the client answered nothing")
 
-    def _handle(self, reference: str, tenant: str) -> HostReference:
+    def _handle(self, reference: str, client: Offerer) -> HostReference:
         assert self._place is not None
         number = next(self._handle_numbers)
-        record = self._place.references.hold(reference, tenant, holder=self._holder(number), lease=math.inf)
-        self._handles[number] = reference, tenant
+        store, holder = self._place.references, self._holder(number)
+        record = store.hold(reference, client.tenant, holder=holder, lease=math.inf)
+        self._handles[number] = _Handle(reference, client)
         return HostReference(number, record.info)
 
     def _holder(self, handle: int) -> str:
@@ -244,10 +253,13 @@ class HostRelay:
 
     def _release(self, handle: int) -> None:
         assert self._place is not None
-        reference, tenant = self._handles.pop(handle, ("", ""))
-        if reference:
-            store, holder = self._place.references, self._holder(handle)
-            self._place.apart(lambda: _release(store, reference, tenant, holder))
+        dropped = self._handles.pop(handle, None)
+        if dropped is None:
+            return
+        store, holder, reference = self._place.references, self._holder(handle), dropped.reference
+        self._place.apart(lambda: _release(store, reference, dropped.client.tenant, holder))
+        told = runtime_pb2.ReferenceDropped(reference=reference)
+        dropped.client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
 
     def _forget(self, asked: Asked) -> bool:
         """True the first time."""

@@ -53,12 +53,7 @@ class Requests:
             call.withdraw = withdraw
 
         call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)
-        listener = call.cell = CellListener(
-            self.served.loop,
-            lambda: self.printed(call),
-            lambda outcome: self.settled(call, outcome),
-            cell.heard,
-        )
+        listener = call.cell = self._cell_listener(call, cell.heard)
         key = RequestKey(text=call.key, heard=cell.heard, missed=listener.missed)
         return call
 
@@ -141,12 +136,12 @@ class Requests:
         kind = _FILE_ASKS.get(request.operation)
         if kind is None:
             raise UsageError(f"there is no file operation {request.operation}")
-        message, shown = jail_pb2.FileRequest(), printable(request.path.decode("utf-8", "backslashreplace"))
+        message = jail_pb2.FileRequest()
         message.CopyFrom(request)
         message.ClearField("content")
         if kind is Ask.READ_FILE:
             message.limit = min(request.limit, most_of_a_file(self.served.hosted.policy))
-        return FileAsk(kind, message, shown, content)
+        return FileAsk(kind, message, printable(request.path.decode("utf-8", "backslashreplace")), content)
 
     def start(self, frame: runtime_pb2.ClientFrame) -> Call:
         hosted = self.served.hosted
@@ -166,6 +161,16 @@ class Requests:
         call = Call(number=frame.call, run=lambda: self.served.hosted.status(answer), at_once=True)
         return call
 
+    def outcome(self, frame: runtime_pb2.ClientFrame) -> Call:
+        """Of a call that may have been a cell, or not."""
+
+        def run() -> None:
+            self.served.hosted.join(RequestKey(text=frame.outcome.key, missed=listener.missed), listener)
+
+        call = Call(number=frame.call, key=frame.outcome.key, run=run)
+        listener = call.cell = self._cell_listener(call, heard=0)
+        return call
+
     def reset(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
             self.served.hosted.reset()
@@ -179,6 +184,14 @@ class Requests:
             return runtime_pb2.ServerFrame(call=frame.call, network_log=log)
 
         return Call(number=frame.call, run=run, at_once=True)
+
+    def _cell_listener(self, call: Call, heard: int) -> CellListener:
+        return CellListener(
+            self.served.loop,
+            lambda: self.printed(call),
+            lambda outcome: self.settled(call, outcome),
+            heard,
+        )
 
     def _listener(
         self, call: Call, first: Callable[[Outcome], None] = lambda _outcome: None

@@ -12,16 +12,19 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
 from cenote_security.errors import CenoteError, ProtocolViolation, UnknownRuntimeError
-from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import check_hello
 from cenote_worker.serving.limits import NEWEST_VERSION, Patience
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import Authorise, Rights, bearer_token
 from cenote_worker.serving.served import ServedRuntime
 from cenote_worker.serving.session import Session
+from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.policies import to_message
 
 Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
+
+LAST_WORDS = 1.0
+"""Seconds for a client to take the reason why its stream ends; its status says it too."""
 
 
 class RuntimeService(RuntimeServiceServicer):
@@ -63,24 +66,17 @@ class RuntimeService(RuntimeServiceServicer):
         session = Session(served, rights, filled=stream.filled.set, drained=stream.drained.set)
         client, returning = served.attach(hello.client, rights.tenant, session)
         session.begin(client)
+        agreed = False
         try:
             policy = to_message(served.hosted.policy)
             welcome = runtime_pb2.Welcome(version=NEWEST_VERSION, returning=returning, policy=policy)
             session.tell(runtime_pb2.ServerFrame(welcome=welcome))
             served.relay.returned(client)
             await stream.carry(session)
+            agreed = True
         finally:
             session.close()
-            _leave(served, client, session)
-
-
-def _leave(served: ServedRuntime, client: Client, session: Session) -> None:
-    """A client that ended the stream itself, and got its answers, does not come back; any other may."""
-    if session.finished and client.line is session:
-        client.line = None
-        served.dismiss(client)
-    else:
-        served.detach(client, session)
+            served.detach(client, session, for_good=agreed)
 
 
 class _Stream:
@@ -94,10 +90,12 @@ class _Stream:
     async def carry(self, session: Session) -> None:
         """Until the session is over. Raises the error that it ends with."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._hear(session)), group.create_task(self._tell(session))]
+            hearing, telling = group.create_task(self._hear(session)), group.create_task(self._tell(session))
             error = await session.over
-            for task in tasks:
-                task.cancel()
+            hearing.cancel()
+            self.filled.set()
+            await asyncio.wait((telling,), timeout=LAST_WORDS)
+            telling.cancel()
         if error is not None:
             raise error
 
@@ -113,14 +111,16 @@ class _Stream:
             session.end(error)
 
     async def _tell(self, session: Session) -> None:
-        while True:
-            while (frame := session.outbox.next()) is not None:
+        while not session.over.done():
+            if (frame := session.outbox.next()) is not None:
                 await self._context.write(frame)
-            if session.finished:
+            elif session.finished:
                 session.end(None)
-                return
-            self.filled.clear()
-            await self.filled.wait()
+            else:
+                self.filled.clear()
+                await self.filled.wait()
+        if (error := session.over.result()) is not None:
+            await self._context.write(runtime_pb2.ServerFrame(failure=to_failure(error)))
 
 
 async def _read(context: Context) -> runtime_pb2.ClientFrame | None:

@@ -73,10 +73,14 @@ class ServedRuntime:
         client.wait(partial(self.loop.call_later, self._grace), client.give_up)
         return client, known
 
-    def detach(self, client: Client, line: Line) -> None:
-        """The line is broken: the client may come back for a while."""
-        if client.line is line:
-            client.line = None
+    def detach(self, client: Client, line: Line, *, for_good: bool) -> None:
+        """The line has ended. for_good: as agreed; else the client may come back for a while."""
+        if client.line is not line:
+            return
+        client.line = None
+        if for_good:
+            self.dismiss(client)
+        else:
             client.wait(partial(self.loop.call_later, self._grace), partial(self.dismiss, client))
 
     def dismiss(self, client: Client) -> None:

@@ -70,7 +70,6 @@ class Session:
         self._on_the_way = 0
         """Values and files, from the request to the last chunk."""
         self._uploads = Uploads(served.hosted.policy)
-        self._newest = 0
 
     def begin(self, client: Client) -> None:
         """Before the first frame is heard."""
@@ -117,9 +116,8 @@ class Session:
                 raise ProtocolViolation(f"a frame with {body or 'nothing known'} in it, here")
 
     def _open(self, frame: runtime_pb2.ClientFrame, body: str) -> None:
-        if not self._newest < frame.call < FIRST_HOST_CALL:
-            raise ProtocolViolation("a call has a greater number than those before it, below 2^63")
-        self._newest = frame.call
+        if not 0 < frame.call < FIRST_HOST_CALL or frame.call in self._calls or frame.call in self._uploads:
+            raise ProtocolViolation("a call has a number below 2^63, unlike any other that waits")
         try:
             self._rights.require(RIGHTS[body])
             self._check_special_rights(frame, body)
@@ -186,6 +184,8 @@ class Session:
                 return requests.reset(frame)
             case "network_log":
                 return requests.network_log(frame)
+            case "outcome":
+                return requests.outcome(frame)
         return requests.status(frame)
 
     def _heard(self, frame: runtime_pb2.ClientFrame) -> None:

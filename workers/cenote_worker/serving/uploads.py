@@ -24,6 +24,9 @@ class Uploads:
     def __len__(self) -> int:
         return len(self._coming)
 
+    def __contains__(self, call: int) -> bool:
+        return call in self._coming
+
     def begin(self, frame: runtime_pb2.ClientFrame, body: str, payload: jail_pb2.Payload) -> Content | None:
         """The content, if it came with its frame; else chunks are awaited.
 
@@ -51,7 +54,8 @@ class Uploads:
             return None
         frame, body, incoming = self._coming[call]
         try:
-            content = incoming.add(chunk)
+            incoming.add(chunk.data)
+            content = incoming.finish() if chunk.last else None
         except BaseException:
             self.drop(call)
             raise

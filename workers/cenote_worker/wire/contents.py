@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import Draft, SealedMemory
 from cenote_worker.content import INLINE_LIMIT, MAX_PARTS, Content
@@ -21,12 +21,11 @@ def announce(message: jail_pb2.Payload, content: Content) -> bool:
     return bool(descriptors)
 
 
-def chunks(content: Content) -> Iterator[runtime_pb2.Chunk]:
-    """Sealed content, at least one chunk of it. The caller closes it."""
+def chunks(content: Content) -> Iterator[bytes]:
+    """The bytes of sealed content, in one piece at least. The caller closes it."""
     assert content.memory is not None
     for start in range(0, max(content.size, 1), CHUNK):
-        data = os.pread(content.memory.fileno(), min(CHUNK, content.size - start), start)
-        yield runtime_pb2.Chunk(data=data, last=start + CHUNK >= content.size)
+        yield os.pread(content.memory.fileno(), min(CHUNK, content.size - start), start)
 
 
 class Incoming:
@@ -42,13 +41,13 @@ class Incoming:
         self._count = message.count
         self._draft = Draft()
 
-    def add(self, chunk: runtime_pb2.Chunk) -> Content | None:
-        """The content, sealed, with its last chunk; the caller owns it."""
-        if self._draft.filled + len(chunk.data) > self.size:
+    def add(self, data: bytes) -> None:
+        if self._draft.filled + len(data) > self.size:
             raise ProtocolViolation("more chunks than the content has bytes")
-        self._draft.write(chunk.data)
-        if not chunk.last:
-            return None
+        self._draft.write(data)
+
+    def finish(self) -> Content:
+        """The content, sealed; the caller owns it."""
         if self._draft.filled != self.size:
             raise ProtocolViolation("fewer chunks than the content has bytes")
         return Content(size=self.size, count=self._count, memory=self._draft.seal())

@@ -202,7 +202,9 @@ class Session:
         except TimeoutError:
             self._end(UnavailableError("the platform accepts connections and says nothing; try again"))
         except Exception as error:
-            self._end(UnavailableError(f"the line to the platform failed: {error!r}"))  # nobody may wait for ever
+            self._end(
+                UnavailableError(f"the line to the platform failed: {error!r}")
+            )  # nobody may wait for ever
             raise
 
     async def _line(self, patience: _Patience) -> None:
