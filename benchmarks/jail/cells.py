@@ -39,6 +39,8 @@ class Cell:
         )
 
 
+EMPTY = Cell(name="nothing", title="a cell that does nothing", prepare="", code="pass", times=1)
+
 CELLS = (
     Cell(
         name="loop",
@@ -50,7 +52,7 @@ for i in range({times}):
     total += i * i % 7
 return total
 """,
-        times=2_000_000,
+        times=1_500_000,
     ),
     Cell(
         name="matmul",
@@ -63,11 +65,11 @@ left = numpy.random.default_rng(1).random((256, 256))
 for _ in range({times}):
     left @ left
 """,
-        times=200,
+        times=150,
     ),
     Cell(
         name="calls",
-        title="90,000 system calls: stat of a library file, read of 64 bytes of it, getpid",
+        title="60,000 system calls: stat of a library file, read of 64 bytes of it, getpid",
         prepare="""
 import os
 path = os.__file__
@@ -80,7 +82,7 @@ for _ in range({times}):
     pread(descriptor, 64, 0)
     getpid()
 """,
-        times=30_000,
+        times=20_000,
     ),
     Cell(
         name="files",
@@ -92,7 +94,7 @@ for _ in range({times}):
         made.write(b"64 bytes" * 8)
     os.remove("{folder}/small")
 """,
-        times=6000,
+        times=4000,
     ),
     Cell(
         name="open",
@@ -103,6 +105,6 @@ for _ in range({times}):
     with open(path, "rb", buffering=0) as opened:
         opened.read(64)
 """,
-        times=10_000,
+        times=8000,
     ),
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.jail.parameters import QUICK, Parameters
-from benchmarks.jail.participant import joining
+from benchmarks.jail.participant import roll_call
 from benchmarks.jail.report import Run, render_data, render_text
 from benchmarks.jail.rounds import samples
 from benchmarks.jail.sandboxes import SANDBOXES
@@ -47,15 +47,15 @@ def run(arguments: argparse.Namespace) -> None:
 def measure(names: list[str], parameters: Parameters) -> Run:
     with tempfile.TemporaryDirectory(dir=MEMORY_BACKED) as scratch:
         Path(scratch).chmod(0o777)  # some jails are other users
-        with joining(names, scratch, parameters) as (present, absent):
-            taken = []
-            for sample in samples(present, parameters.rounds):
-                taken.append(sample)
-                print(f"round {sample.round + 1} {sample.measure} {sample.contender}", file=sys.stderr)
+        present, absent = roll_call(names, scratch)
+        taken = []
+        for sample in samples(present, scratch, parameters):
+            taken.append(sample)
+            print(f"round {sample.round + 1} {sample.measure} {sample.contender}", file=sys.stderr)
     return Run(
         machine=machine_line(),
         parameters=parameters,
-        bare={name: one.kind.bare for name, one in present.items()},
+        bare={name: kind.bare for name, kind in present.items()},
         absent=absent,
         samples=taken,
     )

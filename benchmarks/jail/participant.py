@@ -1,16 +1,16 @@
-"""A sandbox that takes part, and what is timed of it."""
+"""A sandbox that takes part in a round, and what is timed of it."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.jail.cells import CELLS, Cell
+from benchmarks.jail.cells import CELLS, EMPTY, Cell
 from benchmarks.jail.cpu_clock import Crew
 from benchmarks.jail.parameters import Parameters
 from benchmarks.jail.sandbox import DoesNotRunHereError, Sandbox
@@ -23,21 +23,15 @@ SMALL_CELL = "x = 1"
 
 @dataclass(frozen=True, kw_only=True)
 class Participant:
-    """One open sandbox, its cells prepared and run once, and what starts further ones of its kind."""
+    """One open sandbox with the cells prepared in it. started_in: seconds from its constructor to a first result."""
 
-    kind: type[Sandbox]
     sandbox: Sandbox
     crew: Crew
-    scratch: str
     parameters: Parameters
+    started_in: float
 
     def start(self) -> Mapping[str, float]:
-        """Seconds from the constructor of one more sandbox to its first result; its end is not in it."""
-        with ExitStack() as stack:
-            started = time.perf_counter()
-            further = stack.enter_context(closing(self.kind(self.scratch)))
-            further.execute(SMALL_CELL)
-            return {"wall": time.perf_counter() - started}
+        return {"wall": self.started_in}
 
     def assign(self) -> Mapping[str, float]:
         """Median seconds of a round trip of the smallest cell."""
@@ -45,10 +39,15 @@ class Participant:
         return {"wall": statistics.median(times)}
 
     def run(self, cell: Cell) -> Mapping[str, float]:
-        """Seconds by the sandbox's clock, and CPU seconds of all its processes: the least of some repetitions each.
+        """Seconds by the sandbox's clock, and CPU seconds of all its processes beyond those of an empty cell.
 
-        What disturbs a short run only ever adds to it, so the least is the best estimate that a busy machine gives.
+        Each is the least of some repetitions: what disturbs a short run only ever adds to it.
         """
+        empty = self._least(EMPTY)
+        full = self._least(cell)
+        return {"wall": full["wall"], "CPU": full["CPU"] - empty["CPU"]}
+
+    def _least(self, cell: Cell) -> Mapping[str, float]:
         runs = [self._run_once(cell) for _ in range(self.parameters.repetitions)]
         return {"wall": min(wall for wall, _ in runs), "CPU": min(cpu for _, cpu in runs)}
 
@@ -58,27 +57,31 @@ class Participant:
         return wall, self.crew.since(before)
 
 
-@contextmanager
-def joining(
-    names: list[str], scratch: str, parameters: Parameters
-) -> Iterator[tuple[dict[str, Participant], dict[str, str]]]:
-    """Open sandboxes: those that take part, and why each of the others does not run here."""
-    present: dict[str, Participant] = {}
-    absent: dict[str, str] = {}
-    with ExitStack() as stack:
-        for name in names:
-            try:
-                present[name] = _join(name, scratch, parameters, stack)
-            except DoesNotRunHereError as error:
-                absent[name] = str(error)
-        yield present, absent
-
-
-def _join(name: str, scratch: str, parameters: Parameters, stack: ExitStack) -> Participant:
-    kind = load_sandbox(name)
+def join(kind: type[Sandbox], scratch: str, parameters: Parameters, stack: ExitStack) -> Participant:
+    """Start a sandbox that ends with `stack`, and prepare the cells in it. Raises DoesNotRunHereError."""
     before = live_descendants(os.getpid())
+    begin = time.perf_counter()
     sandbox = stack.enter_context(closing(kind(scratch)))
-    for cell in CELLS:
+    sandbox.execute(SMALL_CELL)
+    started_in = time.perf_counter() - begin
+    for cell in (EMPTY, *CELLS):
         sandbox.execute(cell.preparation(sandbox.folder, cell.times // parameters.divisor))
-        sandbox.execute(cell.timed)
-    return Participant(kind=kind, sandbox=sandbox, crew=Crew(before), scratch=scratch, parameters=parameters)
+    return Participant(sandbox=sandbox, crew=Crew(before), parameters=parameters, started_in=started_in)
+
+
+def roll_call(names: list[str], scratch: str) -> tuple[dict[str, type[Sandbox]], dict[str, str]]:
+    """Start each sandbox once: which run here, and why each of the others does not.
+
+    What only a first start takes, such as a zygote's imports or reading Python from disk, is done then.
+    """
+    present: dict[str, type[Sandbox]] = {}
+    absent: dict[str, str] = {}
+    for name in names:
+        try:
+            kind = load_sandbox(name)
+            with closing(kind(scratch)) as sandbox:
+                sandbox.execute(SMALL_CELL)
+            present[name] = kind
+        except DoesNotRunHereError as error:
+            absent[name] = str(error)
+    return present, absent

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from benchmarks.jail.cells import CELLS
-from benchmarks.jail.participant import Participant
+from benchmarks.jail.parameters import Parameters
+from benchmarks.jail.participant import Participant, join
+from benchmarks.jail.sandbox import Sandbox
 from benchmarks.runtime.sample import Sample
 
 Taking = Callable[[Participant], Mapping[str, float]]
@@ -19,13 +22,19 @@ TAKINGS: dict[str, Taking] = {
 """Name of a measure -> how a sample of it is taken."""
 
 
-def samples(present: Mapping[str, Participant], rounds: int) -> Iterator[Sample]:
-    """All samples, in the order in which they are taken."""
-    for number in range(rounds):
-        for measure, take in TAKINGS.items():
-            for name in turns(list(present), number):
-                if number % present[name].kind.rounds_apart == 0:
-                    yield _sample(number, measure, name, take(present[name]))
+def samples(kinds: Mapping[str, type[Sandbox]], scratch: str, parameters: Parameters) -> Iterator[Sample]:
+    """All samples, in the order in which they are taken.
+
+    Each round starts its own sandboxes: where a process happens to have its code and data in memory can make a loop
+    in it slower by a tenth for all its life.
+    """
+    for number in range(parameters.rounds):
+        names = [name for name in turns(list(kinds), number) if number % kinds[name].rounds_apart == 0]
+        with ExitStack() as stack:
+            present = {name: join(kinds[name], scratch, parameters, stack) for name in names}
+            for measure, take in TAKINGS.items():
+                for name, participant in present.items():
+                    yield _sample(number, measure, name, take(participant))
 
 
 def turns(names: Sequence[str], number: int) -> list[str]:
