@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def measure(names: list[str], parameters: Parameters) -> Run:
-    with tempfile.TemporaryDirectory(dir=MEMORY_BACKED) as scratch:
+    with tempfile.TemporaryDirectory(prefix="cenote-bench-", dir=MEMORY_BACKED) as scratch:
         Path(scratch).chmod(0o777)  # some jails are other users
         present, absent = roll_call(names, scratch)
         taken = []

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 
-from benchmarks.runtime.process_tree import live_descendants
+from benchmarks.runtime.process_tree import all_parents, descendants, live_descendants
 
 _SCHEDULER_CLOCK = 2
 
@@ -28,7 +28,8 @@ class Crew:
 
     def look(self) -> dict[int, float]:
         """CPU seconds so far, by process. Looking for them costs milliseconds, so it comes before reading clocks."""
-        return _read({os.getpid()}.union(*map(live_descendants, self._roots)))
+        parents = all_parents()
+        return _read({os.getpid()}.union(*(descendants(parents, root) for root in self._roots)))
 
     def since(self, earlier: dict[int, float]) -> float:
         """CPU seconds since an earlier look. What looking for new processes costs is not in it."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from benchmarks.jail.sandbox import CellFailedError, DoesNotRunHereError
 from benchmarks.jail.sandboxes.piped import NoSandbox, Piped
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Broken(Piped):
@@ -19,6 +24,31 @@ class Broken(Piped):
 class Missing(Piped):
     def command(self) -> list[str]:
         return ["no-such-sandbox"]
+
+
+LEAVES_ITS_CHILD = """
+import os
+from benchmarks.jail.sandboxes.piped import PYTHON, Piped
+from benchmarks.runtime.process_tree import adopt_orphans, live_descendants
+
+WRAPPER = (
+    "import os, sys\\n"
+    "child = os.fork() or os.execv(sys.argv[1], sys.argv[1:])\\n"
+    "os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"
+)
+
+class LeavesItsChild(Piped):
+    def command(self):
+        return [PYTHON[0], "-c", WRAPPER, *PYTHON]
+
+adopt_orphans()
+sandbox = LeavesItsChild("/dev/shm")
+sandbox.execute("pass")
+before = len(live_descendants(os.getpid()))
+sandbox.close()
+print(before, len(live_descendants(os.getpid())))
+"""
+"""A wrapper that knows when its child has ended and does not wait for it, as some sandboxes do."""
 
 
 def test_cells_share_a_namespace_and_give_what_they_print() -> None:
@@ -49,3 +79,16 @@ def test_a_sandbox_that_is_not_installed_is_named() -> None:
     """The benchmark goes on without it."""
     with pytest.raises(DoesNotRunHereError, match="no-such-sandbox is not installed"):
         Missing("/dev/shm")
+
+
+def test_nobody_is_left_unburied() -> None:
+    """Where orphans are adopted, those that a sandbox left are waited for at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_ITS_CHILD],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "3 1\n" == done.stdout

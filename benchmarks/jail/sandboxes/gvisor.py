@@ -8,7 +8,7 @@ from benchmarks.jail.sandboxes.piped import PYTHON, Piped
 
 
 class Gvisor(Piped):
-    rounds_apart: ClassVar[int] = 5
+    rounds_apart: ClassVar[int] = 6
 
     def command(self) -> list[str]:
         return ["runsc", "--network=none", "--ignore-cgroups", "do", "--quiet", *PYTHON]

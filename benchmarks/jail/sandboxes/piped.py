@@ -12,6 +12,7 @@ from typing import IO, ClassVar
 
 from benchmarks.jail import far_end
 from benchmarks.jail.sandbox import CellFailedError, DoesNotRunHereError, Sandbox
+from benchmarks.runtime.process_tree import live_descendants
 
 ENDING_GRACE = 5.0
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -67,6 +68,7 @@ class Piped(Sandbox):
 
     def close(self) -> None:
         """The far end leaves when its pipe is closed; whoever stays is killed."""
+        inner = live_descendants(self._process.pid) - {self._process.pid}
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -75,6 +77,10 @@ class Piped(Sandbox):
                 self._process.wait(ENDING_GRACE)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+        # Those that their parent did not wait for are this process's now, if it adopts orphans.
+        for pid in inner:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 class NoSandbox(Piped):

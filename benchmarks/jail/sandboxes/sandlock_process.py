@@ -18,7 +18,7 @@ class Sandlock(Sandbox):
     """Files and its default list of calls. Without limits: those would have more calls answered by its supervisor."""
 
     bare: ClassVar[str] = "no sandbox"
-    rounds_apart: ClassVar[int] = 5
+    rounds_apart: ClassVar[int] = 6
 
     def __init__(self, scratch: str) -> None:
         super().__init__(scratch)
