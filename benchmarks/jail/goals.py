@@ -14,26 +14,22 @@ MS = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """At most so many seconds more, or so many times as much, than another; in each of the figures."""
+    """A figure at most so many seconds more than another's, or at most so many times as much."""
 
     text: str
     measure: str
     contender: str
     other: str
-    figures: tuple[str, ...]
+    figure: str
     added: float | None = None
     ratio: float | None = None
 
     def verdict(self, samples: Sequence[Sample]) -> Literal["reached", "missed", "open"]:
-        found = [cost(samples, self.measure, figure, self.contender, self.other) for figure in self.figures]
-        if self.added is not None:
-            bound, measured = self.added, [one.added if one else None for one in found]
-        else:
-            bound, measured = self.ratio or 0.0, [one.ratio if one else None for one in found]
-        values = [value for value in measured if value is not None]
-        if len(values) < len(found):
+        found = cost(samples, self.measure, self.figure, self.contender, self.other)
+        if found is None or found.added is None or found.ratio is None:
             return "open"
-        return "reached" if max(values) <= bound else "missed"
+        fast = self.added is None or found.added <= self.added
+        return "reached" if fast and (self.ratio is None or found.ratio <= self.ratio) else "missed"
 
 
 def _start(level: str) -> Goal:
@@ -42,18 +38,19 @@ def _start(level: str) -> Goal:
         measure="start",
         contender=level,
         other="cenote none",
-        figures=("wall",),
+        figure="wall",
         added=25 * MS,
     )
 
 
 def _cell(level: str, measure: str, percent: int) -> Goal:
+    """Judged by CPU time, which holds the work of supervisors, and not that of strangers on the machine."""
     return Goal(
-        text=f"{level} costs at most {percent} % of `{measure}`, of its time and its CPU time",
+        text=f"{level} takes at most {percent} % more CPU time for `{measure}`",
         measure=measure,
         contender=level,
         other="no sandbox",
-        figures=("wall", "CPU"),
+        figure="CPU",
         ratio=1 + percent / 100,
     )
 
