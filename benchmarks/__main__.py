@@ -1,4 +1,4 @@
-"""All benchmarks, or one of them: `python -m benchmarks [limits|runtime|tokens] [--help]`."""
+"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|runtime|tokens] [--help]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 KINDS = {
+    "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",
     "runtime": "speed, memory and responsiveness against other runtimes",
     "tokens": "tokens of whole conversations against JSON tool calling",

@@ -36,7 +36,7 @@ def descendants(parents: Mapping[int, int], root: int) -> set[int]:
 
 def live_descendants(root: int) -> set[int]:
     """`root` and every process below it that exists now, those included that nobody has waited for."""
-    return descendants(_parents(), root)
+    return descendants(all_parents(), root)
 
 
 def tree_pss() -> int:
@@ -63,7 +63,8 @@ def peak_memory() -> int:
     return _field(Path("/proc/self/status").read_text(), "VmHWM")
 
 
-def _parents() -> dict[int, int]:
+def all_parents() -> dict[int, int]:
+    """Each process of the machine with its parent, those included that nobody has waited for."""
     return {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
 
 

@@ -6,10 +6,14 @@ import struct
 from collections.abc import Sequence
 
 
-def run(program: bytes, number: int, arch: int, arguments: Sequence[int] = ()) -> int:
-    """The verdict of a filter on a call. arguments: up to six, unsigned 64 bits each."""
-    padded = (*arguments, *(0,) * (6 - len(arguments)))
-    data = struct.pack("=IIQ6Q", number, arch, 0, *padded)
+def run(program: bytes, number: int, arch: int, arguments: Sequence[int] | None = ()) -> int:
+    """The verdict of a filter on a call. arguments: up to six, unsigned 64 bits each.
+
+    None: those of any such call. Raises struct.error when the filter looks at them.
+    """
+    data = struct.pack("=II", number, arch)
+    if arguments is not None:
+        data += struct.pack("=Q6Q", 0, *arguments, *(0,) * (6 - len(arguments)))
     steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
     accumulator = 0
     at = 0

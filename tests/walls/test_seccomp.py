@@ -36,6 +36,11 @@ ORDINARY = {
     "x86_64": (0, 1, 9, 10, 11, 39, 56, 57, 59, 61, 62, 202, 231, 257, 319),
     "aarch64": (63, 64, 93, 98, 222),
 }
+# What programs make by the thousand: reads and writes, opens and stats, memory, locks, messages, removals, the clock.
+FREQUENT = {
+    "x86_64": (0, 1, 3, 4, 5, 7, 8, 9, 11, 12, 14, 17, 18, 24, 39, 46, 47, 72, 87, 202, 217, 228, 257, 262, 263, 332),
+    "aarch64": (25, 35, 56, 57, 61, 62, 63, 64, 67, 68, 79, 80, 98, 113, 124, 135, 172, 211, 212, 214, 215, 222, 291),
+}  # fmt: skip
 
 
 def judge(
@@ -73,6 +78,16 @@ def test_ordinary_calls_are_allowed(on: syscalls.Machine) -> None:
     """The filter is no allow list."""
     program = seccomp.program("strict", on)
     assert {ALLOW} == {run(program, number, AUDIT_ARCH[on]) for number in ORDINARY[on]}
+
+
+@pytest.mark.parametrize("on", MACHINES)
+@pytest.mark.parametrize("level", ["strict", "landlock"])
+def test_calls_that_programs_make_most_are_judged_by_number_alone(
+    level: seccomp.FilterLevel, on: syscalls.Machine
+) -> None:
+    """The kernel runs no filter for a call whose number always means `allow`: 30 ns are left of what it costs."""
+    program = seccomp.program(level, on)
+    assert {ALLOW} == {run(program, number, AUDIT_ARCH[on], None) for number in FREQUENT[on]}
 
 
 @given(number=st.integers(0, 2**32 - 1), arch=st.integers(0, 2**32 - 1))

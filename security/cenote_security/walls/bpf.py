@@ -62,7 +62,8 @@ def among(values: Sequence[int], then: Code) -> Code:
 def search(ranges: Sequence[tuple[int, Code]]) -> Code:
     """Binary search of the accumulator over ranges, each `(first value, code that ends in a return)`.
 
-    The first range must begin at 0. A filter runs on every system call, so depth counts: this is log2(n) tests.
+    The first range must begin at 0. Depth counts where a filter runs on every system call, as it does before Linux
+    5.11: this is log2(n) tests.
     """
     if len(ranges) == 1:
         return ranges[0][1]

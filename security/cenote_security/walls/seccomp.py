@@ -4,6 +4,10 @@ A deny list with a ceiling: known-dangerous calls are refused, calls newer than 
 An allow list would be shorter to defend and break a library each month; the private root, the namespaces
 and Landlock are what the guarantee rests on, and this list takes the kernel's rarely walked paths away.
 
+The calls that programs make by the thousand are allowed by their number alone, whatever their arguments. The kernel
+finds that out when a filter is installed (since 5.11) and runs it no more for them: what is left is the cost of a
+filter that allows everything, some 30 ns a call.
+
 Refusals are errors, not kills: libraries probe, and are content with ENOSYS. Only a call through a foreign
 architecture's table kills, since there the numbers mean other calls and no honest program does it.
 """
