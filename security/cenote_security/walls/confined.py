@@ -82,7 +82,8 @@ class ConfinedLevel(Level):
             others = 1 if self._is_root else limits.tasks_of(os.geteuid())
             limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
         own = Grant(path=str(self._own_folders.root(allowance.number)), access=landlock.WRITE)
-        self._grants = (*self._grants, own)
+        grants = (*self._grants, own)
+        self._grants = tuple(map(fences.without_execution, grants)) if allowance.noexec else grants
 
     def fence_warden(self) -> None:
         """The warden may read all of `/proc`, to account for its jail; its own files there are root's."""

@@ -27,6 +27,13 @@ STRICT_GRANTS: Final[Sequence[Grant]] = (
 """On a private root everything visible may be read. What may be written is said here a second time."""
 
 
+def without_execution(grant: Grant) -> Grant:
+    """The same access, but where files can be written none can be executed."""
+    if not grant.access & landlock.MAKE_REG:
+        return grant
+    return Grant(path=grant.path, access=grant.access & ~landlock.EXECUTE)
+
+
 def ruleset(grants: Sequence[Grant], ports: Sequence[int] = ()) -> int:
     """A descriptor of Landlock rules, for as many nested domains as wanted. Raises WallError."""
     with building("make the Landlock rules"):

@@ -18,7 +18,7 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
-from cenote_worker.zygote.connection import StartedJail
+from cenote_worker.zygote.connection import StartedJail, ZygoteFacts
 
 WARDEN = 1
 """A jail's first process is a task of its group too, and not one of the policy's."""
@@ -37,7 +37,7 @@ class Accounting:
         self._groups: ClientGroups | None = None
         self._without: OSError | None = None
 
-    def group_for(self, policy: SandboxPolicy, base: int) -> JailGroup | None:
+    def group_for(self, policy: SandboxPolicy, facts: ZygoteFacts) -> JailGroup | None:
         """A group for a jail that is yet to be started, None when a watchdog will do.
 
         Raises UnavailableError when the policy wants a group and none can be made; OSError when this process has no
@@ -45,7 +45,8 @@ class Accounting:
         """
         if policy.limits == "watchdog":
             return None
-        share = Share(memory=policy.memory_bytes + base, tasks=policy.processes + WARDEN, cpus=policy.cpus)
+        tasks = facts.tasks_each * (policy.processes + WARDEN) + facts.own_tasks
+        share = Share(memory=policy.memory_bytes + facts.base_memory, tasks=tasks, cpus=policy.cpus)
         try:
             return self._own_groups().make(share)
         except OSError as error:

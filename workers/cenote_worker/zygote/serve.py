@@ -48,7 +48,7 @@ class Zygote:
         self._client = client
         self._client_life = client_life
         self._host_proc = host_proc
-        self.base_memory = limits.data_in_use(host_proc)
+        self.base_memory = limits.data_in_use(host_proc) + level.own_memory
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
