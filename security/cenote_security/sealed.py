@@ -90,7 +90,7 @@ class SealedMemory:
         fd = _fresh(size)
         try:
             fill(fd)
-            _seal(fd)
+            seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -163,7 +163,7 @@ class Draft:
         """The memory, for ever as it is now; its new owner closes it."""
         fd, self._fd = self._fd, -1
         try:
-            _seal(fd)
+            seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -187,7 +187,8 @@ def _fresh(size: int) -> int:
     return fd
 
 
-def _seal(fd: int) -> None:
+def seal(fd: int) -> None:
+    """Nobody can change the content of this memory file any more, nor its seals. Raises OSError."""
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
 
 

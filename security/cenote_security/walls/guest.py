@@ -14,7 +14,6 @@ from cenote_security.walls.level import Allowance, Home, Level
 from cenote_security.walls.template import WORKDIR
 from cenote_security.walls.wall import building
 
-
 _NO_LIMITS: Final = frozenset(
     {resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE, resource.RLIMIT_SIGPENDING}
 )

@@ -2,8 +2,8 @@
 
 What runs in the jail talks to gVisor's kernel, a program (`runsc`, which makes two processes: the sandbox and the
 gofer, its way to files), and only that program talks to the host's. So a hole in the host's kernel is out of reach
-until one in gVisor's is found; and what is found there still sits in the namespaces and on the private root of `strict`,
-as an unprivileged user. Landlock and the seccomp filter of the other levels are not around it: runsc mounts, and
+until one in gVisor's is found; and whoever found that still sits in the namespaces and on the private root of
+`strict`, as an unprivileged user. Landlock and the seccomp filter of the other levels are not around it: runsc mounts, and
 installs a filter of its own.
 
 A jail is not forked from the zygote but starts an interpreter, so nothing is preloaded.
@@ -19,8 +19,8 @@ from typing import Final
 
 from cenote_security.policy import Mount
 from cenote_security.walls import gvisor_bundle as bundle
-from cenote_security.walls import root
 from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls import root
 from cenote_security.walls.fresh_python_unsafe import arguments_of
 from cenote_security.walls.level import Allowance
 from cenote_security.walls.runsc_unsafe import Runsc
@@ -35,9 +35,11 @@ _BUNDLE_BYTES: Final = 4 * 2**20
 class GvisorLevel(StrictLevel):
     name = "gvisor"
     own_kernel = True
-    own_memory = 160 * 2**20
+    own_memory = 96 * 2**20
+    """An idle jail has 65 MB, of which 30 are its interpreter's; gVisor's kernel grows with what it is asked for."""
     own_tasks = 96
     tasks_each = 3
+    """Each task of the jail has one that runs its code and one in gVisor's kernel; each address space has one more."""
 
     def __init__(self, host_proc: int, runsc: Runsc) -> None:
         super().__init__(host_proc)

@@ -19,8 +19,8 @@ _OVERLAY_CAME: Final = 20230301
 """From about then on runsc lays a writable file over the root unless told not to; before, it knows no such flag."""
 
 _USER: Final = 0
-"""Who the jail's processes are to gVisor. runsc shows the files of whoever runs it, an unprivileged user, as user 0's, and
-can make none for another. User 0 has no capability there and can get none.
+"""Who the jail's processes are to gVisor. runsc shows the files of whoever runs it, an unprivileged user, as user
+0's, and can make none for another. User 0 has no capability there and can get none.
 """
 
 _NAMESPACES: Final = ("pid", "network", "ipc", "uts", "mount")

@@ -19,7 +19,8 @@ LevelName = Literal["strict", "landlock", "gvisor", "none"]
 class Allowance:
     """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too.
 
-    noexec: whether what lies where it can write must not be executed. egress: whether it has a way to a proxy outside.
+    noexec: whether nothing can be executed that lies where it can write. egress: whether it has a way to a proxy
+    outside.
     """
 
     number: int
@@ -43,7 +44,7 @@ class Level(ABC):
     """The stages, in the order in which they happen; each in a process further in. All raise WallError.
 
     ends_with_warden: whether the kernel ends all processes of a jail with its warden, the first of a pid namespace.
-    own_kernel: whether a jail has a kernel of its own, in which its processes are started (see `command`), not forked.
+    own_kernel: whether a jail has a kernel of its own, in which its processes are started, not forked: see `command`.
     own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
     tasks_each: how many tasks of the host's kernel one of the jail's stands for.
     """

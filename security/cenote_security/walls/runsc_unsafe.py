@@ -55,5 +55,7 @@ def _version(path: str) -> int:
     except subprocess.TimeoutExpired as late:
         raise TimeoutError(errno.ETIMEDOUT, f"{path} --version does not answer") from late
     if answer.returncode != 0:
-        raise OSError(errno.ENOEXEC, f"{path} --version failed with {answer.returncode}: {answer.stderr[-200:]}")
+        raise OSError(
+            errno.ENOEXEC, f"{path} --version failed with {answer.returncode}: {answer.stderr[-200:]}"
+        )
     return release_date(answer.stdout)

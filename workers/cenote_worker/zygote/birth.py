@@ -30,7 +30,7 @@ from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
-from cenote_worker.zygote.boarding import Letter, board
+from cenote_worker.zygote.boarding_unsafe import Letter, board
 from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
 from cenote_worker.zygote.spec import Failure
 

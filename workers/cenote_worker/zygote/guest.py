@@ -6,9 +6,9 @@ import importlib
 import socket
 
 from cenote_security.walls.guest import GuestLevel
-from cenote_worker.zygote import preload
+from cenote_worker.zygote import preload, warden
 from cenote_worker.zygote.birth import Inmates, be_warden
-from cenote_worker.zygote.boarding import Letter
+from cenote_worker.zygote.boarding_unsafe import Letter
 from cenote_worker.zygote.descriptors import JailDescriptors
 from cenote_worker.zygote.spec import MAX_MESSAGE
 
@@ -25,6 +25,7 @@ def run() -> None:
     pipe, *numbers = descriptors
     entry = importlib.import_module(letter.entry).main
     preload.settle_memory()
+    warden.heed_signals()
     inmates = Inmates(
         level=GuestLevel(),
         entry=entry,

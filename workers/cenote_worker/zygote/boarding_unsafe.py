@@ -1,4 +1,4 @@
-"""Moving a jail into a kernel of its own: a letter with everything that it needs, and the program that is that kernel.
+"""Moving a jail into a kernel of its own: a letter with all that it needs, and the program that is that kernel.
 
 Nothing is shared by a fork there, and only the standard streams go along: what else the jail needs, its descriptors
 among it, lies in the letter, a packet on the socket that is its standard input.
