@@ -18,7 +18,7 @@ import socket
 from typing import Final
 
 from cenote_security.errors import ProtocolViolation
-from cenote_security.sealed import seal
+from cenote_security.sealed import memory_file, seal
 from cenote_worker.frames import MAX_DESCRIPTORS, Packet
 
 START: Final = 0
@@ -94,7 +94,7 @@ class Assembly:
             self.close()
         if number != len(self._memories) or number >= MAX_DESCRIPTORS:
             raise ProtocolViolation("a memory out of turn")
-        self._memories.append(os.memfd_create("cenote", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        self._memories.append(memory_file())
 
     def _add(self, data: memoryview) -> None:
         if len(data) > self._room:

@@ -3,8 +3,8 @@
 What runs in the jail talks to gVisor's kernel, a program (`runsc`, which makes two processes: the sandbox and the
 gofer, its way to files), and only that program talks to the host's. So a hole in the host's kernel is out of reach
 until one in gVisor's is found; and whoever found that still sits in the namespaces and on the private root of
-`strict`, as an unprivileged user. Landlock and the seccomp filter of the other levels are not around it: runsc mounts, and
-installs a filter of its own.
+`strict`, as an unprivileged user. Landlock and the seccomp filter of the other levels are not around it: runsc must
+mount, and has a filter of its own.
 
 A jail is not forked from the zygote but starts an interpreter, so nothing is preloaded.
 """
@@ -39,7 +39,7 @@ class GvisorLevel(StrictLevel):
     """An idle jail has 65 MB, of which 30 are its interpreter's; gVisor's kernel grows with what it is asked for."""
     own_tasks = 96
     tasks_each = 3
-    """Each task of the jail has one that runs its code and one in gVisor's kernel; each address space has one more."""
+    """One runs the code of a task, one is its thread in gVisor's kernel; and each address space has one."""
 
     def __init__(self, host_proc: int, runsc: Runsc) -> None:
         super().__init__(host_proc)

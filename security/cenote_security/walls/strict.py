@@ -57,6 +57,7 @@ class StrictLevel(Level):
         with building("set limits"):
             limits.apply(allowance.memory, allowance.disk, allowance.processes)
         if allowance.noexec:
+            self._filter = fences.call_filter("strict", noexec=True)
             self._grants = [fences.without_execution(grant) for grant in self._grants]
         self._ports = (loopback.EGRESS_PORT,) if allowance.egress else ()
 
