@@ -118,6 +118,8 @@ class SandboxPolicy:
     def _check_surroundings(self) -> None:
         if self.isolation not in ISOLATIONS:
             raise UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
+        if not isinstance(self.noexec, bool):
+            raise UsageError(f"noexec is True or False, not {self.noexec!r}")
         if self.noexec and self.isolation == "none":
             raise UsageError('noexec=True takes a wall, and isolation "none" has none')
         self._check_network()

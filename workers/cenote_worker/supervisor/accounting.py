@@ -12,6 +12,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.cgroups import find_site
 from cenote_security.walls.cgroups_client import ClientGroups
 from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_security.walls.level import LevelName
 from cenote_worker.supervisor.account import Account, MemoryLimit
 from cenote_worker.supervisor.group_account import GroupAccount
 from cenote_worker.supervisor.reactor import Reactor
@@ -67,8 +68,7 @@ class Accounting:
         limit = MemoryLimit(policy=policy.memory_bytes, base=base)
         if group is not None:
             return GroupAccount(group, worker, limit, self._reactor)
-        # Only this level's disk is the jail's own, and in memory.
-        disk = _open_disk(worker.pid) if started.isolation == "strict" else -1
+        disk = _open_disk(started.isolation, worker)
         return TreeAccount(worker, limit, self._watchdog, disk)
 
     def remove_groups(self) -> None:
@@ -91,8 +91,15 @@ class Accounting:
             return self._groups
 
 
-def _open_disk(worker: int) -> int:
-    """Opened before the jail's code runs: by name, later, it could be something else."""
+def _open_disk(isolation: LevelName, worker: WorkerProcess) -> int:
+    """The jail's disk where it is its own and in memory, else -1.
+
+    Opened before the jail's code runs: by name, later, it could be something else. At `strict` the warden may not be
+    looked into; at `gvisor` there is only gVisor to look into, and its later processes have other roots.
+    """
+    if isolation not in ("strict", "gvisor"):
+        return -1
+    pid = worker.pid if isolation == "strict" else worker.warden
     with suppress(OSError):
-        return os.open(f"/proc/{worker}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return -1
