@@ -12,6 +12,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.walls import runsc_unsafe as runsc
 from cenote_security.walls.facilities import Facilities, Facility
 from cenote_security.walls.isolation import resolve_isolation
+from cenote_worker.zygote import birth
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,13 @@ def test_without_runsc_the_level_is_refused() -> None:
     with pytest.raises(IsolationUnavailableError, match="apt-get install runsc"):
         resolve_isolation("gvisor", facilities)
     assert "strict" == resolve_isolation("auto", facilities)
+
+
+def test_what_runsc_says_when_it_fails_reaches_the_user() -> None:
+    """It has words of its own; they come where other failures come as data."""
+    failure = birth._parse_failure(b"running container: creating container:\ncannot create sandbox\n")
+    expected = "running container: creating container: cannot create sandbox"
+    assert ("start the sandbox", expected) == (failure.step, failure.detail)
 
 
 def test_auto_does_not_take_it_even_where_it_is_all_there_is() -> None:

@@ -67,7 +67,8 @@ class Accounting:
         worker = WorkerProcess(pid_of(started.pidfd))
         limit = MemoryLimit(policy=policy.memory_bytes, base=base)
         if group is not None:
-            return GroupAccount(group, worker, limit, self._reactor)
+            own_kernel = started.isolation == "gvisor"
+            return GroupAccount(group, worker, limit, self._reactor, own_kernel=own_kernel)
         disk = _open_disk(started.isolation, worker)
         return TreeAccount(worker, limit, self._watchdog, disk)
 
