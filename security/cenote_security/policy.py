@@ -63,7 +63,7 @@ class SandboxPolicy:
         thread pools inside may assume: `os.cpu_count()` is honest about it.
     processes: processes and threads at once.
     disk: bytes of the private working directory and `/tmp` together.
-    noexec: no file can be executed, or mapped as code, that lies where the jail can write.
+    noexec: no file that the jail can write to runs as a program; at `strict` none can be mapped as code either.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
     runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
