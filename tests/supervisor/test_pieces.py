@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -137,6 +138,19 @@ def test_a_descriptor_is_refused_and_closed(assembly: Assembly) -> None:
         assembly.take(Packet(bytes((PACKET, 0)), [descriptor]))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_no_room_ends_the_jail_and_nothing_else(assembly: Assembly) -> None:
+    """Where the client has no descriptor left, the jail's packet is at fault, as at levels that pass descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        with pytest.raises(ProtocolViolation, match="cannot be kept"):
+            give(assembly, START, 0, b"x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_nothing_is_left_open() -> None:

@@ -67,8 +67,20 @@ class Assembly:
     def take(self, packet: Packet) -> Packet | None:
         """The packet that is complete with this one; its memories are sealed descriptors. None for a piece.
 
-        Raises ProtocolViolation for what the protocol has no place for.
+        Raises ProtocolViolation for what the protocol has no place for, or this process no room.
         """
+        try:
+            return self._take(packet)
+        except OSError as error:
+            raise ProtocolViolation(f"memory that cannot be kept: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Forget what was gathered."""
+        memories, self._memories, self._room = self._memories, [], self._limit
+        for memory in memories:
+            os.close(memory)
+
+    def _take(self, packet: Packet) -> Packet | None:
         if packet.descriptors or len(packet.data) < 2:
             packet.close()
             raise ProtocolViolation("a packet that is neither whole nor a piece")
@@ -82,12 +94,6 @@ class Assembly:
             raise ProtocolViolation("a piece of nothing")
         self._add(data)
         return None
-
-    def close(self) -> None:
-        """Forget what was gathered."""
-        memories, self._memories, self._room = self._memories, [], self._limit
-        for memory in memories:
-            os.close(memory)
 
     def _start(self, number: int) -> None:
         if number == 0:
