@@ -24,7 +24,7 @@ ALIGNMENT = 64
 """Buffers start on multiples of a cache line: what numpy and Arrow prefer, and what SIMD loads may assume."""
 
 MFD_NOEXEC_SEAL = 0x8
-"""Linux 6.3: what the memory file holds can never be executed. Python has no name for it before 3.14."""
+"""Linux 6.3: what the memory file holds can never be executed. Python 3.11 has no name for it."""
 
 _MEMORY_FILE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -94,7 +94,7 @@ class SealedMemory:
         fd = _fresh(size)
         try:
             fill(fd)
-            seal(fd)
+            _seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -167,7 +167,7 @@ class Draft:
         """The memory, for ever as it is now; its new owner closes it."""
         fd, self._fd = self._fd, -1
         try:
-            seal(fd)
+            _seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -181,7 +181,7 @@ class Draft:
 
 
 def _fresh(size: int) -> int:
-    fd = memory_file()
+    fd = _memory_file()
     try:
         if size:
             os.posix_fallocate(fd, 0, size)  # writing into pages that are there is three times faster
@@ -191,7 +191,7 @@ def _fresh(size: int) -> int:
     return fd
 
 
-def memory_file() -> int:
+def _memory_file() -> int:
     """An empty memory file that can be sealed, and where the kernel knows how, never executed. Raises OSError."""
     try:
         return os.memfd_create("cenote", _MEMORY_FILE | MFD_NOEXEC_SEAL)
@@ -201,8 +201,7 @@ def memory_file() -> int:
         return os.memfd_create("cenote", _MEMORY_FILE)
 
 
-def seal(fd: int) -> None:
-    """Nobody can change the content of this memory file any more, nor its seals. Raises OSError."""
+def _seal(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _CONTENT_SEALS | fcntl.F_SEAL_SEAL)
 
 

@@ -18,7 +18,7 @@ import socket
 from typing import Final
 
 from cenote_security.errors import ProtocolViolation
-from cenote_security.sealed import memory_file, seal
+from cenote_security.sealed import Draft
 from cenote_worker.frames import MAX_DESCRIPTORS, Packet
 
 START: Final = 0
@@ -62,7 +62,7 @@ class Assembly:
         """limit: bytes that the memories of one packet may have together."""
         self._limit = limit
         self._room = limit
-        self._memories: list[int] = []
+        self._memories: list[Draft] = []
 
     def take(self, packet: Packet) -> Packet | None:
         """The packet that is complete with this one; its memories are sealed descriptors. None for a piece.
@@ -78,7 +78,7 @@ class Assembly:
         """Forget what was gathered."""
         memories, self._memories, self._room = self._memories, [], self._limit
         for memory in memories:
-            os.close(memory)
+            memory.close()
 
     def _take(self, packet: Packet) -> Packet | None:
         if packet.descriptors or len(packet.data) < 2:
@@ -100,14 +100,13 @@ class Assembly:
             self.close()
         if number != len(self._memories) or number >= MAX_DESCRIPTORS:
             raise ProtocolViolation("a memory out of turn")
-        self._memories.append(memory_file())
+        self._memories.append(Draft())
 
     def _add(self, data: memoryview) -> None:
         if len(data) > self._room:
             raise ProtocolViolation(f"memories of more than {self._limit} bytes")
         self._room -= len(data)
-        while data:
-            data = data[os.write(self._memories[-1], data) :]
+        self._memories[-1].write(data)
 
     def _gathered(self, count: int) -> list[int]:
         if count == 0:
@@ -115,6 +114,4 @@ class Assembly:
         if count != len(self._memories):
             raise ProtocolViolation("a packet with more or fewer memories than came before it")
         memories, self._memories, self._room = self._memories, [], self._limit
-        for memory in memories:
-            seal(memory)
-        return memories
+        return [memory.seal().fileno() for memory in memories]
