@@ -137,8 +137,8 @@ class SandboxPolicy:
             raise UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])')
         if self.isolation in ("landlock", "gvisor", "none"):
             raise UsageError(
-                f"network=Allow(...) takes a network namespace with a way out, which isolation {self.isolation!r} has not; "
-                f'use isolation="strict" or "auto"'
+                f"network=Allow(...) takes a network namespace with a way out, which isolation "
+                f'{self.isolation!r} has not; use isolation="strict" or "auto"'
             )
 
     @property
