@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.size import Size, parse_size
 
-Isolation = Literal["auto", "strict", "landlock", "none"]
+Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
+ISOLATIONS: Final = get_args(Isolation)
 Limits = Literal["auto", "cgroup", "watchdog"]
 
 _MAX_BYTES = 2**62
@@ -55,12 +56,14 @@ class SandboxPolicy:
     """What the jail of a runtime may do and use. Frozen; share one between as many runtimes as you like.
 
     isolation: `strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock,
-        seccomp), `none` (trusted code only), `auto` (the best that this machine has, never `none`).
+        seccomp), `gvisor` (the namespaces of `strict`, and in them a kernel of the jail's own, by gVisor's `runsc`;
+        slower, and nothing is preloaded), `none` (trusted code only), `auto` (`strict` or `landlock`).
     memory: bytes of memory of the whole jail, beyond what `preload` has filled; files in memory count.
     cpus: CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs library
         thread pools inside may assume: `os.cpu_count()` is honest about it.
     processes: processes and threads at once.
     disk: bytes of the private working directory and `/tmp` together.
+    noexec: no file that the jail can write to runs as a program; at `strict` none can be mapped as code either.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
     runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
@@ -77,6 +80,7 @@ class SandboxPolicy:
     cpus: float = 1.0
     processes: int = 128
     disk: Size = "1GiB"
+    noexec: bool = False
     output: Size = "10MiB"
     cell_timeout: float | None = None
     runtime_timeout: float | None = None
@@ -112,8 +116,12 @@ class SandboxPolicy:
             raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
 
     def _check_surroundings(self) -> None:
-        if self.isolation not in ("auto", "strict", "landlock", "none"):
-            raise UsageError(f"unknown isolation {self.isolation!r}; use auto, strict, landlock or none")
+        if self.isolation not in ISOLATIONS:
+            raise UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
+        if not isinstance(self.noexec, bool):
+            raise UsageError(f"noexec is True or False, not {self.noexec!r}")
+        if self.noexec and self.isolation == "none":
+            raise UsageError('noexec=True takes a wall, and isolation "none" has none')
         self._check_network()
         if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
             raise UsageError("env maps names to strings; no '=' in names, no NUL character anywhere")
@@ -127,10 +135,10 @@ class SandboxPolicy:
             return
         if not isinstance(self.network, Allow):
             raise UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])')
-        if self.isolation in ("landlock", "none"):
+        if self.isolation in ("landlock", "gvisor", "none"):
             raise UsageError(
-                f"network=Allow(...) takes a network namespace, which isolation {self.isolation!r} has not; "
-                f'use isolation="strict" or "auto"'
+                f"network=Allow(...) takes a network namespace with a way out, which isolation "
+                f'{self.isolation!r} has not; use isolation="strict" or "auto"'
             )
 
     @property

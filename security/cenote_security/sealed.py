@@ -23,6 +23,10 @@ Buffer = bytes | bytearray | memoryview
 ALIGNMENT = 64
 """Buffers start on multiples of a cache line: what numpy and Arrow prefer, and what SIMD loads may assume."""
 
+MFD_NOEXEC_SEAL = 0x8
+"""Linux 6.3: what the memory file holds can never be executed. Python 3.11 has no name for it."""
+
+_MEMORY_FILE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _PIECES_PER_WRITE = 1024  # IOV_MAX of Linux
 
@@ -177,7 +181,7 @@ class Draft:
 
 
 def _fresh(size: int) -> int:
-    fd = os.memfd_create("cenote", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = _memory_file()
     try:
         if size:
             os.posix_fallocate(fd, 0, size)  # writing into pages that are there is three times faster
@@ -185,6 +189,16 @@ def _fresh(size: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _memory_file() -> int:
+    """An empty memory file that can be sealed, and where the kernel knows how, never executed. Raises OSError."""
+    try:
+        return os.memfd_create("cenote", _MEMORY_FILE | MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.memfd_create("cenote", _MEMORY_FILE)
 
 
 def _seal(fd: int) -> None:

@@ -20,6 +20,7 @@ from cenote_security.walls.cgroups_client import ClientGroups, sweep
 from cenote_security.walls.cgroups_jail import JailGroup, Share
 from cenote_worker.supervisor.accounting import Accounting
 from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.zygote.connection import ZygoteFacts
 
 SHARE = Share(memory=64 * 2**20, tasks=9, cpus=0.5)
 
@@ -148,13 +149,16 @@ def test_the_second_version_s_files(tmp_path: Path) -> None:
     group.close()
 
 
+PLAIN = ZygoteFacts(isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=())
+
+
 def test_a_policy_that_wants_groups_where_there_are_none() -> None:
     """An error that says so, never a silent watchdog."""
     accounting = Accounting(Reactor())
     accounting._without = PermissionError(13, "Permission denied", "/sys/fs/cgroup/memory")
     with pytest.raises(UnavailableError, match="control groups that this process may make"):
-        accounting.group_for(SandboxPolicy(limits="cgroup"), 0)
-    assert accounting.group_for(SandboxPolicy(limits="auto"), 0) is None
+        accounting.group_for(SandboxPolicy(limits="cgroup"), PLAIN)
+    assert accounting.group_for(SandboxPolicy(limits="auto"), PLAIN) is None
 
 
 def test_unknown_limits() -> None:

@@ -8,7 +8,7 @@ from cenote_security.errors import IsolationUnavailableError
 from cenote_security.walls.facilities import Facilities, Facility
 from cenote_security.walls.isolation import NEEDS, resolve_isolation
 
-EVERYTHING = ("namespaces", "landlock", "landlock scopes", "seccomp")
+EVERYTHING = ("namespaces", "landlock", "landlock scopes", "seccomp", "runsc")
 
 
 def having(*names: str) -> Facilities:
@@ -22,7 +22,11 @@ def having(*names: str) -> Facilities:
 
 @pytest.mark.parametrize(
     ("names", "level"),
-    [(EVERYTHING, "strict"), (EVERYTHING[1:], "landlock"), (("namespaces", "landlock", "seccomp"), "strict")],
+    [
+        (EVERYTHING, "strict"),
+        (EVERYTHING[1:4], "landlock"),
+        (("namespaces", "landlock", "seccomp"), "strict"),
+    ],
 )
 def test_auto_is_the_best_there_is(names: tuple[str, ...], level: str) -> None:
     """Namespaces first; Landlock alone where it has scopes."""
@@ -30,7 +34,7 @@ def test_auto_is_the_best_there_is(names: tuple[str, ...], level: str) -> None:
 
 
 @pytest.mark.parametrize("missing", EVERYTHING)
-@pytest.mark.parametrize("level", ["strict", "landlock", "none"])
+@pytest.mark.parametrize("level", ["strict", "landlock", "gvisor", "none"])
 def test_a_missing_facility_is_an_error_where_it_is_needed(level: str, missing: str) -> None:
     """Named with the kernel's words and how to enable it; elsewhere it does not matter."""
     facilities = having(*(name for name in EVERYTHING if name != missing))

@@ -44,6 +44,8 @@ def test_what_is_no_size(size: Any) -> None:
         {"cell_timeout": 0},
         {"cell_timeout": math.inf},
         {"isolation": "weak"},
+        {"isolation": "none", "noexec": True},
+        {"noexec": 1},
         {"network": "all"},
         {"env": None},
         {"env": {"A": 1}},

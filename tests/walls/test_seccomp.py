@@ -208,6 +208,19 @@ def test_metadata_is_fixed_where_the_user_is_shared() -> None:
     assert EPERM == judge("landlock", "x86_64", "fchmodat", shares_user=True)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"), [(0, False), (0x3, False), (0x10, False), (0x8, True), (0xB, True)]
+)
+@pytest.mark.parametrize("level", ["strict", "landlock"])
+def test_with_noexec_memory_files_cannot_be_programs(
+    level: seccomp.FilterLevel, flags: int, expected: bool
+) -> None:
+    """Only those that are sealed against it are made (MFD_NOEXEC_SEAL, 8); without noexec, all are."""
+    verdict = judge(level, "x86_64", "memfd_create", 0, flags, noexec=True)
+    assert (ALLOW if expected else refuse(errno.EACCES)) == verdict
+    assert ALLOW == judge(level, "x86_64", "memfd_create", 0, flags)
+
+
 def test_the_kernel_takes_the_filter() -> None:
     """In a real process: refused calls fail with their errno, others go on working."""
     program = libc.Filter(seccomp.program("strict", syscalls.machine()))

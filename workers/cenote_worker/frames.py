@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cenote_security.errors import ProtocolViolation
@@ -32,6 +33,10 @@ class Packet:
     def close(self) -> None:
         for descriptor in self.descriptors:
             os.close(descriptor)
+
+
+Send = Callable[[socket.socket, bytes, list[int] | None], None]
+"""`send_packet`, or another with its contract."""
 
 
 def send_packet(sock: socket.socket, data: bytes, descriptors: list[int] | None = None) -> None:

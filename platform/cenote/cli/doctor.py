@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from cenote.cli.exit_status import ExitStatus
 from cenote.terminal.screen import BOLD, GREEN, RED, Screen
 from cenote_security.errors import CenoteError, IsolationUnavailableError
+from cenote_security.policy import Isolation
 from cenote_security.walls.facilities import Facility
 
 EPILOG = (
@@ -75,28 +76,32 @@ def diagnose() -> Diagnosis:
     remedy = (
         "" if jail.available else f"the parts of a jail are here, but none could be started: {jail.detail}"
     )
+    jails = [jail, try_jail("gvisor")] if facilities["runsc"].available else [jail]
     return Diagnosis(
-        isolation=isolation if jail.available else None, remedy=remedy, facilities=(*facilities.found, jail)
+        isolation=isolation if jail.available else None,
+        remedy=remedy,
+        facilities=(*facilities.found, *jails),
     )
 
 
-def try_jail() -> Facility:
+def try_jail(isolation: Isolation = "auto") -> Facility:
     """Starts a jail and runs a cell in it. The parts may be there and still not work together."""
     from cenote.runtime import PythonRuntime
     from cenote_security.policy import SandboxPolicy
 
+    name = "jail" if isolation == "auto" else f"{isolation} jail"
     started = time.perf_counter()
     try:
-        with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation, preload=())) as runtime:
             result = runtime.execute("6 * 7")
             limits = runtime.limits
     except CenoteError as error:
-        return Facility(name="jail", available=False, detail=str(error))
+        return Facility(name=name, available=False, detail=str(error))
     milliseconds = 1000 * (time.perf_counter() - started)
     if result.value != "42":
-        return Facility(name="jail", available=False, detail=f"6 * 7 gave {result.error or result.value}")
+        return Facility(name=name, available=False, detail=f"6 * 7 gave {result.error or result.value}")
     found = f"first result after {milliseconds:.0f} ms; limits by {limits}"
-    return Facility(name="jail", available=True, detail=found)
+    return Facility(name=name, available=True, detail=found)
 
 
 def describe(diagnosis: Diagnosis, screen: Screen) -> None:

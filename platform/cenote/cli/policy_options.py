@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cenote_security.network import Allow
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import ISOLATIONS, SandboxPolicy
 
 if TYPE_CHECKING:
     from cenote.security import SecurityChecker
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_policy_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("jail")
-    group.add_argument("--isolation", default="auto", choices=["auto", "strict", "landlock", "none"])
+    group.add_argument("--isolation", default="auto", choices=ISOLATIONS)
     group.add_argument(
         "--memory", default="2GiB", metavar="SIZE", help='such as "512MiB" (default %(default)s)'
     )

@@ -1062,6 +1062,7 @@ class Policy(_message.Message):
     ENV_FIELD_NUMBER: _builtins.int
     MOUNTS_FIELD_NUMBER: _builtins.int
     PRELOAD_FIELD_NUMBER: _builtins.int
+    NOEXEC_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
     cpus: _builtins.float
@@ -1072,6 +1073,7 @@ class Policy(_message.Message):
     """Seconds; 0 for no limit."""
     runtime_timeout: _builtins.float
     limits: _builtins.str
+    noexec: _builtins.bool
     @_builtins.property
     def network(self) -> Global___Network:
         """absent: none"""
@@ -1098,10 +1100,11 @@ class Policy(_message.Message):
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         mounts: _abc.Iterable[Global___PolicyMount] | None = ...,
         preload: _abc.Iterable[_builtins.str] | None = ...,
+        noexec: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

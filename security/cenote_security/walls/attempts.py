@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cenote_security.walls import cgroups
+from cenote_security.walls import cgroups, runsc_unsafe
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.essentials import NAMESPACES_REMEDY
 from cenote_security.walls.identity import forbid_new_privileges, map_into_new_namespace
@@ -178,6 +178,7 @@ ALL: Final[tuple[tuple[str, Attempt, str], ...]] = (
     ("cgroup namespace", _unsharing(libc.CLONE_NEWCGROUP), NAMESPACES_REMEDY),
     ("mount tmpfs", _mounting("tmpfs"), NAMESPACES_REMEDY),
     ("mount proc", _mounting("proc"), NAMESPACES_REMEDY),
+    ("runsc", runsc_unsafe.describe, runsc_unsafe.REMEDY),
     ("no_new_privs", _no_new_privileges, "Needs Linux 3.5 or later."),
     ("memfd sealing", _memfd_sealing, "Needs Linux 3.17 or later."),
     ("pidfd", _pidfd, "Needs Linux 5.3 or later."),

@@ -83,6 +83,9 @@ class ConfinedLevel(Level):
             limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
         own = Grant(path=str(self._own_folders.root(allowance.number)), access=landlock.WRITE)
         self._grants = (*self._grants, own)
+        if allowance.noexec:
+            self._filter = fences.call_filter("landlock", shares_user=not self._is_root, noexec=True)
+            self._grants = tuple(map(fences.without_execution, self._grants))
 
     def fence_warden(self) -> None:
         """The warden may read all of `/proc`, to account for its jail; its own files there are root's."""

@@ -6,9 +6,11 @@ a second domain below. So neither can undo its walls, and the worker cannot reac
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
+from cenote_security.sealed import MFD_NOEXEC_SEAL
 from cenote_security.walls import landlock, seccomp
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.landlock import Grant
@@ -25,6 +27,13 @@ STRICT_GRANTS: Final[Sequence[Grant]] = (
     *DEVICE_GRANTS,
 )
 """On a private root everything visible may be read. What may be written is said here a second time."""
+
+
+def without_execution(grant: Grant) -> Grant:
+    """The same access, but where files can be written none can be executed."""
+    if not grant.access & landlock.MAKE_REG:
+        return grant
+    return Grant(path=grant.path, access=grant.access & ~landlock.EXECUTE)
 
 
 def ruleset(grants: Sequence[Grant], ports: Sequence[int] = ()) -> int:
@@ -45,6 +54,14 @@ def filter_calls(calls: libc.Filter) -> None:
         libc.install_filter(calls)
 
 
-def call_filter(level: seccomp.FilterLevel, *, shares_user: bool = False) -> libc.Filter:
-    """The filter of a level for this machine. A zygote makes it once for all its jails."""
-    return libc.Filter(seccomp.program(level, machine(), shares_user=shares_user))
+def call_filter(
+    level: seccomp.FilterLevel, *, shares_user: bool = False, noexec: bool = False
+) -> libc.Filter:
+    """The filter of a level for this machine. A zygote makes it once for all its jails, but for those with noexec.
+
+    Raises WallError for a noexec that this kernel cannot hold.
+    """
+    if noexec:
+        with building("keep memory files from being executed, which takes Linux 6.3,"):
+            os.close(os.memfd_create("cenote", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL))
+    return libc.Filter(seccomp.program(level, machine(), shares_user=shares_user, noexec=noexec))

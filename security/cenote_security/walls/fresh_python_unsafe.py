@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from typing import Final
 
 from cenote_security.walls.interpreter import Interpreter
@@ -13,6 +14,11 @@ _BOOTSTRAP: Final = (
     "import sys, json, importlib; sys.path[:] = json.loads(sys.argv[1]);"
     "getattr(importlib.import_module(sys.argv[2]), sys.argv[3])(*sys.argv[4:])"
 )
+
+
+def arguments_of(search: Sequence[str], module: str, function: str, *arguments: str) -> list[str]:
+    """What an interpreter is started with to run `module.function(*arguments)`. search: its `sys.path`."""
+    return ["-I", "-c", _BOOTSTRAP, json.dumps(search), module, function, *arguments]
 
 
 class FreshPython:
@@ -31,9 +37,8 @@ class FreshPython:
         descriptors: tuple[int, ...] = (),
         capture: bool = False,
     ) -> None:
-        call = [module, function, *arguments]
         self._process = subprocess.Popen(
-            [interpreter.executable, "-I", "-c", _BOOTSTRAP, json.dumps(interpreter.search), *call],
+            [interpreter.executable, *arguments_of(interpreter.search, module, function, *arguments)],
             env={},
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from cenote_security.walls.level import LevelName
 NEEDS: Final[dict[LevelName, tuple[str, ...]]] = {
     "strict": ("namespaces", "landlock", "seccomp"),
     "landlock": ("landlock", "landlock scopes", "seccomp"),
+    "gvisor": ("namespaces", "runsc"),
     "none": (),
 }
 """The facilities that each level rests on."""

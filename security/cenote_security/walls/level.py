@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cenote_security.policy import Mount
 from cenote_security.walls.wall import WallError
 
-LevelName = Literal["strict", "landlock", "none"]
+LevelName = Literal["strict", "landlock", "gvisor", "none"]
 """An isolation that is in force, as opposed to one asked for, which may be `auto`."""
 
 
@@ -19,7 +19,8 @@ LevelName = Literal["strict", "landlock", "none"]
 class Allowance:
     """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too.
 
-    egress: whether it has a way to a proxy outside.
+    noexec: whether nothing can be executed that lies where it can write. egress: whether it has a way to a proxy
+    outside.
     """
 
     number: int
@@ -27,6 +28,7 @@ class Allowance:
     disk: int
     processes: int
     cpus: float
+    noexec: bool = False
     egress: bool = False
 
 
@@ -42,10 +44,17 @@ class Level(ABC):
     """The stages, in the order in which they happen; each in a process further in. All raise WallError.
 
     ends_with_warden: whether the kernel ends all processes of a jail with its warden, the first of a pid namespace.
+    own_kernel: whether a jail has a kernel of its own, in which its processes are started, not forked: see `command`.
+    own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
+    tasks_each: how many tasks of the host's kernel one of the jail's stands for.
     """
 
     name: LevelName
     ends_with_warden: bool
+    own_kernel: bool = False
+    own_memory: int = 0
+    own_tasks: int = 0
+    tasks_each: int = 1
 
     @abstractmethod
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
@@ -68,6 +77,13 @@ class Level(ABC):
     @abstractmethod
     def settle(self, allowance: Allowance) -> None:
         """In the warden: make the jail's folders, set its limits, stand in the working directory."""
+
+    def command(self, _allowance: Allowance, _module: str, _environment: Mapping[str, str]) -> list[str]:
+        """After `settle`: the command line that becomes the jail, where that has a kernel of its own.
+
+        In it a fresh interpreter calls `run()` of a module, with the standard streams of the process that becomes it.
+        """
+        raise WallError("start the jail's kernel", 0, f"isolation {self.name!r} has none of its own")
 
     @abstractmethod
     def fence_warden(self) -> None:

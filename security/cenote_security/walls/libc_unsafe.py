@@ -173,7 +173,11 @@ def drop_capabilities() -> None:
     _syscall("capset", "capset to nothing", ctypes.byref(header), (ctypes.c_uint32 * 6)())
 
 
-def close_range(first: int, last: int = 0xFFFF_FFFF) -> None:
+HIGHEST_DESCRIPTOR = 0x7FFF_FFFF
+"""Linux takes larger numbers for a range's end, gVisor does not; no descriptor has one."""
+
+
+def close_range(first: int, last: int = HIGHEST_DESCRIPTOR) -> None:
     """Close every descriptor from `first` to `last`, both included."""
     _syscall(
         "close_range",

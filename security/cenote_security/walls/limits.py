@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -49,9 +50,14 @@ def table(memory: int, disk: int, processes: int) -> dict[int, tuple[int, int]]:
     }
 
 
-def apply(memory: int, disk: int, processes: int) -> None:
-    """Set the limits for this process and all that it starts; never above what it has now."""
+def apply(memory: int, disk: int, processes: int, unknown: Container[int] = ()) -> None:
+    """Set the limits for this process and all that it starts; never above what it has now.
+
+    unknown: kinds of limits that the kernel does not have.
+    """
     for kind, (soft, hard) in table(memory, disk, processes).items():
+        if kind in unknown:
+            continue
         _, ceiling = resource.getrlimit(kind)
         if ceiling != resource.RLIM_INFINITY:
             soft, hard = min(soft, ceiling), min(hard, ceiling)

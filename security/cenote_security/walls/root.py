@@ -55,27 +55,39 @@ def survey(pending: Pending) -> Furniture:
     return Furniture(masks=masks, pending=pending, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
 
 
-def furnish(furniture: Furniture, *, disk: int, cpus: float) -> None:
+def furnish(furniture: Furniture, *, disk: int, cpus: float, noexec: bool) -> None:
     """Mount everything that is this jail's own and name the machine. Raises WallError."""
-    with building("mount the working directory"):
-        _mount_disk(disk)
-    _place(furniture.pending)
+    furnish_folders(furniture, disk=disk, noexec=noexec)
     with building("mount /proc"):
         _mount_proc(furniture)
-    with building("show the policy's CPUs"):
-        shown = min(whole_cpus(cpus), furniture.cpu_choices)
-        libc.mount(f"{CPU_CHOICES}/{shown}", CPU_FOLDER, None, libc.MS_BIND)
+    show_cpus(furniture, cpus)
     with building("set the host name"):
         socket.sethostname("cenote")
     os.chdir(WORKDIR)
 
 
-def _place(pending: Pending) -> None:
+def furnish_folders(furniture: Furniture, *, disk: int, noexec: bool) -> None:
+    """Mount the folders that the jail may write to. Raises WallError."""
+    with building("mount the working directory"):
+        _mount_disk(disk, noexec=noexec)
+    _place(furniture.pending, noexec=noexec)
+
+
+def show_cpus(furniture: Furniture, cpus: float) -> None:
+    """Let the C library count as many processors as the policy gives. Raises WallError."""
+    with building("show the policy's CPUs"):
+        shown = min(whole_cpus(cpus), furniture.cpu_choices)
+        libc.mount(f"{CPU_CHOICES}/{shown}", CPU_FOLDER, None, libc.MS_BIND)
+
+
+def _place(pending: Pending, *, noexec: bool) -> None:
     for source, target in pending.mounts:
         with building(f"mount {target}"):
             if is_writable(target):
                 make_mount_point(target, is_folder=Path(source).is_dir())
             libc.mount(source, target, None, libc.MS_BIND | libc.MS_REC)
+            if noexec and target in pending.written:
+                libc.mount_setattr(target, libc.MOUNT_ATTR_NOEXEC)
     for path, target in pending.links.items():
         with building(f"link {path}"):
             link = Path(path)
@@ -83,10 +95,10 @@ def _place(pending: Pending) -> None:
             link.symlink_to(target)
 
 
-def _mount_disk(disk: int) -> None:
+def _mount_disk(disk: int, *, noexec: bool) -> None:
     """One tmpfs for all writable folders: the limit holds for them together."""
     options = f"mode=0755,size={disk},nr_inodes={max(_MIN_INODES, disk // BYTES_PER_INODE)}"
-    libc.mount("tmpfs", "/tmp", "tmpfs", _SAFE, options)
+    libc.mount("tmpfs", "/tmp", "tmpfs", _SAFE | (libc.MS_NOEXEC if noexec else 0), options)
     os.umask(0)
     for name, mode, target in _WRITABLE:
         folder = f"/tmp/{name}"

@@ -128,6 +128,13 @@ _IOCTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FORBIDDEN_IOCTLS, _eperm),
 _PERSONALITY: Final = (*bpf.load(_low_word(0)), *bpf.among((0, 0xFFFF_FFFF), _allow), *_eperm)
 # A program without a name: executing an anonymous memory file.
 _EXECVEAT: Final = (*bpf.load(_low_word(4)), *bpf.when(bpf.JUMP_IF_ANY_BIT, _AT_EMPTY_PATH, _eperm), *_allow)
+# A memory file can be executed unless it is made with this flag. It is on no mount and below no path of Landlock's.
+_MFD_NOEXEC_SEAL: Final = 0x8
+_MEMFD_NOEXEC: Final = (
+    *bpf.load(_low_word(1)),
+    *bpf.when(bpf.JUMP_IF_ANY_BIT, _MFD_NOEXEC_SEAL, _allow),
+    *bpf.give(refuse(errno.EACCES)),
+)
 
 
 def _sockets(families: tuple[int, ...], types: tuple[int, ...], protocols: tuple[int, ...]) -> bpf.Code:
@@ -182,7 +189,7 @@ def _of_kind(kind: int, then: bpf.Code) -> bpf.Code:
     return (*bpf.load(_low_word(0)), *bpf.when(bpf.JUMP_IF_EQUAL, kind, then), *_eperm)
 
 
-def _rules(level: FilterLevel, shares_user: bool) -> dict[str, bpf.Code]:
+def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf.Code]:
     rules = {name: _eperm for name in _FORBIDDEN}
     rules |= {name: _on_itself(argument) for name, argument in _AIMED.items()}
     rules["setpriority"] = _of_kind(_PRIO_PROCESS, rules["setpriority"])
@@ -196,13 +203,15 @@ def _rules(level: FilterLevel, shares_user: bool) -> dict[str, bpf.Code]:
         rules |= {name: _eperm for name in ("inotify_add_watch", *_ATTRIBUTES)}
     if shares_user:
         rules |= {name: _eperm for name in _METADATA}
+    if noexec:
+        rules["memfd_create"] = _MEMFD_NOEXEC
     return rules
 
 
-def _ranges(level: FilterLevel, on: Machine, shares_user: bool) -> list[tuple[int, bpf.Code]]:
+def _ranges(level: FilterLevel, on: Machine, shares_user: bool, noexec: bool) -> list[tuple[int, bpf.Code]]:
     """Every call number, as ranges of equal treatment in rising order."""
     by_number: dict[int, bpf.Code] = {}
-    for name, code in _rules(level, shares_user).items():
+    for name, code in _rules(level, shares_user, noexec).items():
         if (found := lookup(name, on)) is not None:
             by_number[found] = code
     ranges: list[tuple[int, bpf.Code]] = [(0, _allow)]
@@ -214,17 +223,18 @@ def _ranges(level: FilterLevel, on: Machine, shares_user: bool) -> list[tuple[in
     return [*ranges, (HIGHEST + 1, unknown)]
 
 
-def program(level: FilterLevel, on: Machine, *, shares_user: bool = False) -> bytes:
+def program(level: FilterLevel, on: Machine, *, shares_user: bool = False, noexec: bool = False) -> bytes:
     """The filter of a level, as the kernel reads it.
 
     shares_user: whether processes and files outside the jail that it can name belong to the jail's own user.
+    noexec: whether memory files must be made so that they cannot be executed.
     """
     assert level in get_args(FilterLevel)
     kill = bpf.give(KILL_PROCESS)
     right_arch = (
         *bpf.load(_NUMBER_OFFSET),
         *bpf.when(bpf.JUMP_IF_AT_LEAST, _X32_BIT, kill),
-        *bpf.search(_ranges(level, on, shares_user)),
+        *bpf.search(_ranges(level, on, shares_user, noexec)),
     )
     return bpf.assemble(
         (*bpf.load(_ARCH_OFFSET), *bpf.when(bpf.JUMP_IF_EQUAL, AUDIT_ARCH[on], right_arch), *kill)

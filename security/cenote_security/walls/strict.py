@@ -11,7 +11,7 @@ from cenote_security.policy import Mount
 from cenote_security.walls import fences, identity, landlock, limits, loopback, namespaces, root, template
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.landlock import Grant
-from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls.level import Allowance, Home, Level, LevelName
 from cenote_security.walls.wall import building
 
 _OOM_SCORE: Final = "500"
@@ -19,7 +19,7 @@ _OOM_SCORE: Final = "500"
 
 
 class StrictLevel(Level):
-    name = "strict"
+    name: LevelName = "strict"
     ends_with_warden = True
 
     def __init__(self, host_proc: int) -> None:
@@ -53,10 +53,12 @@ class StrictLevel(Level):
         return loopback.listen()
 
     def settle(self, allowance: Allowance) -> None:
-        assert self._furniture is not None, "a jail is settled after its zygote was prepared"
-        root.furnish(self._furniture, disk=allowance.disk, cpus=allowance.cpus)
+        root.furnish(self._furnished(), disk=allowance.disk, cpus=allowance.cpus, noexec=allowance.noexec)
         with building("set limits"):
             limits.apply(allowance.memory, allowance.disk, allowance.processes)
+        if allowance.noexec:
+            self._filter = fences.call_filter("strict", noexec=True)
+            self._grants = [fences.without_execution(grant) for grant in self._grants]
         self._ports = (loopback.EGRESS_PORT,) if allowance.egress else ()
 
     def fence_warden(self) -> None:
@@ -78,3 +80,7 @@ class StrictLevel(Level):
 
     def close(self) -> None:
         """Nothing, for the same reason."""
+
+    def _furnished(self) -> root.Furniture:
+        assert self._furniture is not None, "a jail is settled after its zygote was prepared"
+        return self._furniture

@@ -29,6 +29,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "vmsplice": (278, 75),
     # keyrings: shared per user, not per namespace

@@ -47,9 +47,12 @@ class _Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """What each jail puts into place itself. mounts: `(source, target)`. links: symbolic ones, with their targets."""
+    """What each jail puts into place itself. mounts: `(source, target)`; written: the targets that it may write to.
+    links: symbolic ones, with their targets.
+    """
 
     mounts: list[tuple[str, str]] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
 
 
@@ -110,6 +113,8 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
         with building(f"show {mount.source}, a mount of the policy,"):
             attributes = writable if mount.writable else _READ_ONLY
             _leave_to_jails(plan, mount.source, mount.target, attributes)
+            if mount.writable:
+                plan.pending.written.add(mount.target)
             if not is_writable(mount.target):
                 plan.points.append((mount.target, Path(mount.source).is_dir()))
     for path in filter(os.path.isfile, system.ETC_COPIED):

@@ -383,7 +383,8 @@ class HostedRuntime:
         )
         if needs_channel:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            supervisor.open_host_line(HostLine(ours, self._hosts, 2 * self.policy.memory_bytes))
+            line = HostLine(ours, self._hosts, 2 * self.policy.memory_bytes, supervisor.new_assembly())
+            supervisor.open_host_line(line)
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
         return JailRequest(Ask.INJECT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)

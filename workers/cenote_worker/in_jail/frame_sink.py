@@ -17,7 +17,7 @@ from typing import Literal
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
-from cenote_worker.frames import MAX_PACKET, send_packet
+from cenote_worker.frames import MAX_PACKET, Send
 
 CHUNK = 16 * 1024
 """Characters per frame: at most 64 KiB in UTF-8, half of what a packet may have."""
@@ -31,8 +31,9 @@ _NOTHING = bytes(4)
 class FrameSink:
     """The kernel's OutputSink. Any thread may write."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, send_packet: Send) -> None:
         self._sock = sock
+        self._send_packet = send_packet
         self._sending = threading.Lock()
 
     def write(self, stream: Literal["stdout", "stderr"], text: str) -> None:
@@ -59,7 +60,7 @@ class FrameSink:
 
     def send(self, frame: jail_pb2.WorkerFrame, descriptors: list[int] | None = None) -> None:
         with self._sending:
-            send_packet(self._sock, frame.SerializeToString(), descriptors)
+            self._send_packet(self._sock, frame.SerializeToString(), descriptors)
 
     def send_reply(self, frame: jail_pb2.WorkerFrame, descriptors: list[int]) -> None:
         """Sends a reply of any length. One that carries descriptors is short."""
@@ -75,7 +76,7 @@ class FrameSink:
     def _send_in_order(self, frame: jail_pb2.WorkerFrame, descriptors: list[int]) -> None:
         with self._sending:
             _settle_pipes()
-            send_packet(self._sock, frame.SerializeToString(), descriptors)
+            self._send_packet(self._sock, frame.SerializeToString(), descriptors)
 
 
 def _settle_pipes() -> None:

@@ -13,10 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
-from cenote_worker.frames import MAX_PACKET, receive_packet, send_packet
-
-VALUE_LIMIT = 1 << 40
-"""Bytes. Answers come from the trusted side: this only catches nonsense."""
+from cenote_worker.frames import MAX_PACKET, Send, receive_packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +40,10 @@ Answer = Content | ReferenceAnswer
 
 @dataclass(slots=True)
 class HostChannel:
-    """One socket to the supervisor. Its reader thread starts with the first call, not before."""
+    """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call."""
 
     sock: socket.socket
+    send_packet: Send
     _waiting: dict[int, Future[Answer]] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _sending: threading.Lock = field(default_factory=threading.Lock)
@@ -104,7 +102,7 @@ class HostChannel:
             if self._reader is None:
                 self._reader = threading.Thread(target=self._read, name="cenote-host-replies", daemon=True)
                 self._reader.start()
-            send_packet(self.sock, data, descriptors)
+            self.send_packet(self.sock, data, descriptors)
 
     def _read(self) -> None:
         while (packet := receive_packet(self.sock)) is not None:
@@ -120,7 +118,7 @@ class HostChannel:
         future = self._waiting.pop(reply.id, None)
         content = None
         if reply.HasField("value"):
-            content = Content.from_wire(reply.value, descriptors, VALUE_LIMIT)
+            content = Content.delivered(reply.value, descriptors)
         if future is None or not future.set_running_or_notify_cancel():
             if content is not None:
                 content.close()

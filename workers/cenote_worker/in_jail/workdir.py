@@ -25,9 +25,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW
 _READ = os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW  # opening a pipe must not wait for its writer
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
 
-_LIMIT = 1 << 40
-"""Bytes. What comes from the trusted side is bounded by memory and disk alone; this only catches nonsense."""
-
 _KINDS = {
     stat.S_IFREG: jail_pb2.FileEntry.FILE,
     stat.S_IFDIR: jail_pb2.FileEntry.FOLDER,
@@ -92,7 +89,7 @@ class Workdir:
             os.close(file)
 
     def _write(self, parts: list[bytes], request: jail_pb2.FileRequest, descriptors: list[int]) -> None:
-        content = Content.from_wire(request.content, descriptors, _LIMIT)
+        content = Content.delivered(request.content, descriptors)
         try:
             name = _last(parts)
             with self._folder(parts[:-1], make=True) as folder:

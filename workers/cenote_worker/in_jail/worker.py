@@ -17,7 +17,7 @@ from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.described import fill
-from cenote_worker.frames import receive_packet
+from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
@@ -25,11 +25,9 @@ from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pickled_unsafe import loads
+from cenote_worker.pieces import send_in_pieces
 from cenote_worker.results import VariableInfo
 from cenote_worker.settings import WorkerSettings
-
-VALUE_LIMIT = 1 << 40
-"""Bytes. Values from the trusted side are bounded by memory alone; this only catches nonsense."""
 
 MESSAGE_LIMIT = 4_000
 """Characters of a refusal's text."""
@@ -64,7 +62,9 @@ class Worker:
 
     def __init__(self, sock: socket.socket, settings: WorkerSettings) -> None:
         self._sock = sock
-        self._sink = FrameSink(sock)
+        # Out of gVisor no descriptor can be passed.
+        self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
+        self._sink = FrameSink(sock, self._send_packet)
         self._kernel = Kernel(self._sink)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
@@ -130,7 +130,7 @@ class Worker:
     def _execute(
         self, request: jail_pb2.Execute, descriptors: list[int], executed: jail_pb2.Executed
     ) -> None:
-        content = Content.from_wire(request.code, descriptors, VALUE_LIMIT)
+        content = Content.delivered(request.code, descriptors)
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
@@ -140,10 +140,10 @@ class Worker:
     # -- values --
 
     def _inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
-        content = Content.from_wire(request.values, descriptors, VALUE_LIMIT)
+        content = Content.delivered(request.values, descriptors)
         hosts = _host_targets(request, descriptors)
         if request.has_host_channel:
-            self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)))
+            self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)), self._send_packet)
         names = [request.name] if request.name else []
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
@@ -251,7 +251,7 @@ class Worker:
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:
     if not request.HasField("hosts"):
         return []
-    content = Content.from_wire(request.hosts, descriptors, VALUE_LIMIT)
+    content = Content.delivered(request.hosts, descriptors)
     targets = jail_pb2.HostTargets.FromString(bytes(content.unpack()[0])).targets
     content.close()
     return list(targets)

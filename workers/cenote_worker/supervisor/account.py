@@ -35,7 +35,7 @@ class MemoryLimit:
         """`used 297 MiB of 296 MiB (...)`."""
         return (
             f"used {used / MIB:.0f} MiB of {self.total / MIB:.0f} MiB "
-            f"({self.policy / MIB:.0f} MiB by policy, {self.base / MIB:.0f} MiB for what was preloaded)"
+            f"({self.policy / MIB:.0f} MiB by policy, {self.base / MIB:.0f} MiB that it began with)"
         )
 
 

@@ -12,13 +12,14 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.cgroups import find_site
 from cenote_security.walls.cgroups_client import ClientGroups
 from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_security.walls.level import LevelName
 from cenote_worker.supervisor.account import Account, MemoryLimit
 from cenote_worker.supervisor.group_account import GroupAccount
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
-from cenote_worker.zygote.connection import StartedJail
+from cenote_worker.zygote.connection import StartedJail, ZygoteFacts
 
 WARDEN = 1
 """A jail's first process is a task of its group too, and not one of the policy's."""
@@ -37,7 +38,7 @@ class Accounting:
         self._groups: ClientGroups | None = None
         self._without: OSError | None = None
 
-    def group_for(self, policy: SandboxPolicy, base: int) -> JailGroup | None:
+    def group_for(self, policy: SandboxPolicy, facts: ZygoteFacts) -> JailGroup | None:
         """A group for a jail that is yet to be started, None when a watchdog will do.
 
         Raises UnavailableError when the policy wants a group and none can be made; OSError when this process has no
@@ -45,7 +46,8 @@ class Accounting:
         """
         if policy.limits == "watchdog":
             return None
-        share = Share(memory=policy.memory_bytes + base, tasks=policy.processes + WARDEN, cpus=policy.cpus)
+        tasks = facts.tasks_each * (policy.processes + WARDEN) + facts.own_tasks
+        share = Share(memory=policy.memory_bytes + facts.base_memory, tasks=tasks, cpus=policy.cpus)
         try:
             return self._own_groups().make(share)
         except OSError as error:
@@ -65,9 +67,9 @@ class Accounting:
         worker = WorkerProcess(pid_of(started.pidfd))
         limit = MemoryLimit(policy=policy.memory_bytes, base=base)
         if group is not None:
-            return GroupAccount(group, worker, limit, self._reactor)
-        # Only this level's disk is the jail's own, and in memory.
-        disk = _open_disk(worker.pid) if started.isolation == "strict" else -1
+            own_kernel = started.isolation == "gvisor"
+            return GroupAccount(group, worker, limit, self._reactor, own_kernel=own_kernel)
+        disk = _open_disk(started.isolation, worker)
         return TreeAccount(worker, limit, self._watchdog, disk)
 
     def remove_groups(self) -> None:
@@ -90,8 +92,15 @@ class Accounting:
             return self._groups
 
 
-def _open_disk(worker: int) -> int:
-    """Opened before the jail's code runs: by name, later, it could be something else."""
+def _open_disk(isolation: LevelName, worker: WorkerProcess) -> int:
+    """The jail's disk where it is its own and in memory, else -1.
+
+    Opened before the jail's code runs: by name, later, it could be something else. At `strict` the warden may not be
+    looked into; at `gvisor` there is only gVisor to look into, and its later processes have other roots.
+    """
+    if isolation not in ("strict", "gvisor"):
+        return -1
+    pid = worker.pid if isolation == "strict" else worker.warden
     with suppress(OSError):
-        return os.open(f"/proc/{worker}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return -1

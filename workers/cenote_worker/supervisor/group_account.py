@@ -20,11 +20,21 @@ LONGEST_WAIT = 2.0
 class GroupAccount:
     """See Account."""
 
-    def __init__(self, group: JailGroup, worker: WorkerProcess, limit: MemoryLimit, reactor: Reactor) -> None:
+    def __init__(
+        self,
+        group: JailGroup,
+        worker: WorkerProcess,
+        limit: MemoryLimit,
+        reactor: Reactor,
+        *,
+        own_kernel: bool = False,
+    ) -> None:
+        """own_kernel: the jail's, which turns the kill of a process of its own into some end of one of the jail's."""
         self._group = group
         self._worker = worker
         self._limit = limit
         self._reactor = reactor
+        self._own_kernel = own_kernel
         self._cpu = 0.0
         self._written = 0
         self._kills = 0
@@ -50,10 +60,11 @@ class GroupAccount:
         )
 
     def explain(self, found: Death) -> Death:
-        if found.reason not in ("memory", "killed"):
-            return found
-        if self._newly_killed():
+        by_memory = found.reason in ("memory", "killed")
+        if (by_memory or self._own_kernel) and self._newly_killed():
             return Death(reason="memory", detail=self._limit.against(self._group.peak()))
+        if not by_memory:
+            return found
         return Death(reason="killed", detail=found.detail or "SIGKILL")
 
     def watch(self, condemn: Condemn) -> None:

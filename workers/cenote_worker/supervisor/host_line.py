@@ -15,6 +15,7 @@ from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.pieces import Assembly
 from cenote_worker.results import VariableInfo
 
 MAX_PENDING = 10_000
@@ -82,11 +83,19 @@ class HostHandler(Protocol):
 class HostLine:
     """The supervisor's end of a jail's host channel."""
 
-    def __init__(self, sock: socket.socket, handler: HostHandler, value_limit: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        handler: HostHandler,
+        value_limit: int,
+        assembly: Assembly | None = None,
+    ) -> None:
+        """assembly: for a jail that sends its packets in pieces."""
         sock.setblocking(False)
         self._sock = sock
         self._handler = handler
         self._value_limit = value_limit
+        self._assembly = assembly
         self._pending: set[int] = set()
         self._sending = threading.Lock()
         self._open = True
@@ -106,7 +115,9 @@ class HostLine:
                 return False
             if packet is None:
                 return False
-            self._hear(packet)
+            whole = packet if self._assembly is None else self._assembly.take(packet)
+            if whole is not None:
+                self._hear(whole)
         return True
 
     def answer(self, call_id: int, answer: HostAnswer) -> None:
@@ -122,6 +133,8 @@ class HostLine:
 
     def close(self) -> None:
         self._handler.ended()
+        if self._assembly is not None:
+            self._assembly.close()
         with self._sending:
             self._open = False
             self._sock.close()

@@ -65,9 +65,10 @@ class Nursery:
         reactor, accounting, zygote = self._for(policy)
         if isinstance(policy.network, Allow):
             _check_network(zygote)
-        base = zygote.facts.base_memory
+        facts = zygote.facts
+        base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
-            group = accounting.group_for(policy, base)
+            group = accounting.group_for(policy, facts)
             if group is not None:
                 ours.callback(group.remove)
                 ours.callback(group.close)

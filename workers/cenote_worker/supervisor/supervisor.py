@@ -21,6 +21,7 @@ from cenote_security.errors import JailLostError, ProtocolViolation, Unavailable
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.pieces import Assembly
 from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Spent
@@ -76,6 +77,8 @@ class Supervisor:
         self._account = account
         self._buried = buried
         self._lock = threading.RLock()
+        self._value_limit = 2 * policy.memory_bytes
+        self._assembly = self.new_assembly()
         self._conversation = Conversation()
         self._waiting: deque[JailRequest] = deque()
         self._running: Record | None = None
@@ -100,6 +103,11 @@ class Supervisor:
     def limits(self) -> str:
         """Who holds the limits of the jail as a whole: see Account.mode."""
         return self._account.mode
+
+    def new_assembly(self) -> Assembly | None:
+        """What puts packets of this jail together, if it must send them in pieces; one for each socket."""
+        limit = max(self._value_limit, self._policy.output_bytes) + edge.MAX_REPLY
+        return Assembly(limit) if self.isolation == "gvisor" else None
 
     def open_host_line(self, line: HostLine) -> None:
         """Host calls of this jail arrive on `line` from now on, and it ends with the jail."""
@@ -281,7 +289,9 @@ class Supervisor:
                 if packet is None:
                     self._reactor.unwatch(self._ends.frames.fileno())
                     return True
-                self._hear(self._parsed(packet))
+                whole = self._assembled(packet)
+                if whole is not None:
+                    self._hear(self._parsed(whole))
             except BlockingIOError:
                 return True
             except ProtocolViolation as violation:
@@ -292,11 +302,14 @@ class Supervisor:
                 return True
         return False
 
+    def _assembled(self, packet: Packet) -> Packet | None:
+        return packet if self._assembly is None else self._assembly.take(packet)
+
     def _parsed(self, packet: Packet) -> edge.JailEvent:
         return edge.parse(
             packet,
             display_limit=self._policy.output_bytes,
-            value_limit=2 * self._policy.memory_bytes,
+            value_limit=self._value_limit,
         )
 
     def _hear(self, event: edge.JailEvent) -> None:
@@ -421,6 +434,8 @@ class Supervisor:
             self._hosts.close()
         if self._ends.egress is not None:
             self._ends.egress.close()
+        if self._assembly is not None:
+            self._assembly.close()
         self._ends.frames.close()
         self._ends.control.close()
         for pipe in self._pipes:

@@ -30,6 +30,7 @@ from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
+from cenote_worker.zygote.boarding_unsafe import Letter, board
 from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
 from cenote_worker.zygote.spec import Failure
 
@@ -44,11 +45,11 @@ _MAX_REPORT: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Birth:
-    """What a start needs, made by the zygote: what is computed here is computed before the fork, and so shared.
+class Inmates:
+    """What the jail's own processes need.
 
-    environment: the variables that differ from the zygote's, the policy's own apart. births: a pipe by which the
-    zygote learns the warden's pid. oom_kills: the machine's count of out-of-memory kills at this time.
+    environment: the variables that differ from this process's, the policy's own apart. oom_kills: the machine's count
+    of out-of-memory kills at this time.
     """
 
     level: Level
@@ -57,9 +58,18 @@ class Birth:
     settings: WorkerSettings
     environment: Mapping[str, str]
     descriptors: JailDescriptors
+    oom_kills: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birth(Inmates):
+    """What a start needs, made by the zygote: what is computed here is computed before the fork, and so shared.
+
+    births: a pipe by which the zygote learns the warden's pid.
+    """
+
     client: socket.socket
     births: int
-    oom_kills: int
 
 
 def deliver(birth: Birth) -> int:
@@ -101,7 +111,7 @@ def _midwife(birth: Birth) -> None:
     pid = libc.bare_fork()
     if pid == 0:
         os.close(read_end)
-        run_and_exit(lambda: _warden(birth, write_end))
+        run_and_exit(lambda: _first_process(birth, write_end))
     os.close(write_end)
     handle = os.pidfd_open(pid)
     os.write(birth.births, f"{number} {pid}\n".encode())
@@ -130,7 +140,7 @@ def _await_ready(pipe: int) -> Failure | None:
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
-    while report != _READY:
+    while not report.endswith(_READY):
         left = deadline - time.monotonic()
         if left <= 0 or not poll.poll(left * 1000):
             return Failure(step="start the jail", code=0, detail=f"not ready after {START_SECONDS:g} s")
@@ -142,9 +152,14 @@ def _await_ready(pipe: int) -> Failure | None:
 
 
 def _parse_failure(report: bytes) -> Failure:
+    """A failure of our own comes as JSON; a program that a level starts says it in words of its own."""
     if not report:
         return Failure(step="start the jail", code=0, detail="its processes died before it was ready")
-    return Failure(**json.loads(report))
+    try:
+        return Failure(**json.loads(report))
+    except ValueError:
+        detail = report.decode(errors="replace").strip().replace("\n", " ")
+        return Failure(step="start the sandbox", code=0, detail=detail)
 
 
 def _failure(error: Exception) -> Failure:
@@ -162,38 +177,50 @@ def _tell_failure(client: socket.socket, number: int, failure: Failure) -> None:
 # -- warden and worker ------------------------------------------------------------------------------------
 
 
-def _warden(birth: Birth, pipe: int) -> None:
+def _first_process(birth: Birth, pipe: int) -> None:
+    os.setsid()
+    if not birth.level.own_kernel:
+        be_warden(birth, pipe)
+        return
+    letter = Letter(allowance=birth.allowance, settings=birth.settings, entry=birth.entry.__module__)
     try:
-        os.setsid()
-        birth.level.settle(birth.allowance)
-        birth.level.fence_warden()
+        board(birth.level, letter, {**os.environ, **birth.environment}, birth.descriptors, pipe)
+    except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
+        _report(pipe, error)
+
+
+def be_warden(inmates: Inmates, pipe: int) -> None:
+    """The warden's whole life, in the jail's first process. pipe: where it is said that the jail is ready."""
+    try:
+        inmates.level.settle(inmates.allowance)
+        inmates.level.fence_warden()
         child = libc.bare_fork()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
     if child == 0:
-        run_and_exit(lambda: _worker(birth, pipe))
+        run_and_exit(lambda: _worker(inmates, pipe))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    place([null, null, null, birth.descriptors.control])
-    warden.watch(child, birth.oom_kills)
+    place([null, null, null, inmates.descriptors.control])
+    warden.watch(child, inmates.oom_kills)
 
 
-def _worker(birth: Birth, pipe: int) -> None:
+def _worker(inmates: Inmates, pipe: int) -> None:
     try:
         os.setsid()
-        birth.level.fence_worker()
+        inmates.level.fence_worker()
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
-    wanted = birth.descriptors
-    environment = {**birth.environment, **_read_variables(wanted.environment)}
+    wanted = inmates.descriptors
+    environment = {**inmates.environment, **_read_variables(wanted.environment)}
     place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
     _become_fresh(environment)
-    _say_so_many_cpus(whole_cpus(birth.settings.cpus))
+    _say_so_many_cpus(whole_cpus(inmates.settings.cpus))
     os.write(FRAMES + 1, _READY)
     os.close(FRAMES + 1)
-    birth.entry(FRAMES, birth.settings)
+    inmates.entry(FRAMES, inmates.settings)
 
 
 def _read_variables(file: int | None) -> dict[str, str]:

@@ -38,10 +38,13 @@ class ZygoteFacts:
     """What a zygote said when it was ready. missing: preload modules that are not installed.
 
     base_memory: bytes that a jail begins with, shared until it writes to them; a policy's memory comes on top.
+    own_tasks, tasks_each: see Level.
     """
 
     isolation: LevelName
     base_memory: int
+    own_tasks: int
+    tasks_each: int
     preloaded: tuple[str, ...]
     missing: tuple[str, ...]
 
@@ -102,6 +105,8 @@ class Connection:
             self._facts = ZygoteFacts(
                 isolation=message["isolation"],
                 base_memory=message["base_memory"],
+                own_tasks=message["own_tasks"],
+                tasks_each=message["tasks_each"],
                 preloaded=preloaded,
                 missing=missing,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
@@ -34,6 +34,9 @@ class JailDescriptors:
     stderr: int
     environment: int | None = None
     groups: tuple[int, ...] = ()
+
+    def without_groups(self) -> JailDescriptors:
+        return replace(self, groups=())
 
     def in_order(self) -> tuple[int, ...]:
         always = (self.frames, self.control, self.stdout, self.stderr)

@@ -18,13 +18,16 @@ from dataclasses import asdict, dataclass
 from typing import assert_never
 
 from cenote_security.errors import IsolationUnavailableError
+from cenote_security.policy import Isolation
 from cenote_security.walls.confined import ConfinedLevel
 from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.essentials import try_essentials
+from cenote_security.walls.facilities import Facilities
 from cenote_security.walls.isolation import resolve_isolation
 from cenote_security.walls.level import Level, LevelName
 from cenote_security.walls.namespaces import open_host_proc
 from cenote_security.walls.strict import StrictLevel
+from cenote_security.walls.trial import attempt
 from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
 from cenote_worker.zygote import preload
@@ -69,7 +72,8 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     preload.use_search_path(spec.search)
     os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
-    preloaded = _preload(spec, host_proc)
+    # A jail with a kernel of its own is not a fork of this process: it would have nothing of what is imported here.
+    preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
     tempfile.tempdir = None  # found again by each jail, which has its own
     preload.settle_memory()
@@ -80,6 +84,8 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
         "preloaded": preloaded.loaded,
         "missing": preloaded.missing,
         "base_memory": zygote.base_memory,
+        "own_tasks": level.own_tasks,
+        "tasks_each": level.tasks_each,
     }
     return zygote, hello
 
@@ -100,7 +106,7 @@ def _watch_client(pid: int) -> int:
 
 def _raise_walls(spec: ZygoteSpec, host_proc: int) -> Level:
     try:
-        level = _level(resolve_isolation(spec.isolation, try_essentials(host_proc)), host_proc)
+        level = _level(resolve_isolation(spec.isolation, _tried(spec.isolation, host_proc)), host_proc)
         level.prepare(spec.visible, spec.mounts)
     except IsolationUnavailableError as error:
         raise Broken(
@@ -117,12 +123,25 @@ def _raise_walls(spec: ZygoteSpec, host_proc: int) -> Level:
     return level
 
 
+def _tried(asked: Isolation, host_proc: int) -> Facilities:
+    essential = try_essentials(host_proc)
+    if asked != "gvisor":
+        return essential
+    from cenote_security.walls import runsc_unsafe  # and with it subprocess, which no other zygote needs
+
+    return Facilities(found=(*essential.found, attempt("runsc", runsc_unsafe.describe, runsc_unsafe.REMEDY)))
+
+
 def _level(name: LevelName, host_proc: int) -> Level:
     match name:
         case "strict":
             return StrictLevel(host_proc)
         case "landlock":
             return ConfinedLevel(host_proc)
+        case "gvisor":
+            from cenote_security.walls import gvisor, runsc_unsafe
+
+            return gvisor.GvisorLevel(host_proc, runsc_unsafe.find())
         case "none":
             return UnconfinedLevel()
         case _:

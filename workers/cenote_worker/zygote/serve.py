@@ -20,7 +20,7 @@ from cenote_security.walls import limits
 from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Level
 from cenote_security.walls.loopback import PROXY_VARIABLES
-from cenote_worker.zygote import usage
+from cenote_worker.zygote import usage, warden
 from cenote_worker.zygote.birth import Birth, Entry, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
@@ -48,7 +48,7 @@ class Zygote:
         self._client = client
         self._client_life = client_life
         self._host_proc = host_proc
-        self.base_memory = limits.data_in_use(host_proc)
+        self.base_memory = limits.data_in_use(host_proc) + level.own_memory
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
@@ -59,8 +59,7 @@ class Zygote:
     def run(self) -> None:
         """Serve until the client closes its socket or dies; then end all jails."""
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _do_nothing)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        warden.heed_signals()
         # Wardens outlive their midwives, and at some levels a jail's processes outlive their warden: all come here.
         libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
         poll = select.poll()
@@ -190,7 +189,3 @@ def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _do_nothing(_number: int, _frame: object) -> None:
-    """A handler must exist for the wake-up descriptor to be written. Wardens inherit it."""

@@ -47,7 +47,7 @@ class ZygoteSpec:
 class JailRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
 
-    egress: whether it gets a way to a proxy.
+    noexec, egress: see Allowance.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
     groups: how many entrances of control groups come along.
@@ -59,6 +59,7 @@ class JailRequest:
     output_bytes: int
     processes: int
     cpus: float
+    noexec: bool
     egress: bool
     has_environment: bool
     groups: int = 0
@@ -72,6 +73,7 @@ class JailRequest:
             output_bytes=policy.output_bytes,
             processes=policy.processes,
             cpus=policy.cpus,
+            noexec=policy.noexec,
             egress=policy.network != "none",
             has_environment=bool(policy.env),
             groups=groups,
@@ -85,6 +87,7 @@ class JailRequest:
             disk=self.disk,
             processes=self.processes,
             cpus=self.cpus,
+            noexec=self.noexec,
             egress=self.egress,
         )
 

@@ -9,8 +9,18 @@ from pathlib import Path
 
 def of_jail() -> tuple[int, int]:
     """Proportional memory in bytes of all processes below the calling warden, and how many there are."""
-    found = descendants(os.getpid())
+    own = os.getpid()
+    found = descendants(own) if Path(f"/proc/{own}/task/{own}/children").exists() else _all_but(own)
     return sum(map(_proportional_memory, found)), len(found)
+
+
+def _all_but(pid: int) -> list[int]:
+    """The other processes of this pid namespace: gVisor does not say whose child is whose."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal() and entry.name != str(pid)
+    ]
 
 
 def descendants(pid: int) -> list[int]:
@@ -34,10 +44,15 @@ def _children(pid: int) -> list[int]:
 
 
 def _proportional_memory(pid: int) -> int:
-    """0 for a process that ended meanwhile."""
-    with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as lines:
+    """0 for a process that ended meanwhile. gVisor knows resident memory only, shared pages in full."""
+    return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss:") or _kilobytes(f"/proc/{pid}/status", b"VmRSS:")
+
+
+def _kilobytes(path: str, name: bytes) -> int:
+    """The bytes that a line of a file of `/proc` gives in kilobytes; 0 when there is no such file or line."""
+    with suppress(OSError), open(path, "rb") as lines:
         for line in lines:
-            if line.startswith(b"Pss:"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return 0
 

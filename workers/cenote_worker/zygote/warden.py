@@ -38,11 +38,14 @@ class Watch:
     killed: bool = False
 
 
-def watch(worker: int, oom_kills: int) -> None:
-    """The warden's whole life. Returns when the worker is dead or the client is gone.
+def heed_signals() -> None:
+    """Let SIGCHLD write to the wake-up descriptor, and ignore SIGINT. A zygote's wardens inherit it."""
+    signal.signal(signal.SIGCHLD, _do_nothing)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    Signal handlers are the zygote's: SIGCHLD writes to the wake-up descriptor, SIGINT is ignored.
-    """
+
+def watch(worker: int, oom_kills: int) -> None:
+    """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`."""
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=oom_kills)
@@ -118,6 +121,10 @@ def _serve(state: Watch) -> bool:
         case _:
             return False
     return True
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """A handler must exist for the wake-up descriptor to be written."""
 
 
 def _say(state: Watch, message: dict[str, object]) -> None:

@@ -1,0 +1,90 @@
+"""What runsc is told: the least that a jail needs, in the words of the OCI specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cenote_security.policy import Mount
+from cenote_security.walls import gvisor_bundle
+from cenote_security.walls.template import WRITABLE_FOLDERS
+
+MOUNTS = (Mount(source="/data", target="/in"), Mount(source="/out", writable=True))
+
+
+def config(**changes: Any) -> Any:
+    wanted: dict[str, Any] = {"environment": {"A": "b=c"}, "mounts": MOUNTS, "noexec": False} | changes
+    return gvisor_bundle.config(arguments=["python", "-c", "pass"], **wanted)
+
+
+def options(bundle: Any, target: str) -> list[str]:
+    return next(set_["options"] for set_ in bundle["mounts"] if set_["destination"] == target)
+
+
+def absolute(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("/")
+
+
+def texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+REQUIRED: dict[str, Callable[[Any], bool]] = {
+    "ociVersion": lambda it: it["ociVersion"].count(".") == 2,
+    "process.cwd": lambda it: absolute(it["process"]["cwd"]),
+    "process.args": lambda it: texts(it["process"]["args"]) and it["process"]["args"] != [],
+    "process.env": lambda it: texts(it["process"]["env"]) and all("=" in one for one in it["process"]["env"]),
+    "process.user": lambda it: {"uid", "gid"} == it["process"]["user"].keys(),
+    "root.path": lambda it: absolute(it["root"]["path"]),
+    "mounts.destination": lambda it: all(absolute(one["destination"]) for one in it["mounts"]),
+    "mounts.source": lambda it: all(absolute(one["source"]) for one in it["mounts"] if one["type"] == "bind"),
+    "linux.namespaces": lambda it: all(one.keys() == {"type"} for one in it["linux"]["namespaces"]),
+}
+"""What config.md and config-linux.md of the specification require, by field."""
+
+
+@pytest.mark.parametrize("field", REQUIRED)
+def test_the_specification_is_kept(field: str) -> None:
+    """Each field that must be there is, and is of the kind that it must be."""
+    assert REQUIRED[field](config())
+
+
+def test_nothing_can_be_gained_inside() -> None:
+    """No capability in any set, no new privileges, no terminal, every namespace that runsc knows by name."""
+    process = config()["process"]
+    kinds = {namespace["type"] for namespace in config()["linux"]["namespaces"]}
+    assert (True, False) == (process["noNewPrivileges"], process["terminal"])
+    assert not any(process["capabilities"].values())
+    assert {"pid", "network", "ipc", "uts", "mount"} == kinds
+    assert {"bounding", "effective", "inheritable", "permitted", "ambient"} == process["capabilities"].keys()
+
+
+def test_every_folder_that_may_be_written_is_named() -> None:
+    """For each that is not, runsc would make a memory disk of its own, without a limit."""
+    targets = {mount["destination"] for mount in config()["mounts"]}
+    assert {*WRITABLE_FOLDERS, "/in", "/out", "/proc"} == targets
+
+
+def test_mounts_are_as_the_policy_says() -> None:
+    """Read-only unless writable, and under their own name: the namespaces around have put them there."""
+    bundle = config()
+    assert ("ro", "rw") == (options(bundle, "/in")[0], options(bundle, "/out")[0])
+    assert "/in" == next(mount["source"] for mount in bundle["mounts"] if mount["destination"] == "/in")
+
+
+def test_noexec_is_for_what_can_be_written() -> None:
+    """The folders of the jail and writable mounts; programs that are only shown can still be run."""
+    bundle = config(noexec=True)
+    locked = {mount["destination"] for mount in bundle["mounts"] if "noexec" in mount.get("options", [])}
+    assert {*WRITABLE_FOLDERS, "/out"} == locked
+    assert not [mount for mount in config()["mounts"] if "noexec" in mount.get("options", [])]
+
+
+@pytest.mark.parametrize(("version", "told"), [(20221219, False), (20240729, True), (0, False)])
+def test_only_a_release_that_knows_the_flag_gets_it(version: int, told: bool) -> None:
+    """Debian 12's runsc has no overlay and no flag for it; Debian 13's lays one over the root unless told not to."""
+    command = gvisor_bundle.command("/usr/bin/runsc", version, "/bundle")
+    assert told == ("--overlay2=none" in command)
+    assert {"--rootless", "--network=none", "--bundle=/bundle", "--root=/bundle/state"} < set(command)
