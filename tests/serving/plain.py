@@ -6,7 +6,7 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any
 
 import grpc
@@ -57,11 +57,18 @@ class Line:
     """One stream to one runtime. Sends at once; what arrives is kept until it is asked for."""
 
     def __init__(
-        self, address: str, runtime: str, client: str = "one", token: str = "good", **hello: Any
+        self,
+        address: str,
+        runtime: str,
+        client: str = "one",
+        token: str = "good",
+        room: int = 0,
+        **hello: Any,
     ) -> None:
+        """room: frames kept in each direction; 0 for any number."""
         self._channel = grpc.insecure_channel(address)
-        self._out: SimpleQueue[runtime_pb2.ClientFrame | None] = SimpleQueue()
-        self._in: SimpleQueue[Frame | LineEnded] = SimpleQueue()
+        self._out: Queue[runtime_pb2.ClientFrame | None] = Queue(room)
+        self._in: Queue[Frame | LineEnded] = Queue(room)
         self._kept: list[Frame] = []
         self._numbers = itertools.count(1)
         metadata = (("authorization", f"Bearer {token}"),)

@@ -130,6 +130,8 @@ class Session:
                 content = self._uploads.begin(frame, body, payload)
             if payload is None or content is not None:
                 self._add(self._call(frame, body, content))
+        except ProtocolViolation:
+            raise
         except (CenoteError, OSError) as error:
             self._fail(frame.call, error)
 
@@ -205,6 +207,8 @@ class Session:
         if payload is not None:
             try:
                 content = self._uploads.begin(frame, "host_answer", payload)
+            except ProtocolViolation:
+                raise
             except (CenoteError, OSError) as error:
                 refusal = runtime_pb2.HostAnswer()
                 refusal.error.type, refusal.error.message = "RuntimeError", str(error)

@@ -1,0 +1,268 @@
+"""Broken lines: a client that comes back goes on where it was; what belongs to one that does not is taken back."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.serving.conftest import World
+from tests.serving.plain import Line, packed
+from tests.serving.test_tour import FUNCTION, values
+
+from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
+
+
+def answer(line: Line, call: int, value: object) -> None:
+    data = packed(pickle.dumps(value))
+    body = runtime_pb2.HostAnswer(value=jail_pb2.Payload(inline=data, size=len(data), count=1))
+    line.put(runtime_pb2.ClientFrame(call=call, host_answer=body))
+
+
+def offer(line: Line) -> None:
+    injection = runtime_pb2.Injection(values=values(), names=["double"], hosts=[FUNCTION])
+    assert line.answer(line.send(injection=injection)).reply.HasField("done")
+
+
+def gone(line: Line) -> None:
+    """The line breaks, and the server has noticed."""
+    line.cut()
+    line.ended()
+
+
+def waiting(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.005)
+
+
+def test_a_cell_goes_on_while_its_line_is_broken(world: World) -> None:
+    """Repeated with its key it is not run again; each character of its output comes exactly once."""
+    name = world.runtime()
+    line = world.line(name)
+    offer(line)
+    call = line.cell("print('before')\ndouble(1)\nprint('after')\n'done'", key="k")
+    line.until(lambda frame: frame.HasField("host_call"))
+    heard = [one.text for one in line.output(call)]
+    assert ["before\n"] == heard
+    gone(line)
+    back = world.line(name)
+    again = back.cell("print('before')\ndouble(1)\nprint('after')\n'done'", key="k", heard=len("before\n"))
+    asked = back.until(lambda frame: frame.HasField("host_call"))
+    answer(back, asked.call, None)
+    result = back.answer(again).result
+    assert ("'done'", 1) == (result.value, result.step)
+    assert [("after\n", 13)] == [(one.text, one.position) for one in back.output(again)]
+
+
+def test_a_cell_that_ended_while_its_line_was_broken(world: World) -> None:
+    """Its output and its result are kept for the client's return."""
+    name = world.runtime()
+    line = world.line(name)
+    line.run("count = 0")
+    call = line.cell("import time\nprint('on')\ntime.sleep(0.3)\nprint('late')\ncount += 1\ncount", key="k")
+    line.until(lambda frame: frame.call == call)
+    gone(line)
+    back = world.line(name)
+    again = back.cell("count += 1", key="k", heard=len("on\n"))
+    assert "1" == back.answer(again).result.value
+    assert ["late\n"] == [one.text for one in back.output(again)]
+    assert "1" == back.run("count").value
+
+
+def test_an_injection_is_carried_out_once(world: World) -> None:
+    """The repetition gets the outcome of the first one, not its own refusal."""
+    name = world.runtime()
+    line = world.line(name)
+    injection = runtime_pb2.Injection(values=values(x=[1]), names=["x"])
+    assert line.answer(line.send("k", injection=injection)).reply.HasField("done")
+    gone(line)
+    back = world.line(name)
+    assert back.answer(back.send("k", injection=injection)).reply.HasField("done")
+    assert back.answer(back.send("other", injection=injection)).reply.HasField("refusal")
+
+
+def test_a_returning_client_is_known(make_world: Callable[..., World]) -> None:
+    """Within the grace; after it, it is a new one."""
+    world = make_world(grace=0.2)
+    name = world.runtime()
+    gone(world.line(name))
+    line = Line(world.address, name)
+    world.lines.append(line)
+    assert line.welcome().returning
+    gone(line)
+    waiting(lambda: world.server.attached(name) == 0)
+    line = Line(world.address, name)
+    world.lines.append(line)
+    assert not line.welcome().returning
+
+
+def test_a_client_that_leaves_is_not_waited_for(world: World) -> None:
+    """It ended its side of the stream and got its answers."""
+    name = world.runtime()
+    line = world.line(name)
+    call = line.cell("'last'")
+    line.finish()
+    assert "'last'" == line.answer(call).result.value
+    assert line.ended().code is None
+    waiting(lambda: world.server.attached(name) == 0)
+
+
+def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., World]) -> None:
+    """After the grace it is interrupted, what waited behind it never runs, and the runtime goes on."""
+    world = make_world(grace=0.3)
+    name = world.runtime()
+    line = world.line(name)
+    line.cell("import time\nprint('on')\ntime.sleep(60)", key="k")
+    line.cell("late = True", key="behind")
+    line.until(lambda frame: frame.HasField("output"))
+    gone(line)
+    other = world.line(name, "two")
+    result = other.run("'late' in globals()")
+    assert "False" == result.value
+    call = other.send(outcome=runtime_pb2.OutcomeQuestion(key="k"))
+    assert "interrupt" == other.answer(call).result.error.reason
+
+
+def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..., World]) -> None:
+    """The grace of the broken line takes back only what the client left behind for good."""
+    world = make_world(grace=0.3)
+    name = world.runtime()
+    line = world.line(name)
+    line.cell("import time\nprint('on')\ntime.sleep(1)\n'mine'", key="k")
+    line.cell("late = True", key="not wanted any more")
+    line.until(lambda frame: frame.HasField("output"))
+    gone(line)
+    back = world.line(name)
+    assert "'mine'" == back.run("", key="k").value
+    assert "False" == back.run("'late' in globals()").value
+
+
+def test_two_lines_of_one_client(world: World) -> None:
+    """The newer one is taken for a return: the older one ends, and what runs passes over."""
+    name = world.runtime()
+    line = world.line(name)
+    line.cell("import time\nprint('on')\ntime.sleep(0.5)\n'mine'", key="k")
+    line.until(lambda frame: frame.HasField("output"))
+    newer = world.line(name)
+    failure = line.until(lambda frame: frame.HasField("failure"))
+    assert (0, failure_pb2.Failure.UNAVAILABLE) == (failure.call, failure.failure.kind)
+    assert "'mine'" == newer.run("", key="k").value
+
+
+def test_a_host_call_waits_for_its_client(world: World) -> None:
+    """It is sent again to the client that returns, by the same number, with its arguments."""
+    name = world.runtime()
+    line = world.line(name)
+    offer(line)
+    line.cell("double(bytes(200_000))", key="k")
+    first = line.until(lambda frame: frame.HasField("host_call"))
+    assert first.host_call.arguments.size == len(line.content(first.call))
+    gone(line)
+    back = world.line(name)
+    second = back.until(lambda frame: frame.HasField("host_call"))
+    assert first.call == second.call
+    assert second.host_call.arguments.size == len(back.content(second.call))
+    answer(back, second.call, "late")
+    assert "'late'" == back.run("", key="k").value
+
+
+def test_an_answer_that_comes_twice(world: World) -> None:
+    """Both are acknowledged, one is taken."""
+    line = world.line(world.runtime())
+    offer(line)
+    cell = line.cell("double(1)")
+    asked = line.until(lambda frame: frame.HasField("host_call"))
+    for value in ("first", "second"):
+        answer(line, asked.call, value)
+    for _ in range(2):
+        assert line.until(lambda frame: frame.call == asked.call).HasField("host_answered")
+    assert "'first'" == line.answer(cell).result.value
+
+
+def test_a_host_call_whose_client_is_gone(make_world: Callable[..., World]) -> None:
+    """The jail gets a clear error after the grace; calls that come later get it at once."""
+    world = make_world(grace=0.3)
+    name = world.runtime()
+    line = world.line(name)
+    offer(line)
+    other = world.line(name, "two")
+    cell = other.cell("double(1)")
+    line.until(lambda frame: frame.HasField("host_call"))
+    gone(line)
+    error = other.answer(cell).result.error
+    assert ("RuntimeError", True) == (error.type, "that offered double has gone" in error.message)
+    assert "has gone" in other.run("double(1)").error.message
+
+
+def test_a_host_call_goes_to_whoever_offered_it(world: World) -> None:
+    """Two clients of one runtime, each with a function of its own."""
+    name = world.runtime()
+    one, two = world.line(name, "one"), world.line(name, "two")
+    offer(one)
+    cell = two.cell("double(1)")
+    asked = one.until(lambda frame: frame.HasField("host_call"))
+    answer(two, asked.call, "not mine to answer")
+    answer(one, asked.call, "mine")
+    assert "'mine'" == two.answer(cell).result.value
+
+
+def test_a_host_call_that_its_jail_gives_up(world: World) -> None:
+    """Its client is told that nobody waits any more."""
+    line = world.line(world.runtime())
+    offer(line)
+    cell = line.cell("double(1)")
+    asked = line.until(lambda frame: frame.HasField("host_call"))
+    line.put(runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
+    assert line.until(lambda frame: frame.HasField("host_cancel")).call == asked.call
+    assert "interrupt" == line.answer(cell).result.error.reason
+
+
+def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:
+    """Neither the running cell of another client, nor a cell of one's own that waits behind it."""
+    name = world.runtime()
+    one, two = world.line(name, "one"), world.line(name, "two")
+    running = one.cell("import time\nprint('on')\ntime.sleep(0.7)\n'whole'")
+    one.until(lambda frame: frame.HasField("output"))
+    behind = two.cell("'ran'")
+    two.put(runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
+    assert "'whole'" == one.answer(running).result.value
+    assert "'ran'" == two.answer(behind).result.value
+
+
+@pytest.mark.parametrize("sent", [True, False], ids=["running", "waiting"])
+def test_a_withdrawn_cell(world: World, sent: bool) -> None:
+    """It is interrupted when it runs, dropped when it waits, and not answered either way."""
+    line = world.line(world.runtime())
+    first = line.cell("import time\nprint('on')\nfirst = 1\ntime.sleep(60)")
+    line.until(lambda frame: frame.HasField("output"))
+    second = line.cell("second = 1")
+    if not sent:
+        line.put(runtime_pb2.ClientFrame(call=second, withdraw=runtime_pb2.Withdraw()))
+    line.put(runtime_pb2.ClientFrame(call=first, withdraw=runtime_pb2.Withdraw()))
+    last = line.cell("'second' in globals()")
+    assert str(sent) == line.answer(last).result.value
+    answered = {frame.call for frame in line._kept if frame.HasField("result")}
+    assert ({second} if sent else set()) == answered
+
+
+def test_a_runtime_that_is_removed(world: World) -> None:
+    """Its clients are told, and it can be served again."""
+    name = world.runtime()
+    line = world.line(name)
+    line.run("x = 1")
+    world.server.remove(name)
+    failure = line.until(lambda frame: frame.HasField("failure")).failure
+    assert failure_pb2.Failure.NO_SUCH_RUNTIME == failure.kind
+    assert world.hosted[name].running
+
+
+def test_a_closed_stream_never_ends_the_runtime(world: World) -> None:
+    """The namespace is there for the next client."""
+    name = world.runtime()
+    line = world.line(name)
+    line.run("x = 1")
+    gone(line)
+    assert "1" == world.line(name, "two").run("x").value
