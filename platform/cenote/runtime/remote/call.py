@@ -117,10 +117,10 @@ class Call:
     def _add(self, chunk: runtime_pb2.Chunk) -> Answer | None:
         if self._incoming is None or self._reply is None:
             raise ProtocolViolation("a chunk of nothing")
-        content = self._incoming.add(chunk)
-        if content is None:
+        self._incoming.add(chunk.data)
+        if not chunk.last:
             return None
-        self._incoming = None
+        content, self._incoming = self._incoming.finish(), None
         return to_reply(self._reply, content)
 
     def _drop_answer(self) -> None:

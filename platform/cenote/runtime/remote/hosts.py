@@ -116,10 +116,10 @@ class RemoteCalls:
         if number not in self._arriving:
             raise ProtocolViolation("a chunk of no call")
         message, incoming = self._arriving[number]
-        arguments = incoming.add(chunk)
-        if arguments is not None:
+        incoming.add(chunk.data)
+        if chunk.last:
             del self._arriving[number]
-            self._start(number, message, arguments)
+            self._start(number, message, incoming.finish())
 
     def _start(self, number: int, message: runtime_pb2.HostCallFrame, arguments: Content) -> None:
         self._running.add(number)

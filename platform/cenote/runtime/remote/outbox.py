@@ -15,14 +15,14 @@ class Outbox:
 
     def __init__(self) -> None:
         self._frames: deque[runtime_pb2.ClientFrame] = deque()
-        self._contents: deque[tuple[int, Iterator[runtime_pb2.Chunk]]] = deque()
+        self._contents: deque[tuple[int, int, Iterator[bytes]]] = deque()
 
     def put(self, frame: runtime_pb2.ClientFrame) -> None:
         self._frames.append(frame)
 
     def put_content(self, call: int, content: Content) -> None:
         """Chunks of a content whose frame was put before. The content must stay open until it is written."""
-        self._contents.append((call, chunks(content)))
+        self._contents.append((call, content.size, chunks(content)))
 
     def forget(self, call: int) -> None:
         """No more chunks of this call."""
@@ -34,8 +34,9 @@ class Outbox:
             return self._frames.popleft()
         if not self._contents:
             return None
-        call, pieces = self._contents.popleft()
-        chunk = next(pieces)
-        if not chunk.last:
-            self._contents.append((call, pieces))
-        return runtime_pb2.ClientFrame(call=call, chunk=chunk)
+        call, left, pieces = self._contents.popleft()
+        data = next(pieces)
+        left -= len(data)
+        if left:
+            self._contents.append((call, left, pieces))
+        return runtime_pb2.ClientFrame(call=call, chunk=runtime_pb2.Chunk(data=data, last=not left))
