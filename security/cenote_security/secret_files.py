@@ -28,18 +28,21 @@ def create_secret_file(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_private(beside, content)
+        _write(beside, content, 0o600)
         _link(beside, path)
         sync_folder(path.parent)
     except OSError as error:
         raise SecretFileError(path, f"it cannot be written: {error.strerror}") from None
 
 
-def replace_secret_file(path: Path, content: bytes) -> None:
-    """Writes a file like `create_secret_file`, in place of one that is there. Readers see the old one or the new."""
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Writes a file in place of one that may be there; readers see the old one or the new, whole.
+
+    mode: a private file unless told otherwise. Raises SecretFileError when the system refuses.
+    """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        _write_private(beside, content)
+        _write(beside, content, mode)
         beside.rename(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -58,10 +61,12 @@ def read_secret_file(path: Path) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a FIFO's other end
     except OSError as error:
         raise SecretFileError(path, f"it cannot be read: {error.strerror}") from None
-    with open(fd, "rb") as file:
+    try:
         if problem := privacy_problem(os.fstat(fd), os.geteuid()):
             raise SecretFileError(path, problem)
-        content = file.read(_MAX_BYTES + 1)
+        content = os.read(fd, _MAX_BYTES + 1)  # of an ordinary file, all that there is
+    finally:
+        os.close(fd)
     if len(content) > _MAX_BYTES:
         raise SecretFileError(path, f"it is larger than {_MAX_BYTES} bytes, so it is not what was meant")
     return content
@@ -98,11 +103,11 @@ def _link(beside: Path, path: Path) -> None:
         beside.unlink()
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, mode: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with open(fd, "wb") as file:
-            os.fchmod(fd, 0o600)  # whatever the umask made of it
+            os.fchmod(fd, mode)  # whatever the umask made of it
             file.write(content)
             file.flush()
             os.fsync(fd)

@@ -22,4 +22,4 @@ class Principal:
     def require(self, scope: Scope) -> None:
         """Raises ScopeMissingError unless the token has the scope itself: none implies another."""
         if scope not in self.scopes:
-            raise ScopeMissingError(scope, tuple(sorted(self.scopes)))
+            raise ScopeMissingError(scope.value, tuple(sorted(self.scopes)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -58,15 +59,6 @@ class Hold:
         object.__setattr__(self, "amounts", MappingProxyType(dict(self.amounts)))
 
 
-@dataclass(slots=True)
-class _Used:
-    totals: dict[Quota, int] = field(default_factory=dict)
-
-    def add(self, amounts: Amounts, sign: int = 1) -> None:
-        for quota, amount in amounts.items():
-            self.totals[quota] = self.totals.get(quota, 0) + sign * amount
-
-
 class QuotaLedger:
     """All holds of all tenants. A refused request changes nothing.
 
@@ -77,7 +69,7 @@ class QuotaLedger:
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
         """holds: those that outlived the last ledger; they are taken as they are."""
         self._holds: dict[str, Hold] = {}
-        self._used: dict[TenantId, _Used] = {}
+        self._used: defaultdict[TenantId, Counter[Quota]] = defaultdict(Counter)
         for hold in holds:
             self._put(hold)
 
@@ -109,16 +101,12 @@ class QuotaLedger:
     def release(self, key: str) -> None:
         """When the thing is gone. Releasing twice is fine: the paths of failures meet here."""
         hold = self._holds.pop(key, None)
-        if hold is None:
-            return
-        self._used[hold.tenant].add(hold.amounts, -1)
-        if not any(self._used[hold.tenant].totals.values()):
-            del self._used[hold.tenant]
+        if hold is not None:
+            self._used[hold.tenant].subtract(hold.amounts)
 
     def used(self, tenant: TenantId) -> Amounts:
         """What the tenant has of everything."""
-        totals = self._used.get(tenant, _Used()).totals
-        return {quota: totals.get(quota, 0) for quota in Quota}
+        return {quota: self._used[tenant][quota] for quota in Quota}
 
     def _check(self, hold: Hold, before: Amounts, limits: Amounts) -> None:
         used = self.used(hold.tenant)
@@ -130,8 +118,8 @@ class QuotaLedger:
 
     def _put(self, hold: Hold) -> None:
         self._holds[hold.key] = hold
-        self._used.setdefault(hold.tenant, _Used()).add(hold.amounts)
+        self._used[hold.tenant].update(hold.amounts)
 
 
 def _exceeded(quota: Quota, used: int, asked: int, limit: int) -> QuotaExceededError:
-    return QuotaExceededError(quota, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])
+    return QuotaExceededError(quota.value, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])

@@ -36,7 +36,7 @@ class Subject:
 
 def access_decided(subject: Subject, action: str, *, refusal: str = "") -> Event:
     """Somebody asked for something. refusal: why not, empty if it was allowed."""
-    facts = {"action": _cut(action), "allowed": not refusal, "reason": _cut(refusal)}
+    facts: dict[str, Fact] = {"action": _cut(action), "allowed": not refusal, "reason": _cut(refusal)}
     return subject.event("access", facts)
 
 

@@ -43,8 +43,8 @@ class AuditLog:
         """Opens the log to go on with it, or starts one. Notes what a predecessor left unfinished.
 
         key: signs the head; who verifies needs it too. file_bytes: a file that has so many is followed by another.
-        Raises AuditUnavailableError when another writer has it or the disk refuses, AuditBrokenError when it is not as
-        it was left.
+        Raises AuditUnavailableError when another writer has it or the disk refuses, AuditBrokenError when it is not
+        as it was left.
         """
         if len(key) < KEY_BYTES:
             raise UsageError(f"the key of an audit log has at least {KEY_BYTES} bytes")
