@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from itertools import count
+from itertools import count, permutations
 from random import Random
 from typing import ClassVar
 
@@ -203,9 +203,9 @@ def test_unfairness_is_bounded(shares: list[float], slots: int, most: float, cha
             running.append(ticket)
             submit(ticket[0])
             level = {tenant: charged[tenant] / weight[tenant] for tenant in weight}
-            ahead, behind = max(weight, key=level.__getitem__), min(weight, key=level.__getitem__)
-            largest = (most + MIN_COST) / weight[ahead] + (most + MIN_COST) / weight[behind]
-            assert level[ahead] - level[behind] <= largest + 1e-6
+            largest = {tenant: (most + MIN_COST) / weight[tenant] for tenant in weight}
+            for one, other in permutations(weight, 2):
+                assert level[one] - level[other] <= largest[one] + largest[other] + 1e-6
         running.rotate(chance.randrange(len(running)))
         queue.finish(running.popleft())
 

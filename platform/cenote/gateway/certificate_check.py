@@ -92,11 +92,18 @@ def _listed(certificate: x509.Certificate) -> Iterator[str | _Address]:
 def _covers(entry: str | _Address, name: str) -> bool:
     """A wildcard stands for one whole label, as in RFC 6125."""
     if not isinstance(entry, str):
-        return str(entry) == name
+        return entry == _address(name)
     entry, name = entry.lower(), name.lower()
     if entry.startswith("*."):
         return name.partition(".")[2] == entry[2:]
     return entry == name
+
+
+def _address(name: str) -> _Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
 
 
 def _check_signer(what: str, chain: list[x509.Certificate], authorities: list[x509.Certificate]) -> None:

@@ -54,7 +54,7 @@ class FairQueue(Generic[Ticket]):
 
     Among tenants that always have something waiting, and whose costs are known, what two of them were given differs,
     in cost / weight, by no more than the largest request of each. A tenant that was away comes in at the current
-    time: each other one goes before it once at the most. Being away, or at its own limit, earns nothing.
+    time: each other one of them goes before it once at the most. Being away, or at its own limit, earns nothing.
     """
 
     def __init__(self, slots: int, *, backlog: int = DEFAULT_BACKLOG) -> None:

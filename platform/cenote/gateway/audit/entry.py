@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ MAX_LINE: Final = 256 * 2**10
 NO_HASH: Final = "0" * 64
 """What comes before the first entry."""
 
-Fact = str | int | bool | None | Sequence["Fact"] | Mapping[str, "Fact"]
+Fact = str | int | bool | None | list["Fact"] | tuple["Fact", ...] | Mapping[str, "Fact"]
 Facts = Mapping[str, Fact]
 
 _DOMAIN: Final = b"cenote audit entry\0"
@@ -116,11 +116,11 @@ def _canonical(content: Facts) -> str:
 
 
 def _plain(fact: Fact) -> Fact:
-    """Mappings and sequences of any kind as those that the JSON encoder knows."""
-    if isinstance(fact, Mapping):
-        return {name: _plain(value) for name, value in fact.items()}
+    """Mappings of any kind as those that the JSON encoder knows."""
     if isinstance(fact, str | int | None):
         return fact
-    if isinstance(fact, Sequence):
+    if isinstance(fact, Mapping):
+        return {name: _plain(value) for name, value in fact.items()}
+    if isinstance(fact, list | tuple):
         return [_plain(value) for value in fact]
     raise UsageError(f"the audit log keeps no {type(fact).__name__}; write times as whole microseconds")
