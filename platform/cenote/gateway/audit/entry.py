@@ -59,11 +59,12 @@ class Entry:
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(_DOMAIN + self._body().encode("ascii")).hexdigest()
+        return _digest(self._body())
 
     def line(self) -> bytes:
         """Raises UsageError for facts that have no place in a log: floating-point numbers, or too many of them."""
-        line = f'{{"entry":{self._body()},"hash":"{self.hash}"}}\n'.encode("ascii")
+        body = self._body()
+        line = f'{{"entry":{body},"hash":"{_digest(body)}"}}\n'.encode("ascii")
         if len(line) > MAX_LINE:
             raise UsageError(f"an entry of the audit log has up to {MAX_LINE} bytes, not {len(line)}")
         return line
@@ -82,6 +83,11 @@ class Entry:
                 "previous": self.previous,
             }
         )
+
+
+def check_event(event: Event) -> None:
+    """Raises UsageError for an event that has no place in a log, whichever place that is."""
+    Entry(number=10**18, at=10**18, event=event, previous=NO_HASH).line()
 
 
 def parse_line(line: bytes) -> Entry:
@@ -108,6 +114,10 @@ def _entry(content: dict[str, Fact]) -> Entry:
     previous = str(texts.pop("previous"))
     event = Event(facts=facts, **{name: str(text) for name, text in texts.items()})
     return Entry(number=number, at=at, event=event, previous=previous)
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(_DOMAIN + body.encode("ascii")).hexdigest()
 
 
 def _canonical(content: Facts) -> str:
