@@ -204,18 +204,25 @@ def test_a_file_that_was_just_begun(tmp_path: Path, tail: bytes) -> None:
     (tmp_path / f"{2:016d}.jsonl").write_bytes(tail)
     with AuditLog(tmp_path, KEY) as log:
         log.append(event(2))
-    assert verify(tmp_path, KEY).broken is None
+    seen = verify(tmp_path, KEY)
+    assert (None, 0, 0) == (seen.broken, seen.unsigned, seen.unfinished)
     assert [1, *([None] if tail else []), 2] == [
         entry.event.facts.get("number") for entry in entries(tmp_path)
     ]
 
 
-def test_a_file_that_continues_nothing_is_refused(written: Path) -> None:
-    """A writer does not go on from a place that was never signed."""
-    forged = after(mark_of(Entry(number=50, at=0, event=event(50), previous="0" * 64)), event(51), 0)
-    (written / f"{51:016d}.jsonl").write_bytes(forged.line())
-    with pytest.raises(AuditBrokenError, match="does not continue what was signed"):
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(50, "does not continue what was signed"), (COUNT + 1, "is not the one that was signed")],
+)
+def test_a_file_that_continues_nothing_is_refused(written: Path, number: int, reason: str) -> None:
+    """A writer does not go on from a place that was never signed, or from another entry in its place."""
+    forged = Entry(number=number, at=0, event=event(number), previous="0" * 64)
+    (written / f"{number:016d}.jsonl").write_bytes(forged.line())
+    with pytest.raises(AuditBrokenError, match=reason):
         AuditLog(written, KEY)
+    assert verify(written, KEY).broken is None
+    assert verify(written, KEY).unfinished
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -250,12 +257,12 @@ real, calls, told = getattr(os, call), 0, 0
 
 
 def killing(fd, *rest):
-    # Half of the write, if it is one, and then no more: as if the machine's owner pressed the button.
+    # The beginning of the write, if it is one, and then no more: as if somebody pulled the plug.
     global calls
     calls += 1
     if calls == after:
         if call == "pwrite":
-            real(fd, rest[0][: len(rest[0]) // 2], rest[1])
+            real(fd, rest[0][:60], rest[1])
         os.kill(os.getpid(), signal.SIGKILL)
     return real(fd, *rest)
 

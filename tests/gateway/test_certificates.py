@@ -96,7 +96,10 @@ def test_a_server_of_another_platform_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_authority_makes_no_authorities(tmp_path: Path) -> None:
-    """A stolen certificate of a component vouches for nobody else."""
+    """A stolen certificate of a component vouches for nobody else, and no second level can be signed."""
+    signer = x509.load_pem_x509_certificate(AUTHORITY.certificate)
+    constraints = signer.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert x509.BasicConstraints(ca=True, path_length=0) == constraints
     forged = issue(SERVER, ["cenote.example"], ["server"], NOW)
     chained = replace(forged, certificate=forged.certificate + SERVER.certificate)
     server = context(chained, AUTHORITY.certificate, ssl.Purpose.CLIENT_AUTH, tmp_path)

@@ -108,7 +108,64 @@ def test_being_away_saves_nothing_up() -> None:
     assert 10 == sum(ticket >= 1000 for ticket in turns)
 
 
-def test_a_request_that_costs_nothing_costs_something() -> None:
+def test_what_was_taken_is_not_forgotten_by_leaving() -> None:
+    """A tenant that took ten times its turn and comes back while others wait lets them have theirs first."""
+    queue: FairQueue[str] = FairQueue(1)
+    queue.submit("long", HOG)
+    queue.start()
+    for number in range(20):
+        queue.submit(f"small-{number}", SMALL)
+    queue.finish("long", cost=10.0)
+    queue.submit("back", HOG)
+    ahead = 0
+    while (started := queue.start()) != ["back"]:
+        queue.finish(*started)
+        ahead += 1
+    assert ahead in (10, 11)
+
+
+def test_when_the_machine_idles_all_are_level_again() -> None:
+    """What a tenant took while nobody else wanted it has harmed nobody."""
+    queue: FairQueue[str] = FairQueue(1)
+    queue.submit("long", HOG)
+    queue.finish(*queue.start(), cost=1000.0)
+    queue.submit("hog", HOG), queue.submit("small", SMALL), queue.submit("hog again", HOG)
+    order: list[str] = []
+    while queue.waiting:
+        order += queue.start()
+        queue.finish(order[-1])
+    assert ["hog", "small", "hog again"] == order
+
+
+def test_time_at_its_own_limit_saves_nothing_up() -> None:
+    """A tenant whose one slot was busy for a hundred turns of the others shares as before when it is free again."""
+    queue: FairQueue[str] = FairQueue(2)
+    third = TenantId("third")
+    tickets = {tenant: map(f"{tenant}-{{}}".format, count()) for tenant in (HOG, SMALL, third)}
+    for tenant in tickets:
+        for _ in range(3):
+            queue.submit(next(tickets[tenant]), tenant, at_once=1 if tenant == HOG else None)
+
+    def turns(number: int, spared: str = "") -> Counter[str]:
+        """So many ends of requests, each of which is followed by another of its tenant."""
+        ended = Counter[str]()
+        for _ in range(number):
+            running.extend(queue.start())
+            done = next(ticket for ticket in running if ticket != spared)
+            running.remove(done)
+            queue.finish(done)
+            tenant = TenantId(done.split("-")[0])
+            queue.submit(next(tickets[tenant]), tenant, at_once=1 if tenant == HOG else None)
+            ended[tenant] += 1
+        return ended
+
+    running: list[str] = []
+    assert 0 == turns(100, spared="hog-0")[HOG]
+    assert 25 >= turns(60)[HOG]
+
+
+@pytest.mark.parametrize("settled", [None, 0.0], ids=["expected", "settled"])
+def test_a_request_that_costs_nothing_costs_something(settled: float | None) -> None:
     """Otherwise its tenant would go first for ever: here it goes a thousand times while another's second passes."""
     queue: FairQueue[int] = FairQueue(1, backlog=3000)
     for number in range(3000):
@@ -117,7 +174,7 @@ def test_a_request_that_costs_nothing_costs_something() -> None:
     order: list[int] = []
     while -2 not in order:
         order += queue.start()
-        queue.finish(order[-1], cost=0.0 if order[-1] >= 0 else 1.0)
+        queue.finish(order[-1], cost=settled if order[-1] >= 0 else 1.0)
     assert -1 in order[:2]
     assert 1000 == pytest.approx(len(order), abs=5)
 

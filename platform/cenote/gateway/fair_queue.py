@@ -32,7 +32,7 @@ Ticket = TypeVar("Ticket", bound=Hashable)
 class _Line(Generic[Ticket]):
     """One tenant: its waiting requests with their expected costs, and how many of its requests run."""
 
-    tag: float
+    tag: float = 0.0
     weight: float = 1.0
     at_once: float = math.inf
     waiting: dict[Ticket, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class FairQueue(Generic[Ticket]):
             raise UsageError(f"{ticket!r} is in the queue already")
         if not (0 < cost < math.inf and 0 < weight < math.inf and (at_once is None or at_once >= 1)):
             raise UsageError("cost, weight and at_once are positive and finite")
-        line = self._lines.setdefault(tenant, _Line(tag=self._now))
+        line = self._lines.setdefault(tenant, _Line())
         if len(line.waiting) >= self._backlog:
             raise QueueFullError(self._backlog)
         was_eligible = line.eligible

@@ -121,8 +121,7 @@ def _digest(body: str) -> str:
 
 
 def _canonical(content: Facts) -> str:
-    text = json.dumps(_plain(content), ensure_ascii=True, sort_keys=True, separators=(",", ":"))
-    return text.replace("\x7f", "\\u007f")  # the one control character of ASCII that JSON lets through
+    return json.dumps(_plain(content), ensure_ascii=True, sort_keys=True, separators=(",", ":"))
 
 
 def _plain(fact: Fact) -> Fact:
