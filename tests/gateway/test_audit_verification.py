@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import shutil
 import subprocess
 import sys
@@ -242,6 +244,21 @@ def test_no_byte_can_be_changed(written: Path, place: int, byte: int) -> None:
         assert verify(written, KEY).broken is not None
     finally:
         path.write_bytes(content)
+
+
+def test_the_chain_can_be_checked_without_our_code(written: Path) -> None:
+    """Whoever audits a platform need not trust it: the lines, SHA-256, and for the head a key."""
+    previous, number = "0" * 64, 0
+    for path in sorted(written.glob("*.jsonl")):
+        for line in path.read_text("ascii").splitlines():
+            text = line[len('{"entry":') : -len(',"hash":""}') - 64]
+            assert f'"previous":"{previous}"' in text
+            previous = hashlib.sha256(b"cenote audit entry\0" + text.encode()).hexdigest()
+            assert line == f'{{"entry":{text},"hash":"{previous}"}}'
+            number += 1
+    signed = f"{number:020d} {previous}"
+    mac = hmac.new(KEY, b"cenote audit head\0" + signed.encode(), "sha256").hexdigest()
+    assert f"{signed} {mac}\n" in (written / "head").read_text("ascii")
 
 
 # -- killed writers ---------------------------------------------------------------------------------------

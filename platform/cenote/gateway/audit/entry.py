@@ -2,6 +2,7 @@
 
     {"entry":{...,"previous":"<hash of the entry before>"},"hash":"<hash of this entry>"}
 
+The hash is SHA-256, in hexadecimal, of `cenote audit entry`, a NUL and the text of the entry from brace to brace.
 Keys are sorted, there is no space, all but printable ASCII is escaped: no entry can draw on a terminal or start a
 second line. A line is good if it is letter for letter what its content would be written as, so nothing can hide in
 a second spelling. There are no floating-point numbers, whose spelling differs between languages.
