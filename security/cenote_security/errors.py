@@ -86,7 +86,7 @@ class FileTakenError(FileRefusedError):
 class UnknownEntryError(UsageError):
     """The caller's tenant has nothing of that name. What another tenant has is answered in the same words.
 
-    kind: such as `runtime`, `token` or `tenant`.
+    kind: such as `token` or `tenant`; runtimes and references have errors of their own.
     """
 
     def __init__(self, kind: str, name: str) -> None:

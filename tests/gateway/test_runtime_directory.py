@@ -11,7 +11,7 @@ from cenote.gateway.principal import Principal
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.tenants import Tenant
 from cenote.gateway.tokens import Tokens
-from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
+from cenote_security.errors import EntryExistsError, UnknownRuntimeError, UsageError
 from cenote_security.ids import RuntimeId, new_runtime_id
 
 
@@ -28,7 +28,7 @@ def hostile(database: Database, rival: Tenant) -> Principal:
 
 
 def refusal(ask: Callable[[], object]) -> str:
-    with pytest.raises(UnknownEntryError) as caught:
+    with pytest.raises(UnknownRuntimeError) as caught:
         ask()
     return str(caught.value)
 
@@ -116,7 +116,7 @@ def test_a_name_is_no_id(runtimes: Runtimes, acme: Tenant, rival: Tenant) -> Non
     secret = runtimes.add(acme.id, "secret")
     decoy = runtimes.add(rival.id, secret.id)
     assert decoy == runtimes.by_name(rival.id, secret.id)
-    with pytest.raises(UnknownEntryError):
+    with pytest.raises(UnknownRuntimeError):
         runtimes.by_id(rival.id, secret.id)
 
 

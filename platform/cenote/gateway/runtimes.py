@@ -15,7 +15,7 @@ from typing import Final
 from cenote.gateway.database import Database, Row
 from cenote.gateway.names import QualifiedName, check_name
 from cenote.gateway.principal import Principal
-from cenote_security.errors import EntryExistsError, UnknownEntryError
+from cenote_security.errors import EntryExistsError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId, new_runtime_id
 
 _NOBODY: Final = TenantId("")
@@ -52,7 +52,7 @@ class Runtimes:
         return record
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
-        """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownEntryError.
+        """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
 
         With another tenant's name in front nothing is found, by the same look-up, whether that tenant exists or not.
         """
@@ -61,12 +61,12 @@ class Runtimes:
         return self.by_name(principal.tenant if own else _NOBODY, name.runtime, asked=text)
 
     def by_name(self, tenant: TenantId, name: str, *, asked: str = "") -> RuntimeRecord:
-        """asked: what the error calls it, if not by its name. Raises UnknownEntryError."""
+        """asked: what the error calls it, if not by its name. Raises UnknownRuntimeError."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name = ?"
         return _record(self._database.row(sql, tenant, name), asked or name)
 
     def by_id(self, tenant: TenantId, runtime: RuntimeId) -> RuntimeRecord:
-        """Raises UnknownEntryError."""
+        """Raises UnknownRuntimeError."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND id = ?"
         return _record(self._database.row(sql, tenant, runtime), runtime)
 
@@ -75,12 +75,12 @@ class Runtimes:
         return [_record(row, "") for row in self._database.rows(sql, tenant)]
 
     def remove(self, tenant: TenantId, runtime: RuntimeId) -> None:
-        """Raises UnknownEntryError."""
+        """Raises UnknownRuntimeError."""
         if not self._database.execute("DELETE FROM runtimes WHERE tenant_id = ? AND id = ?", tenant, runtime):
-            raise UnknownEntryError("runtime", runtime)
+            raise UnknownRuntimeError(runtime)
 
 
 def _record(row: Row | None, asked: str) -> RuntimeRecord:
     if row is None:
-        raise UnknownEntryError("runtime", asked)
+        raise UnknownRuntimeError(asked)
     return RuntimeRecord(id=row["id"], tenant=row["tenant_id"], name=row["name"], created=row["created"])
