@@ -134,6 +134,14 @@ def verify_any(keys: Iterable[RuntimeKey], text: str, *, now: float) -> Capabili
     raise NotAuthenticatedError(_FOREIGN)
 
 
+def claimed_runtime(text: str) -> str:
+    """Which runtime a capability says it is for, to find the key by which to check that; empty when it says none."""
+    try:
+        return _decoded(text[:_MAX_TEXT].split(".")[2]).runtime
+    except (IndexError, NotAuthenticatedError):
+        return ""
+
+
 def _encoded(capability: Capability) -> str:
     claims = {
         "tenant": capability.tenant,
@@ -148,7 +156,7 @@ def _encoded(capability: Capability) -> str:
 
 
 def _decoded(text: str) -> Capability:
-    """The claims of a text whose MAC was right: at worst, a gateway of another version wrote them."""
+    """Raises NotAuthenticatedError. Where the MAC was right, a gateway of another version wrote what is refused."""
     try:
         claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return Capability(
@@ -159,5 +167,5 @@ def _decoded(text: str) -> Capability:
             issued=int(claims["issued"]),
             expires=int(claims["expires"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotAuthenticatedError("this capability was signed by a gateway of another version") from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_security.capability import MAX_LIFETIME, Capability, MasterKey, Right, verify_any
+from cenote_security.capability import MAX_LIFETIME, Capability, MasterKey, Right, claimed_runtime, verify_any
 from cenote_security.errors import NotAuthenticatedError, UsageError
 from cenote_security.ids import RuntimeId, TenantId, TokenId
 
@@ -86,6 +87,20 @@ def test_while_the_master_key_changes_both_are_good() -> None:
     for text in (TEXT, "", "no dots at all"):
         with pytest.raises(NotAuthenticatedError):
             verify_any([new], text, now=NOW)
+
+
+@given(st.text() | st.builds("{}.{}.{}.{}".format, *[st.text(max_size=20)] * 4))
+def test_anything_may_claim_to_be_for_a_runtime(text: str) -> None:
+    """The claim finds a key; whatever else arrives claims nothing, and is no reason to fail."""
+    assert RUNTIME == claimed_runtime(TEXT)
+    assert "" == claimed_runtime(text)
+
+
+def test_a_claim_that_would_exhaust_the_stack() -> None:
+    """Nothing that a stranger sends is decoded without a bound."""
+    nested = base64.urlsafe_b64encode(b"[" * 700).decode()
+    assert "" == claimed_runtime(f"cenotecap.00.{nested}.00")
+    assert "" == claimed_runtime(f"cenotecap.00.{'W1' * 100_000}.00")
 
 
 @pytest.mark.parametrize("lifetime", [0, -1, MAX_LIFETIME + 1])
