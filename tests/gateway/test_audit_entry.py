@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cenote.gateway.audit import events
@@ -49,6 +49,7 @@ def test_the_spelling_is_fixed() -> None:
     assert b'{"entry":' + entry + b',"hash":"' + digest == FIRST.line()[: len(entry) + 18 + 8]
 
 
+@settings(deadline=None)
 @example(Event(kind="\x7f\x1b[2J\r\n\x9b", facts={"\x7f": "\ud800\u2028"}), 0)
 @given(an_event, st.integers(0))
 def test_an_entry_is_read_back_from_one_printable_line(event: Event, at: int) -> None:
@@ -61,6 +62,7 @@ def test_an_entry_is_read_back_from_one_printable_line(event: Event, at: int) ->
     assert mark_of(FIRST) == before(entry)
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(FIRST.line()) - 1), st.integers(0, 255))
 def test_each_byte_counts(place: int, byte: int) -> None:
     """There is one spelling: what differs in any byte is not the entry."""

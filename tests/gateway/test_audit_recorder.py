@@ -81,6 +81,18 @@ def test_callers_share_a_sync(tmp_path: Path, gate: Gate) -> None:
         assert 4 == gate.count - before  # entries and head, twice
 
 
+def test_so_many_events_may_wait_and_no_more(tmp_path: Path, gate: Gate) -> None:
+    """A slow disk does not fill the memory: the caller is told that its event is not on record."""
+    with AuditLog(tmp_path, KEY) as log, Recorder(log, backlog=3) as recorder:
+        gate.open.clear()
+        futures = [recorder.record(event(number)) for number in range(3)]
+        with pytest.raises(AuditUnavailableError, match="3 entries wait for the disk"):
+            recorder.record(event(3))
+        gate.open.set()
+        assert 3 == futures[-1].result(30).number
+        recorder.record(event(4)).result(30)
+
+
 def test_closing_writes_what_waits(tmp_path: Path, gate: Gate) -> None:
     """And takes nothing more in; closing twice is fine."""
     with AuditLog(tmp_path, KEY) as log:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote_security.errors import UsageError
@@ -26,6 +26,7 @@ def test_the_form_of_a_token_is_fixed() -> None:
     assert "15b8aba3" == TOKEN.digest()[:8]
 
 
+@settings(deadline=None)
 @given(secrets)
 def test_a_token_is_read_back(secret: bytes) -> None:
     """What is made is well-formed, and a secret scanner finds it in a line of text."""
@@ -34,6 +35,7 @@ def test_a_token_is_read_back(secret: bytes) -> None:
     assert [token.text] == re.findall(TOKEN_PATTERN, f"export CENOTE_TOKEN={token.text} # mine")
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(TOKEN.text) - 1), st.characters())
 def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
     """A mistyped token is told from a wrong one without asking anybody."""
@@ -63,6 +65,7 @@ def test_a_token_does_not_show_its_secret() -> None:
     assert "BearerToken(id='0123456789abcdef0123456789abcdef')" == repr(TOKEN)
 
 
+@settings(deadline=None)
 @given(secrets, secrets)
 def test_digests_tell_tokens_apart(one: bytes, other: bytes) -> None:
     """Equal digests mean equal secrets."""

@@ -6,7 +6,7 @@ import base64
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote_security.capability import MAX_LIFETIME, Capability, MasterKey, Right, claimed_runtime, verify_any
@@ -43,6 +43,7 @@ def test_it_ends_when_it_says(late: float, good: bool) -> None:
         KEY.verify(TEXT, now=NOW + late)
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(TEXT) - 1), st.characters())
 def test_each_character_counts(place: int, character: str) -> None:
     """Whatever is changed, in the claims or in the signature, it is nobody's capability any more."""
@@ -89,6 +90,7 @@ def test_while_the_master_key_changes_both_are_good() -> None:
             verify_any([new], text, now=NOW)
 
 
+@settings(deadline=None)
 @given(st.text() | st.builds("{}.{}.{}.{}".format, *[st.text(max_size=20)] * 4))
 def test_anything_may_claim_to_be_for_a_runtime(text: str) -> None:
     """The claim finds a key; whatever else arrives claims nothing, and is no reason to fail."""

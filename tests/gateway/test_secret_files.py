@@ -93,6 +93,12 @@ def test_who_may_keep_a_secret(uid: int, mode: int, user: int, problem: str) -> 
     assert (problem in found) if problem else found == ""
 
 
+def test_the_largest_secret(tmp_path: Path) -> None:
+    """A chain of certificates may be long."""
+    create_secret_file(tmp_path / "chain", bytes(2**20))
+    assert bytes(2**20) == read_secret_file(tmp_path / "chain")
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [

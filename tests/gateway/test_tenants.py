@@ -36,6 +36,12 @@ def test_an_unknown_tenant(tenants: Tenants) -> None:
             ask("nobody")
 
 
+@pytest.mark.parametrize("weight", [0.001, 1000])
+def test_weights_at_their_bounds(tenants: Tenants, weight: float) -> None:
+    """Are taken."""
+    assert weight == tenants.create("acme", weight=weight).weight
+
+
 @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan, 1001])
 def test_weights_are_positive_and_bounded(tenants: Tenants, weight: float) -> None:
     """One tenant must not be able to be everybody's share."""

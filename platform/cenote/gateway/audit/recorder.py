@@ -20,7 +20,7 @@ from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.errors import AuditUnavailableError
 
 _BATCH: Final = 256
-_BACKLOG: Final = 20_000
+DEFAULT_BACKLOG: Final = 20_000
 """Events. Seconds of a busy disk; more would be memory that a flood fills."""
 
 _RETRY_SECONDS: Final = 1.0
@@ -35,8 +35,10 @@ class _Item:
 class Recorder:
     """Writes a log on a thread of its own. The log stays its maker's, to close after this."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, *, backlog: int = DEFAULT_BACKLOG) -> None:
+        """backlog: how many events may wait for the disk."""
         self._log = log
+        self._backlog = backlog
         self._changed = threading.Condition()
         self._waiting: list[_Item] = []
         self._problem = ""
@@ -59,8 +61,8 @@ class Recorder:
                 raise AuditUnavailableError(self._log.folder, "it was closed")
             if self._problem:
                 raise AuditUnavailableError(self._log.folder, self._problem)
-            if len(self._waiting) >= _BACKLOG:
-                raise AuditUnavailableError(self._log.folder, f"{_BACKLOG} entries wait for the disk")
+            if len(self._waiting) >= self._backlog:
+                raise AuditUnavailableError(self._log.folder, f"{self._backlog} entries wait for the disk")
             self._waiting.append(item)
             self._changed.notify()
             return item.done
