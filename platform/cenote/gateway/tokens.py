@@ -79,9 +79,9 @@ class Tokens:
     def authenticate(self, text: str) -> Principal:
         """Who holds this token. Raises NotAuthenticatedError.
 
-        Whatever is wrong, there is one look-up, one hash, one comparison in constant time and one answer; text that is
-        no token is looked up as one that nobody has. A known id with a wrong secret may take some microseconds more
-        than an unknown one: who could ask that way knows 128 random bits already, and learns nothing of the other 256.
+        Whatever is wrong, there is one look-up, one hash, one comparison in constant time and one answer; text that
+        is no token is looked up as one that nobody has. A known id with a wrong secret may take some microseconds
+        more than an unknown one: who asks that way knows 128 random bits already, and learns nothing of the 256.
         """
         token = BearerToken.parse(text) or _STRANGER
         row = self._database.row(

@@ -63,8 +63,14 @@ def recover(folder: Path, head: Mark) -> Recovery:
         path=path,
         size=size,
         unsigned=walk.mark.number - head.number,
-        dropped=path.read_bytes()[size:],
+        dropped=_rest(path, size),
     )
+
+
+def _rest(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read()
 
 
 def _start(folder: Path, path: Path, head: Mark) -> Mark:
