@@ -83,6 +83,33 @@ class FileTakenError(FileRefusedError):
         super().__init__(path, "it exists already; pass overwrite=True to replace it")
 
 
+class UnknownEntryError(UsageError):
+    """The caller's tenant has nothing of that name. What another tenant has is answered in the same words.
+
+    kind: such as `token` or `tenant`; runtimes and references have errors of their own.
+    """
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is no {self.kind} {self.name!r} here; list what there is, or create it"
+
+
+class EntryExistsError(UsageError):
+    """The name is taken within the caller's tenant. kind: as in UnknownEntryError."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is a {self.kind} {self.name!r} already; choose another name, or use the one there is"
+
+
 class RuntimeClosedError(UsageError):
     """The runtime was closed, or belongs to the process that forked this one."""
 
@@ -124,6 +151,69 @@ class UnsafeValueError(RejectedError):
 
 class MalformedValueError(RejectedError):
     """Bytes that claim to be an encoded value are not one. A jail sent them; nothing was built from them."""
+
+
+class NotAuthenticatedError(RejectedError):
+    """Who asks is not known here: no token, a wrong one, or one that is not good any more.
+
+    reason: in words for the holder. A stranger learns nothing from it: unknown, malformed and wrong tokens share one
+    text, and only who holds the secret is told that it has expired or was revoked.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"not authenticated: {self.reason}"
+
+
+class ScopeMissingError(RejectedError):
+    """The token is good, but not for this. scope: what it would need. granted: what it has."""
+
+    def __init__(self, scope: str, granted: tuple[str, ...]) -> None:
+        super().__init__(scope, granted)
+        self.scope = scope
+        self.granted = granted
+
+    def __str__(self) -> str:
+        has = ", ".join(self.granted)
+        return f"this token has no scope {self.scope!r}, only {has}; use a token that has it, or ask for one"
+
+
+class QuotaExceededError(RejectedError):
+    """A tenant has as much of something as it may have. Nothing ran.
+
+    used, asked, limit: in the unit, which is empty for plain counts. remedy: what makes room.
+    """
+
+    def __init__(self, quota: str, used: int, asked: int, limit: int, unit: str, remedy: str) -> None:
+        super().__init__(quota, used, asked, limit, unit, remedy)
+        self.quota = quota
+        self.used = used
+        self.asked = asked
+        self.limit = limit
+        self.unit = unit
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return (
+            f"the quota of {self.quota} is used up: {self.used} of {self.limit}{unit} are taken, {self.asked} more "
+            f"were asked for; {self.remedy}, or ask the operator for a higher quota"
+        )
+
+
+class SecretFileError(RejectedError):
+    """A file that holds a secret cannot be trusted with it, or cannot be had. path: as it was given."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(str(path), reason)
+        self.path = str(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path!r}: {self.reason}"
 
 
 # -- unavailable: nothing ran, the machine or a peer cannot do it -----------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 HEAVY = {
     "asttokens",
+    "cryptography",
     "grpc",
     "httpx",
     "litellm",

@@ -40,6 +40,9 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.NO_SUCH_REFERENCE, errors.UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.CLOSED, errors.RuntimeClosedError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.USAGE, errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),
+    Row(Failure.UNAUTHENTICATED, errors.NotAuthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
+    Row(Failure.FORBIDDEN, errors.ScopeMissingError, grpc.StatusCode.PERMISSION_DENIED, 2),
+    Row(Failure.QUOTA_EXCEEDED, errors.QuotaExceededError, grpc.StatusCode.RESOURCE_EXHAUSTED, 6),
     Row(Failure.EXPIRED, errors.RuntimeExpiredError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.UNSAFE_VALUE, errors.UnsafeValueError, grpc.StatusCode.FAILED_PRECONDITION, 2),
     Row(Failure.MALFORMED_VALUE, errors.MalformedValueError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -56,12 +59,12 @@ _BY_KIND = {row.kind: row for row in TABLE}
 
 
 def to_failure(error: errors.CenoteError) -> Failure:
-    """The error as data."""
+    """The error as data. One whose class has no row goes as its family, with its text."""
     row = _row(error)
     if row is None:
         return Failure(message=str(error))
-    facts = [json.dumps(fact) for fact in error.args[: row.facts]]
-    return Failure(kind=row.kind, message=str(error), facts=facts)
+    known = error.args[: row.facts] if type(error) is row.error else (str(error),)
+    return Failure(kind=row.kind, message=str(error), facts=[json.dumps(fact) for fact in known])
 
 
 def to_error(failure: Failure) -> errors.CenoteError:

@@ -1,0 +1,85 @@
+"""Errors of the gateway's own storage; what its callers meet is in `cenote_security.errors`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cenote_security.errors import RejectedError, UnavailableError
+
+
+class DatabaseUnavailableError(UnavailableError):
+    """The gateway's database cannot be read or written now. What was asked for was not done."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the database {str(self.path)!r} cannot be used: {self.reason}"
+
+
+class NewerSchemaError(UnavailableError):
+    """A newer version of Cenote has used this database. It was left as it is."""
+
+    def __init__(self, path: Path, found: int, known: int) -> None:
+        super().__init__(path, found, known)
+        self.path = path
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"the database {str(self.path)!r} has schema {self.found}, this version of Cenote knows {self.known}; "
+            f"use the newer version, or another database"
+        )
+
+
+class QueueFullError(UnavailableError):
+    """A tenant has as many requests waiting for their turn as may wait. Nothing ran; try again later."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.waiting = waiting
+
+    def __str__(self) -> str:
+        return f"{self.waiting} requests of this tenant wait for their turn already; try again when some are done"
+
+
+class AuditUnavailableError(UnavailableError):
+    """The audit log cannot be written, so what was to be recorded must not be done."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the audit log in {str(self.folder)!r} cannot be written: {self.reason}"
+
+
+class AuditBrokenError(RejectedError):
+    """The audit log was changed by something other than its writer. It is not written any further."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the audit log in {str(self.folder)!r} is not as it was written: {self.reason}; keep the folder as "
+            f"evidence and start a new one"
+        )
+
+
+class CertificateError(RejectedError):
+    """A certificate or its key cannot be used. what: which one, such as a path. reason: and the next step."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"

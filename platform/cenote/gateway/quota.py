@@ -1,0 +1,125 @@
+"""What a tenant may have at once, and the ledger of what it has. Values in, values out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from cenote_security.errors import QuotaExceededError, UsageError
+from cenote_security.ids import TenantId
+
+
+class Quota(StrEnum):
+    """Something that is counted per tenant, in whole units, so that no sum drifts.
+
+    RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
+    a CPU, likewise. CELLS: accepted and not finished. STORED: bytes of checkpoints and shared values.
+    """
+
+    RUNTIMES = "runtimes"
+    MEMORY = "memory"
+    CPUS = "cpus"
+    CELLS = "cells"
+    STORED = "stored"
+
+
+_UNITS: Final = {Quota.MEMORY: "bytes", Quota.CPUS: "thousandths of a CPU", Quota.STORED: "bytes"}
+
+_REMEDIES: Final = {
+    Quota.RUNTIMES: "remove runtimes that are not needed",
+    Quota.MEMORY: "close runtimes, or give them less memory in their policies",
+    Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
+    Quota.CELLS: "wait for running cells to end",
+    Quota.STORED: "remove shared values, snapshots or runtimes",
+}
+
+Amounts = Mapping[Quota, int]
+"""How much of each; what is not mentioned is none, or in limits, as much as there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What one thing takes of its tenant's quotas for as long as it exists.
+
+    key: names it, such as a runtime's id. lasting: it outlives the gateway, as runtimes do and cells do not.
+    """
+
+    key: str
+    tenant: TenantId
+    amounts: Amounts
+    lasting: bool = False
+
+    def __post_init__(self) -> None:
+        if any(amount < 0 for amount in self.amounts.values()):
+            raise UsageError("nothing takes less than nothing of a quota")
+        object.__setattr__(self, "amounts", MappingProxyType(dict(self.amounts)))
+
+
+class QuotaLedger:
+    """All holds of all tenants. A refused request changes nothing.
+
+    Limits are handed in with each request: one that was lowered below what is in use takes nothing away, and lets
+    nothing more in.
+    """
+
+    def __init__(self, holds: Iterable[Hold] = ()) -> None:
+        """holds: those that outlived the last ledger; they are taken as they are."""
+        self._holds: dict[str, Hold] = {}
+        self._used: defaultdict[TenantId, Counter[Quota]] = defaultdict(Counter)
+        for hold in holds:
+            self._put(hold)
+
+    def reserve(self, hold: Hold, limits: Amounts) -> None:
+        """Before the thing exists. Raises QuotaExceededError; UsageError for a key that is in use."""
+        if hold.key in self._holds:
+            raise UsageError(f"{hold.key!r} holds its part of the quotas already")
+        self._check(hold, {}, limits)
+        self._put(hold)
+
+    def settle(self, key: str, amounts: Amounts, limits: Amounts) -> Hold:
+        """Once it is known what the thing takes: instead of what was reserved. Gives the hold that it replaced.
+
+        What it takes beyond its reservation is checked like a new one. Raises QuotaExceededError, and then the
+        reservation stands; UsageError for a key that is not in use.
+        """
+        old = self._holds.get(key)
+        if old is None:
+            raise UsageError(f"{key!r} holds nothing of any quota")
+        new = replace(old, amounts=amounts)
+        self._check(new, old.amounts, limits)
+        self.release(key)
+        self._put(new)
+        return old
+
+    def hold(self, key: str) -> Hold | None:
+        return self._holds.get(key)
+
+    def release(self, key: str) -> None:
+        """When the thing is gone. Releasing twice is fine: the paths of failures meet here."""
+        hold = self._holds.pop(key, None)
+        if hold is not None:
+            self._used[hold.tenant].subtract(hold.amounts)
+
+    def used(self, tenant: TenantId) -> Amounts:
+        """What the tenant has of everything."""
+        return {quota: self._used[tenant][quota] for quota in Quota}
+
+    def _check(self, hold: Hold, before: Amounts, limits: Amounts) -> None:
+        used = self.used(hold.tenant)
+        for quota, amount in hold.amounts.items():
+            more = amount - before.get(quota, 0)
+            limit = limits.get(quota)
+            if limit is not None and more > 0 and used[quota] + more > limit:
+                raise _exceeded(quota, used[quota], more, limit)
+
+    def _put(self, hold: Hold) -> None:
+        self._holds[hold.key] = hold
+        self._used[hold.tenant].update(hold.amounts)
+
+
+def _exceeded(quota: Quota, used: int, asked: int, limit: int) -> QuotaExceededError:
+    return QuotaExceededError(quota.value, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])

@@ -1,0 +1,96 @@
+"""The certificates of a platform: made in a folder, or given. Keys are in private files.
+
+A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` and `client.pem` (the
+same, for what listens and for what connects to it with a certificate of its own), and `ca.pem`, the only one for
+others: by it, clients know the platform. A certificate and its key share a file so that no crash can part them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cenote.gateway.certificate_check import check_certificate, expires_before
+from cenote.gateway.certificates import Certificate, Purpose, issue, make_authority
+from cenote.gateway.errors import CertificateError
+from cenote_security.secret_files import kept_secret, read_secret_file, replace_file
+
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+
+_RENEW_BEFORE: Final = timedelta(days=30)
+_KEY_BEGINS: Final = b"-----BEGIN PRIVATE KEY-----"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsMaterial:
+    """What a TLS library is given. authority: PEM of whom to trust, empty to trust what the system trusts."""
+
+    own: Certificate
+    authority: bytes
+
+
+def made_certificates(
+    folder: Path, purpose: Purpose, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
+) -> TlsMaterial:
+    """The folder's certificate for a purpose. It is made if it is missing, lacks a name, or expires in a month.
+
+    names: host names and addresses of a server; whoever connects is named by the first.
+    Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
+    """
+    now = now or datetime.now(UTC)
+    private = folder / "authority.pem"
+    authority = _split(kept_secret(private, lambda: _joined(make_authority("Cenote", now))))
+    check_certificate(str(private), authority, now=now)
+    replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
+    path = folder / f"{purpose}.pem"
+    own = _split(kept_secret(path, lambda: _joined(issue(authority, names, [purpose], now))))
+    if not _is_fit(own, names, authority, now):
+        own = issue(authority, names, [purpose], now)
+        replace_file(path, _joined(own))
+    return TlsMaterial(own=own, authority=authority.certificate)
+
+
+def given_certificates(
+    certificate: Path,
+    key: Path,
+    authority: Path | None = None,
+    *,
+    names: Sequence[str] = (),
+    now: datetime | None = None,
+) -> TlsMaterial:
+    """Certificates that somebody else made.
+
+    certificate: with the rest of its chain, if it has one. names: that clients will connect to.
+    Raises CertificateError that says which file is wrong and how; SecretFileError for a key that others may read.
+    """
+    own = Certificate(certificate=_public(certificate), key=read_secret_file(key))
+    trusted = _public(authority) if authority else b""
+    check_certificate(str(certificate), own, names=names, authority=trusted, now=now or datetime.now(UTC))
+    return TlsMaterial(own=own, authority=trusted)
+
+
+def _is_fit(own: Certificate, names: Sequence[str], authority: Certificate, now: datetime) -> bool:
+    try:
+        check_certificate("", own, names=names, authority=authority.certificate, now=now)
+    except CertificateError:
+        return False
+    return not expires_before(own.certificate, now + _RENEW_BEFORE)
+
+
+def _public(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(str(path), f"it cannot be read: {error.strerror}") from None
+
+
+def _joined(certificate: Certificate) -> bytes:
+    return certificate.certificate + certificate.key
+
+
+def _split(content: bytes) -> Certificate:
+    certificate, begins, key = content.partition(_KEY_BEGINS)
+    return Certificate(certificate=certificate, key=begins + key)

@@ -1,0 +1,126 @@
+"""From what a caller shows to what it may do, at the gateway and at an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cenote.gateway.access import CAPABILITY_SECONDS, Access
+from cenote.gateway.database import Database
+from cenote.gateway.principal import Principal
+from cenote.gateway.runtimes import RuntimeRecord, Runtimes
+from cenote.gateway.tenants import Tenant
+from cenote.gateway.tokens import Tokens
+from cenote_security.capability import MasterKey
+from cenote_security.errors import NotAuthenticatedError, RejectedError, UnknownRuntimeError
+from cenote_security.ids import RuntimeId, new_runtime_id
+from cenote_worker.serving.capabilities import CapabilityRights
+from cenote_worker.serving.rights import Rights
+
+KEY = MasterKey(secret=b"m" * 32)
+
+
+@pytest.fixture
+def tokens(database: Database) -> Tokens:
+    return Tokens(database)
+
+
+@pytest.fixture
+def access(database: Database, tokens: Tokens, clock: Callable[[], float]) -> Access:
+    return Access(tokens, Runtimes(database), KEY, clock)
+
+
+@pytest.fixture
+def etl(database: Database, acme: Tenant) -> RuntimeRecord:
+    return Runtimes(database).add(acme.id, "etl")
+
+
+def principal(tokens: Tokens, tenant: Tenant, *scopes: str) -> Principal:
+    return tokens.authenticate(tokens.issue(tenant.id, scopes).text)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "granted"),
+    [
+        (["runtimes:read"], {"read"}),
+        (["runtimes:write", "references"], {"run", "share"}),
+        (["admin", "teams"], set()),
+    ],
+)
+def test_scopes_become_rights(
+    access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, scopes: list[str], granted: set[str]
+) -> None:
+    """Each its own, none by the way."""
+    token = tokens.issue(acme.id, scopes).text
+    rights = Rights(tenant=acme.id, granted=frozenset(granted))  # type: ignore[arg-type]
+    assert rights == access.authorise(token, etl.id) == access.authorise(token, None)
+
+
+def test_a_token_opens_no_runtime_of_others(
+    access: Access, tokens: Tokens, rival: Tenant, etl: RuntimeRecord
+) -> None:
+    """Nor does it tell one of them from none."""
+    token = tokens.issue(rival.id).text
+    remarks = set()
+    for runtime in (etl.id, new_runtime_id()):
+        with pytest.raises(UnknownRuntimeError) as caught:
+            access.authorise(token, runtime)
+        remarks.add(str(caught.value).replace(runtime, "ID"))
+    assert 1 == len(remarks)
+    with pytest.raises(NotAuthenticatedError):
+        access.authorise("", etl.id)
+
+
+def test_a_capability_opens_its_runtime_at_the_actor(
+    access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, clock: Callable[[], float]
+) -> None:
+    """With the rights that the token has, for its tenant's references too, and for minutes."""
+    text, expires = access.capability(principal(tokens, acme, "runtimes:write", "references"), etl)
+    actor = CapabilityRights({etl.id: [KEY.for_runtime(etl.id)]}, clock)
+    rights = Rights(tenant=acme.id, granted=frozenset({"run", "share"}))
+    assert rights == actor(text, etl.id) == actor(text, None)
+    assert clock() + CAPABILITY_SECONDS == expires
+    late = CapabilityRights({etl.id: [KEY.for_runtime(etl.id)]}, lambda: float(expires))
+    with pytest.raises(NotAuthenticatedError, match="has expired"):
+        late(text, etl.id)
+
+
+def test_a_capability_opens_nothing_else(
+    access: Access,
+    tokens: Tokens,
+    acme: Tenant,
+    rival: Tenant,
+    etl: RuntimeRecord,
+    clock: Callable[[], float],
+) -> None:
+    """Another runtime at the same actor, one that is not there, and a bearer token: the same words."""
+    text, _ = access.capability(principal(tokens, acme, "runtimes:read"), etl)
+    other = new_runtime_id()
+    actor = CapabilityRights({other: [KEY.for_runtime(other)]}, clock)
+    asked: list[tuple[str, RuntimeId | None]] = [
+        (text, other),
+        (text, etl.id),
+        (text, None),
+        (tokens.issue(rival.id).text, other),
+        ("", None),
+    ]
+    remarks = set()
+    for token, runtime in asked:
+        with pytest.raises(NotAuthenticatedError) as caught:
+            actor(token, runtime)
+        remarks.add(str(caught.value))
+    assert 1 == len(remarks)
+
+
+def test_no_capability_without_a_right(
+    access: Access, tokens: Tokens, acme: Tenant, rival: Tenant, etl: RuntimeRecord
+) -> None:
+    """Nor for a runtime of another tenant, whatever its caller looked up."""
+    for holder in (principal(tokens, acme, "admin", "teams"), principal(tokens, rival, "runtimes:read")):
+        with pytest.raises(RejectedError, match="opens no runtime"):
+            access.capability(holder, etl)
+    foreign = replace(etl, tenant=rival.id)
+    with pytest.raises(RejectedError):
+        access.capability(principal(tokens, acme, "runtimes:read"), foreign)

@@ -1,0 +1,243 @@
+"""One entry of the audit log: its one spelling, what may be in it, what the platform records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cenote.gateway.audit import events
+from cenote.gateway.audit.chain import START, after, before, follow, mark_of
+from cenote.gateway.audit.entry import MAX_LINE, NO_HASH, BrokenLineError, Entry, Event, parse_line
+from cenote.gateway.audit.events import Subject
+from cenote.gateway.audit.head import SLOT_BYTES, head_slot, read_head
+from cenote_security.errors import UsageError
+from cenote_security.network import Allow
+from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.egress.ledger import Decision
+from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult
+
+KEY = bytes(32)
+ACME = Subject(tenant="tn_acme", token="t1", runtime="rt_1")
+FIRST = after(START, Event(kind="test", facts={"a": 1}), at=1_750_000_000_000_000)
+
+facts = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+an_event = st.builds(
+    Event,
+    kind=st.text(),
+    tenant=st.text(),
+    token=st.text(),
+    runtime=st.text(),
+    facts=st.dictionaries(st.text(), facts, max_size=4),
+)
+
+
+def test_the_spelling_is_fixed() -> None:
+    """Logs are kept for years: any change of the form, or of what is hashed, breaks their verification."""
+    entry = (
+        b'{"at":1750000000000000,"facts":{"a":1},"kind":"test","number":1,"previous":"%s","runtime":"","tenant":"",'
+        b'"token":""}' % NO_HASH.encode()
+    )
+    digest = b"aa3aec7a"
+    assert b'{"entry":' + entry + b',"hash":"' + digest == FIRST.line()[: len(entry) + 18 + 8]
+
+
+@settings(deadline=None)
+@example(Event(kind="\x7f\x1b[2J\r\n\x9b", facts={"\x7f": "\ud800\u2028"}), 0)
+@given(an_event, st.integers(0))
+def test_an_entry_is_read_back_from_one_printable_line(event: Event, at: int) -> None:
+    """Whatever a hostile name holds: no control character, no second line, nothing beyond ASCII."""
+    entry = after(mark_of(FIRST), event, at)
+    line = entry.line()
+    assert line.endswith(b"\n")
+    assert set(line[:-1]) <= set(range(0x20, 0x7F))
+    assert entry.hash == follow(mark_of(FIRST), line).hash
+    assert mark_of(FIRST) == before(entry)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(FIRST.line()) - 1), st.integers(0, 255))
+def test_each_byte_counts(place: int, byte: int) -> None:
+    """There is one spelling: what differs in any byte is not the entry."""
+    line = bytearray(FIRST.line())
+    changed = line[place] != byte
+    line[place] = byte
+    if changed:
+        with pytest.raises(BrokenLineError):
+            parse_line(bytes(line))
+    else:
+        assert parse_line(bytes(line)) == FIRST
+
+
+def rehashed(**changes: object) -> bytes:
+    """What somebody writes who knows how hashes are made."""
+    return replace(FIRST, **changes).line()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "not an entry"),
+        (b"{}\n", "not an entry"),
+        (b"[]\n", "not an entry"),
+        (b"\xff\n", "not an entry"),
+        (b"[" * 100_000, "not an entry"),
+        (b"9" * 5000, "not an entry"),
+        (b"x" * (MAX_LINE + 1), "longer than any entry"),
+        (FIRST.line()[:-1], "does not match"),
+        (FIRST.line() + b"\n", "does not match"),
+        (FIRST.line().replace(b'"a":1', b'"a": 1'), "does not match"),
+        (FIRST.line().replace(b'"a":1', b'"a":1.0'), "not an entry"),
+        (FIRST.line().replace(b'"a":1', b'"a":1,"a":1'), "does not match"),
+        (FIRST.line().replace(b'"facts"', b'"facto"'), "not an entry"),
+        (FIRST.line().replace(b'"number":1', b'"number":true'), "not an entry"),
+        (FIRST.line().replace(b'"kind":"test"', b'"kind":7'), "not an entry"),
+        (FIRST.line().replace(b'"token":""', b'"token":"","x":1'), "not an entry"),
+    ],
+    ids=str,
+)
+def test_what_is_no_line(line: bytes, reason: str) -> None:
+    """Garbage, other spellings, missing and additional keys, nesting that would exhaust the stack."""
+    with pytest.raises(BrokenLineError, match=reason):
+        parse_line(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [(rehashed(number=2), "entry 2, where 1 belongs"), (rehashed(previous="f" * 64), "was exchanged")],
+)
+def test_an_entry_in_the_wrong_place(line: bytes, reason: str) -> None:
+    """It is good by itself, but it does not follow."""
+    with pytest.raises(BrokenLineError, match=reason):
+        follow(START, line)
+
+
+@pytest.mark.parametrize("fact", [1.5, b"bytes", {1, 2}, object()], ids=["float", "bytes", "set", "object"])
+def test_what_has_no_place_in_a_log(fact: object) -> None:
+    """What other languages would spell in another way, and what is no data."""
+    with pytest.raises(UsageError, match="the audit log keeps no"):
+        after(START, Event(kind="test", facts={"list": [fact]}), 0).line()  # type: ignore[list-item]
+
+
+def test_an_entry_is_bounded() -> None:
+    """At the bound it is taken, one byte more and it is refused."""
+    room = MAX_LINE - len(entry_with("").line())
+    assert MAX_LINE == len(entry_with("x" * room).line())
+    with pytest.raises(UsageError, match=f"up to {MAX_LINE} bytes"):
+        entry_with("x" * (room + 1)).line()
+
+
+def entry_with(text: str) -> Entry:
+    return after(START, Event(kind="test", facts={"text": text}), 0)
+
+
+def test_a_head_is_read_from_either_slot() -> None:
+    """The newer one counts; a torn or forged one is as if it were not there."""
+    old, new = head_slot(mark_of(FIRST), KEY), head_slot(mark_of(after(mark_of(FIRST), FIRST.event, 0)), KEY)
+    for slot, content in enumerate((new + old, old + new)):
+        found = read_head(content, KEY)
+        assert found is not None
+        assert (2, slot) == (found[0].number, found[1])
+    torn = old + new[:100].ljust(SLOT_BYTES, b"\0")
+    assert (mark_of(FIRST), 0) == read_head(torn, KEY)
+    for content in (b"", b"x" * 2 * SLOT_BYTES, torn[:SLOT_BYTES].replace(b"1", b"2", 1)):
+        assert read_head(content, KEY) is None
+    assert read_head(old + new, b"k" * 32) is None
+
+
+# -- what the platform records ------------------------------------------------------------------------------
+
+
+def line_of(event: Event) -> str:
+    return after(START, event, 0).line().decode("ascii")
+
+
+def test_of_code_a_digest_and_its_size() -> None:
+    """Unless the operator asks for it; then it is bounded."""
+    code = "password = 'hunter2'"
+    assert "hunter2" not in line_of(events.cell_started(ACME, code, verdicts=["imports"]))
+    assert "hunter2" in line_of(events.cell_started(ACME, code, keep_code=True))
+    assert len(line_of(events.cell_started(ACME, "\U0001f600" * 10**6, keep_code=True))) < MAX_LINE
+    assert {"code_bytes": 3, "verdicts": []}.items() <= events.cell_started(ACME, "\ud800").facts.items()
+
+
+def test_of_a_result_no_value() -> None:
+    """Neither what it printed nor its error's text, where values end up; what it cost is there."""
+    result = ExecutionResult(
+        success=False,
+        stdout="hunter2",
+        value="hunter2",
+        reply="hunter2",
+        error=ErrorInfo(type="K" * 9999, message="hunter2", traceback="hunter2", reason="memory"),
+        step=3,
+        usage=CellUsage(wall=1.5, cpu=0.25, peak_memory=7, bytes_written=8, output_bytes=9),
+    )
+    event = events.cell_ended(ACME, result)
+    assert "hunter2" not in line_of(event)
+    assert len(line_of(event)) < 2000
+    assert {
+        "step": 3,
+        "reason": "memory",
+        "wall_us": 1_500_000,
+        "output_bytes": 9,
+    }.items() <= event.facts.items()
+
+
+def test_of_a_policy_no_value_of_its_environment() -> None:
+    """People put secrets there against all advice; names, limits, mounts and destinations are there."""
+    policy = SandboxPolicy(
+        env={"API_KEY": "hunter2"},
+        mounts=[Mount(source="/data", writable=True)],
+        network=Allow(["pypi.org"]),
+        cell_timeout=1.5,
+        cpus=0.5,
+    )
+    event = events.runtime_created(ACME, "etl", policy)
+    assert "hunter2" not in line_of(event)
+    facts = event.facts["policy"]
+    assert isinstance(facts, dict)
+    assert ["API_KEY"] == facts["env_names"]
+    assert (["/data:rw"], ["pypi.org:443"]) == (facts["mounts"], facts["network"])
+    assert (500, 1_500_000, None) == (
+        facts["millicpus"],
+        facts["cell_timeout_us"],
+        facts["runtime_timeout_us"],
+    )
+
+
+def test_a_long_list_is_cut() -> None:
+    """Nobody fills the log with one entry; that something is missing is said."""
+    listed = events.cell_started(ACME, "", verdicts=[f"rule-{number}" for number in range(60)]).facts[
+        "verdicts"
+    ]
+    assert isinstance(listed, list)
+    assert (51, "... and 10 more") == (len(listed), listed[-1])
+
+
+def test_each_kind_of_event_has_its_place() -> None:
+    """Who, where and what became of it."""
+    decision = Decision(
+        at=2.5, kind="tunnel", host="h" * 999, port=443, address="", allowed=False, reason="not listed"
+    )
+    recorded = [
+        events.access_decided(ACME, "execute", refusal="no scope"),
+        events.access_decided(ACME, "execute"),
+        events.token_changed(ACME, "issued", "t2", ["teams", "admin"]),
+        events.runtime_removed(ACME, "asked for"),
+        events.network_decided(ACME, decision),
+        events.value_moved(ACME, "shared", "ref_1", 10**9),
+    ]
+    lines = [json.loads(line_of(event))["entry"] for event in recorded]
+    assert {("tn_acme", "t1", "rt_1")} == {(line["tenant"], line["token"], line["runtime"]) for line in lines}
+    assert [False, True] == [line["facts"]["allowed"] for line in lines[:2]]
+    assert ["admin", "teams"] == lines[2]["facts"]["scopes"]
+    assert (2_500_000, "not listed") == (lines[4]["facts"]["decided_at"], lines[4]["facts"]["reason"])
+    assert len(lines[4]["facts"]["host"]) < 400
+    assert 10**9 == lines[5]["facts"]["bytes"]

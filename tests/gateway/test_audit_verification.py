@@ -1,0 +1,312 @@
+"""What changed a log after it was written is found, and so is where; what a crash leaves is told from it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cenote.gateway.audit.chain import START, after, before, mark_of
+from cenote.gateway.audit.entry import Entry, Event
+from cenote.gateway.audit.folder import log_files
+from cenote.gateway.audit.head import head_slot
+from cenote.gateway.audit.log import AuditLog
+from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.errors import AuditBrokenError
+
+KEY = b"k" * 32
+COUNT = 12
+
+
+def event(number: int) -> Event:
+    return Event(kind="test", facts={"number": number, "filler": "x" * 200})
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A log of twelve entries in four files."""
+    folder = tmp_path / "audit"
+    with AuditLog(folder, KEY, file_bytes=1200) as log:
+        for number in range(1, COUNT + 1):
+            log.append(event(number))
+    assert 4 == len(log_files(folder))
+    return folder
+
+
+def rewrite(folder: Path, number: int, change: Callable[[bytes], bytes]) -> None:
+    """Changes one entry where it lies."""
+    for path in log_files(folder):
+        lines = path.read_bytes().splitlines(keepends=True)
+        first = int(path.stem)
+        if first <= number < first + len(lines):
+            lines[number - first] = change(lines[number - first])
+            path.write_bytes(b"".join(lines))
+
+
+def rehash(folder: Path, number: int) -> None:
+    """What a forger does who knows the format: changes an entry and makes all later ones fit."""
+    old = list(entries(folder))
+    shutil.rmtree(folder / "x", ignore_errors=True)
+    for path in log_files(folder):
+        path.unlink()
+    mark, lines = START, []
+    for entry in old:
+        changed = entry.event if entry.number != number else Event(kind="forged", facts={})
+        new = after(mark, changed, entry.at)
+        lines.append(new.line())
+        mark = mark_of(new)
+    (folder / f"{1:016d}.jsonl").write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("number", [1, 2, 6, COUNT])
+def test_the_first_changed_entry_is_found(written: Path, number: int) -> None:
+    """At the beginning, in the middle, at the very end: its number, its file and its line."""
+    rewrite(written, number, lambda line: line.replace(b'"test"', b'"best"'))
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert (number, "its content does not match its hash") == (broken.number, broken.reason)
+    assert number == int(Path(broken.file).stem) + broken.line - 1
+
+
+@pytest.mark.parametrize("number", [1, 6, COUNT])
+def test_a_removed_entry_is_missed(written: Path, number: int) -> None:
+    """The next one does not follow; after the last one, the head is ahead."""
+    rewrite(written, number, lambda line: b"")
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert number == broken.number
+
+
+def test_a_forger_who_makes_all_hashes_fit_is_found_at_the_head(written: Path) -> None:
+    """The chain is good; the entry that was signed is another one."""
+    rehash(written, 3)
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert (COUNT, "it is not the entry that was signed or witnessed") == (broken.number, broken.reason)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, COUNT - 1])
+def test_what_is_cut_off_at_the_end_is_missed(written: Path, kept: int) -> None:
+    """Whole entries or whole files: the head knows how far the log went."""
+    for path in reversed(log_files(written)):
+        lines = path.read_bytes().splitlines(keepends=True)[: max(kept - int(path.stem) + 1, 0)]
+        path.write_bytes(b"".join(lines)) if lines else path.unlink()
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert kept + 1 == broken.number
+    assert f"ends before entry {COUNT}" in broken.reason
+    with pytest.raises(AuditBrokenError, match="keep the folder as evidence"):
+        AuditLog(written, KEY)
+
+
+def test_half_an_acknowledged_entry_is_not_taken_for_a_crash(written: Path) -> None:
+    """Somebody who cuts the last line in two must not have it repaired away."""
+    last = log_files(written)[-1]
+    last.write_bytes(last.read_bytes()[:-100])
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert COUNT == broken.number
+    with pytest.raises(AuditBrokenError):
+        AuditLog(written, KEY)
+
+
+def test_a_missing_file_is_missed(written: Path) -> None:
+    """In the middle, and at the beginning unless it was moved away and its end is known."""
+    files = log_files(written)
+    files[0].unlink()
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert (1, files[1].name, 1) == (broken.number, broken.file, broken.line)
+    archived = before(next(iter(entries(written))))
+    assert verify(written, KEY, start=archived).broken is None
+    files[2].unlink()
+    broken = verify(written, KEY, start=archived).broken
+    assert broken is not None
+    assert (int(files[2].stem), files[3].name) == (broken.number, broken.file)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda head: head.unlink(),
+        lambda head: head.write_bytes(b""),
+        lambda head: head.write_bytes(head_slot(START, b"f" * 32) * 2),
+    ],
+    ids=["removed", "emptied", "forged"],
+)
+def test_without_its_head_a_log_is_not_trusted(written: Path, damage: Callable[[Path], None]) -> None:
+    """Neither by a reader nor by a writer."""
+    damage(written / "head")
+    broken = verify(written, KEY).broken
+    assert broken is not None
+    assert ("head", 0) == (broken.file, broken.line)
+    with pytest.raises(AuditBrokenError, match="its head is missing"):
+        AuditLog(written, KEY)
+
+
+def test_another_key_signs_nothing_here(written: Path) -> None:
+    """Who has lost the key cannot verify, and is told so."""
+    broken = verify(written, b"o" * 32).broken
+    assert broken is not None
+    assert "not signed with this key" in broken.reason
+
+
+def test_only_a_witness_sees_an_old_log_with_its_old_head(tmp_path: Path) -> None:
+    """Who brings back both leaves a log that was good once; a mark that was kept elsewhere shows it."""
+    folder, old = tmp_path / "audit", tmp_path / "old"
+    with AuditLog(folder, KEY) as log:
+        log.append(event(1))
+    shutil.copytree(folder, old)
+    with AuditLog(folder, KEY) as log:
+        witness = log.append(event(2))
+    assert verify(folder, KEY, witnesses=[witness]).broken is None
+    assert verify(old, KEY).broken is None
+    broken = verify(old, KEY, witnesses=[witness]).broken
+    assert broken is not None
+    assert (2, "the log ends before entry 2, which was signed or witnessed") == (broken.number, broken.reason)
+
+
+def test_what_follows_the_head_is_told(written: Path) -> None:
+    """Entries and bytes that nobody signed: a writer was killed, or somebody else wrote them."""
+    path = log_files(written)[-1]
+    *_, last = entries(written)
+    extra = after(mark_of(last), event(99), 0)
+    path.write_bytes(path.read_bytes() + extra.line() + b'{"entry":')
+    seen = verify(written, KEY)
+    assert (COUNT + 1, None, 1, 9) == (seen.last.number, seen.broken, seen.unsigned, seen.unfinished)
+
+
+def test_a_writer_keeps_whole_entries_and_cuts_the_rest(written: Path) -> None:
+    """And notes both, with a digest of what it cut."""
+    path = log_files(written)[-1]
+    *_, last = entries(written)
+    path.write_bytes(path.read_bytes() + after(mark_of(last), event(99), 0).line() + b"\0\n torn")
+    with AuditLog(written, KEY) as log:
+        log.append(event(100))
+    seen = verify(written, KEY)
+    assert (COUNT + 3, None, 0, 0) == (seen.last.number, seen.broken, seen.unsigned, seen.unfinished)
+    kept, note, new = list(entries(written))[-3:]
+    assert (99, 100) == (kept.event.facts["number"], new.event.facts["number"])
+    assert (1, 7) == (note.event.facts["adopted_entries"], note.event.facts["dropped_bytes"])
+
+
+@pytest.mark.parametrize("tail", [b"", b"torn", b"\0" * 5000, b"x" * 600_000])
+def test_a_file_that_was_just_begun(tmp_path: Path, tail: bytes) -> None:
+    """A crash between the making of a file and its first entry, whatever the disk made of that."""
+    with AuditLog(tmp_path, KEY) as log:
+        log.append(event(1))
+    (tmp_path / f"{2:016d}.jsonl").write_bytes(tail)
+    with AuditLog(tmp_path, KEY) as log:
+        log.append(event(2))
+    seen = verify(tmp_path, KEY)
+    assert (None, 0, 0) == (seen.broken, seen.unsigned, seen.unfinished)
+    assert [1, *([None] if tail else []), 2] == [
+        entry.event.facts.get("number") for entry in entries(tmp_path)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(50, "does not continue what was signed"), (COUNT + 1, "is not the one that was signed")],
+)
+def test_a_file_that_continues_nothing_is_refused(written: Path, number: int, reason: str) -> None:
+    """A writer does not go on from a place that was never signed, or from another entry in its place."""
+    forged = Entry(number=number, at=0, event=event(number), previous="0" * 64)
+    (written / f"{number:016d}.jsonl").write_bytes(forged.line())
+    with pytest.raises(AuditBrokenError, match=reason):
+        AuditLog(written, KEY)
+    assert verify(written, KEY).broken is None
+    assert verify(written, KEY).unfinished
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0), byte=st.integers(0, 255))
+def test_no_byte_can_be_changed(written: Path, place: int, byte: int) -> None:
+    """Any byte of any file of entries."""
+    files = log_files(written)
+    path = files[place % len(files)]
+    content = path.read_bytes()
+    changed = bytearray(content)
+    place %= len(content)
+    if changed[place] == byte:
+        return
+    changed[place] = byte
+    path.write_bytes(changed)
+    try:
+        assert verify(written, KEY).broken is not None
+    finally:
+        path.write_bytes(content)
+
+
+def test_the_chain_can_be_checked_without_our_code(written: Path) -> None:
+    """Whoever audits a platform need not trust it: the lines, SHA-256, and for the head a key."""
+    previous, number = "0" * 64, 0
+    for path in sorted(written.glob("*.jsonl")):
+        for line in path.read_text("ascii").splitlines():
+            text = line[len('{"entry":') : -len(',"hash":""}') - 64]
+            assert f'"previous":"{previous}"' in text
+            previous = hashlib.sha256(b"cenote audit entry\0" + text.encode()).hexdigest()
+            assert line == f'{{"entry":{text},"hash":"{previous}"}}'
+            number += 1
+    signed = f"{number:020d} {previous}"
+    mac = hmac.new(KEY, b"cenote audit head\0" + signed.encode(), "sha256").hexdigest()
+    assert f"{signed} {mac}\n" in (written / "head").read_text("ascii")
+
+
+# -- killed writers ---------------------------------------------------------------------------------------
+
+KILLED_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.log import AuditLog
+
+folder, call, after = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+real, calls, told = getattr(os, call), 0, 0
+
+
+def killing(fd, *rest):
+    # The beginning of the write, if it is one, and then no more: as if somebody pulled the plug.
+    global calls
+    calls += 1
+    if calls == after:
+        if call == "pwrite":
+            real(fd, rest[0][:60], rest[1])
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(fd, *rest)
+
+
+log = AuditLog(folder, b"k" * 32, file_bytes=2000)
+setattr(os, call, killing)
+while True:
+    mark = log.append(*(Event(kind="test", facts={"filler": "x" * 300}) for _ in range(3)))
+    print(mark.number, mark.hash, flush=True)
+"""
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync", "open"])
+@pytest.mark.parametrize("nth", [1, 2, 7])
+def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, call: str, nth: int) -> None:
+    """Killed in the middle of each kind of step: the log is good, goes on, and has every acknowledged entry."""
+    folder = tmp_path / "audit"
+    command = [sys.executable, "-c", KILLED_WRITER, str(folder), call, str(nth)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert -9 == done.returncode, done.stderr
+    told = [line.split() for line in done.stdout.splitlines()]
+    seen = verify(folder, KEY)
+    assert seen.broken is None
+    assert seen.last.number - 3 <= 3 * len(told) <= seen.last.number
+    with AuditLog(folder, KEY) as log:
+        mark = log.append(event(1))
+    seen = verify(folder, KEY)
+    assert (mark, None, 0, 0) == (seen.last, seen.broken, seen.unsigned, seen.unfinished)
+    hashes = {entry.number: entry.hash for entry in entries(folder)}
+    assert {int(number): digest for number, digest in told}.items() <= hashes.items()

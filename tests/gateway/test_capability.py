@@ -1,0 +1,126 @@
+"""Capabilities: checked offline, for one runtime, for a short while."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_security.capability import MAX_LIFETIME, Capability, MasterKey, Right, claimed_runtime, verify_any
+from cenote_security.errors import NotAuthenticatedError, UsageError
+from cenote_security.ids import RuntimeId, TenantId, TokenId
+
+NOW = 1_750_000_000
+MASTER = MasterKey(secret=bytes(32))
+RUNTIME = RuntimeId("rt_one")
+KEY = MASTER.for_runtime(RUNTIME)
+CAPABILITY = Capability(
+    tenant=TenantId("tn_acme"),
+    runtime=RUNTIME,
+    holder=TokenId("0" * 32),
+    rights=frozenset({Right.RUN, Right.READ}),
+    issued=NOW,
+    expires=NOW + 300,
+)
+TEXT = KEY.sign(CAPABILITY)
+
+
+def test_an_actor_reads_what_the_gateway_signed() -> None:
+    """With the runtime's key alone: no database, no question to anybody."""
+    assert CAPABILITY == KEY.verify(TEXT, now=NOW)
+
+
+@pytest.mark.parametrize(("late", "good"), [(299.9, True), (300, False), (10**9, False)])
+def test_it_ends_when_it_says(late: float, good: bool) -> None:
+    """At its last moment it is good, a moment later it is not."""
+    if good:
+        assert CAPABILITY == KEY.verify(TEXT, now=NOW + late)
+        return
+    with pytest.raises(NotAuthenticatedError, match="has expired"):
+        KEY.verify(TEXT, now=NOW + late)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(TEXT) - 1), st.characters())
+def test_each_character_counts(place: int, character: str) -> None:
+    """Whatever is changed, in the claims or in the signature, it is nobody's capability any more."""
+    changed = TEXT[:place] + character + TEXT[place + 1 :]
+    if changed == TEXT:
+        return
+    with pytest.raises(NotAuthenticatedError, match="not one for this runtime"):
+        KEY.verify(changed, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "...", TEXT + "." + TEXT, TEXT[:-64], "x" * 10**6, "\ud800." + TEXT, TEXT + "\ud800"]
+)
+def test_what_is_no_capability(text: str) -> None:
+    """Anything may arrive: too short, too long, not even text."""
+    with pytest.raises(NotAuthenticatedError, match="not one for this runtime"):
+        KEY.verify(text, now=NOW)
+
+
+def test_an_actor_cannot_sign_for_another_runtime() -> None:
+    """Whoever takes an actor over has the key of that one runtime."""
+    other = MASTER.for_runtime(RuntimeId("rt_two"))
+    assert KEY.secret != other.secret
+    with pytest.raises(NotAuthenticatedError):
+        other.verify(TEXT, now=NOW)
+    with pytest.raises(UsageError, match="another runtime"):
+        KEY.sign(replace(CAPABILITY, runtime=RuntimeId("rt_two")))
+
+
+def test_claims_for_another_runtime_under_the_right_key() -> None:
+    """The key of a runtime vouches for that runtime even where somebody else did the signing."""
+    wrong = replace(KEY, runtime=RuntimeId("rt_two")).sign(replace(CAPABILITY, runtime=RuntimeId("rt_two")))
+    with pytest.raises(NotAuthenticatedError, match="not one for this runtime"):
+        KEY.verify(wrong, now=NOW)
+
+
+def test_while_the_master_key_changes_both_are_good() -> None:
+    """The capability names its key; one that names an unknown key is nobody's."""
+    new = MasterKey(secret=b"n" * 32).for_runtime(RUNTIME)
+    assert CAPABILITY == verify_any([new, KEY], TEXT, now=NOW)
+    assert CAPABILITY == verify_any([new, KEY], new.sign(CAPABILITY), now=NOW)
+    for text in (TEXT, "", "no dots at all"):
+        with pytest.raises(NotAuthenticatedError):
+            verify_any([new], text, now=NOW)
+
+
+@settings(deadline=None)
+@given(st.text() | st.builds("{}.{}.{}.{}".format, *[st.text(max_size=20)] * 4))
+def test_anything_may_claim_to_be_for_a_runtime(text: str) -> None:
+    """The claim finds a key; whatever else arrives claims nothing, and is no reason to fail."""
+    assert RUNTIME == claimed_runtime(TEXT)
+    assert "" == claimed_runtime(text)
+
+
+def test_a_claim_that_would_exhaust_the_stack() -> None:
+    """Nothing that a stranger sends is decoded without a bound."""
+    nested = base64.urlsafe_b64encode(b"[" * 700).decode()
+    assert "" == claimed_runtime(f"cenotecap.00.{nested}.00")
+    assert "" == claimed_runtime(f"cenotecap.00.{'W1' * 100_000}.00")
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, MAX_LIFETIME + 1])
+def test_none_lives_for_long(lifetime: int) -> None:
+    """Nothing takes one back, so none is made that would have to be."""
+    with pytest.raises(UsageError, match=f"from 1 to {MAX_LIFETIME} s"):
+        replace(CAPABILITY, expires=NOW + lifetime)
+    assert NOW + MAX_LIFETIME == replace(CAPABILITY, expires=NOW + MAX_LIFETIME).expires
+
+
+def test_one_without_rights_is_none() -> None:
+    """A capability for nothing would be a mistake of its maker."""
+    with pytest.raises(UsageError, match="at least one right"):
+        replace(CAPABILITY, rights=frozenset())
+
+
+def test_keys_are_not_shown() -> None:
+    """Neither the derived key nor the master."""
+    assert "secret" not in repr(KEY) + repr(MASTER)
+    with pytest.raises(UsageError, match="32 bytes"):
+        MasterKey(secret=b"short")

@@ -1,0 +1,162 @@
+"""The ledger of quotas: what is reserved is never more than there may be, and comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from cenote.gateway.quota import Hold, Quota, QuotaLedger
+from cenote_security.errors import QuotaExceededError, RejectedError, UsageError
+from cenote_security.ids import TenantId
+
+ACME, RIVAL = TenantId("acme"), TenantId("rival")
+LIMITS = {Quota.RUNTIMES: 2, Quota.MEMORY: 4 * 2**30}
+
+
+def hold(key: str, tenant: TenantId = ACME, **amounts: int) -> Hold:
+    return Hold(key=key, tenant=tenant, amounts={Quota(name): amount for name, amount in amounts.items()})
+
+
+def test_the_limit_is_taken_and_no_more() -> None:
+    """The last one is let in, the next one is told what is used, what the limit is and what to do."""
+    ledger = QuotaLedger()
+    ledger.reserve(hold("one", runtimes=1, memory=3 * 2**30), LIMITS)
+    ledger.reserve(hold("two", runtimes=1, memory=2**30), LIMITS)
+    with pytest.raises(QuotaExceededError) as caught:
+        ledger.reserve(hold("three", memory=1), LIMITS)
+    assert isinstance(caught.value, RejectedError)
+    assert (
+        "the quota of memory is used up: 4294967296 of 4294967296 bytes are taken, 1 more were asked for; close "
+        "runtimes, or give them less memory in their policies, or ask the operator for a higher quota"
+    ) == str(caught.value)
+
+
+def test_a_refused_request_takes_nothing() -> None:
+    """Not even of the quotas that had room."""
+    ledger = QuotaLedger()
+    with pytest.raises(QuotaExceededError, match="quota of memory"):
+        ledger.reserve(hold("one", runtimes=1, cells=1, memory=5 * 2**30), LIMITS)
+    assert {0} == set(ledger.used(ACME).values())
+    ledger.reserve(hold("one", runtimes=2), LIMITS)
+
+
+def test_a_tenant_does_not_use_anothers_quota() -> None:
+    """Each has its own sum."""
+    ledger = QuotaLedger()
+    ledger.reserve(hold("one", runtimes=2), LIMITS)
+    ledger.reserve(hold("two", RIVAL, runtimes=2), LIMITS)
+    assert (2, 2) == (ledger.used(ACME)[Quota.RUNTIMES], ledger.used(RIVAL)[Quota.RUNTIMES])
+
+
+def test_settling_gives_back_what_was_too_much() -> None:
+    """And asks for what was too little; refused, the reservation stands."""
+    ledger = QuotaLedger()
+    ledger.reserve(hold("one", stored=80), {Quota.STORED: 100})
+    ledger.settle("one", {Quota.STORED: 30}, {Quota.STORED: 100})
+    ledger.reserve(hold("two", stored=60), {Quota.STORED: 100})
+    with pytest.raises(QuotaExceededError, match="90 of 100 bytes are taken, 11 more"):
+        ledger.settle("two", {Quota.STORED: 71}, {Quota.STORED: 100})
+    assert 90 == ledger.used(ACME)[Quota.STORED]
+    ledger.settle("two", {Quota.STORED: 70}, {Quota.STORED: 100})
+    assert 100 == ledger.used(ACME)[Quota.STORED]
+
+
+def test_a_lowered_limit_takes_nothing_away() -> None:
+    """What is there stays and may shrink; nothing more comes in, but what needs none of it does."""
+    ledger = QuotaLedger()
+    ledger.reserve(hold("one", runtimes=2, stored=5), LIMITS)
+    lower = {Quota.RUNTIMES: 1}
+    with pytest.raises(QuotaExceededError):
+        ledger.reserve(hold("two", runtimes=1), lower)
+    ledger.reserve(hold("two", runtimes=0, cells=1), lower)
+    ledger.settle("one", {Quota.RUNTIMES: 2}, lower)
+
+
+def test_releasing_twice_is_fine() -> None:
+    """The paths of failures meet here; nobody gets room that is not there."""
+    ledger = QuotaLedger()
+    ledger.reserve(hold("one", runtimes=2), LIMITS)
+    ledger.release("one")
+    ledger.release("one")
+    assert 0 == ledger.used(ACME)[Quota.RUNTIMES]
+
+
+def test_mistakes_of_the_caller() -> None:
+    """A key twice, a key that holds nothing, less than nothing."""
+    ledger = QuotaLedger([hold("one", runtimes=1)])
+    for act in (
+        lambda: ledger.reserve(hold("one", cells=1), {}),
+        lambda: ledger.settle("two", {}, {}),
+        lambda: hold("two", runtimes=-1),
+    ):
+        with pytest.raises(UsageError):
+            act()
+    assert 1 == ledger.used(ACME)[Quota.RUNTIMES]
+
+
+class LedgerBesideASum(RuleBasedStateMachine):
+    """Any order of reserving, settling and releasing, against a list that is summed up anew each time."""
+
+    LIMIT = 20
+    keys = st.sampled_from("abcdefgh")
+    tenants = st.sampled_from([ACME, RIVAL])
+    amounts = st.dictionaries(st.sampled_from(list(Quota)), st.integers(0, 12))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = QuotaLedger()
+        self.held: dict[str, Hold] = {}
+        self.limits = dict.fromkeys(Quota, self.LIMIT)
+
+    def total(self, tenant: TenantId, quota: Quota) -> int:
+        return sum(hold.amounts.get(quota, 0) for hold in self.held.values() if hold.tenant == tenant)
+
+    def fits(self, tenant: TenantId, amounts: dict[Quota, int], key: str) -> bool:
+        before = self.held[key].amounts if key in self.held else {}
+        return all(
+            self.total(tenant, quota) - before.get(quota, 0) + amount <= self.LIMIT
+            for quota, amount in amounts.items()
+        )
+
+    @rule(key=keys, tenant=tenants, amounts=amounts)
+    def reserve(self, key: str, tenant: TenantId, amounts: dict[Quota, int]) -> None:
+        wanted = Hold(key=key, tenant=tenant, amounts=amounts)
+        if key in self.held:
+            with pytest.raises(UsageError):
+                self.ledger.reserve(wanted, self.limits)
+        elif self.fits(tenant, amounts, key):
+            self.ledger.reserve(wanted, self.limits)
+            self.held[key] = wanted
+        else:
+            with pytest.raises(QuotaExceededError):
+                self.ledger.reserve(wanted, self.limits)
+
+    @rule(key=keys, amounts=amounts)
+    def settle(self, key: str, amounts: dict[Quota, int]) -> None:
+        if key not in self.held:
+            return
+        tenant = self.held[key].tenant
+        if self.fits(tenant, amounts, key):
+            assert self.held[key] == self.ledger.settle(key, amounts, self.limits)
+            self.held[key] = Hold(key=key, tenant=tenant, amounts=amounts)
+        else:
+            with pytest.raises(QuotaExceededError):
+                self.ledger.settle(key, amounts, self.limits)
+
+    @rule(key=keys)
+    def release(self, key: str) -> None:
+        self.ledger.release(key)
+        self.held.pop(key, None)
+
+    @invariant()
+    def the_sums_agree_and_no_limit_is_exceeded(self) -> None:
+        for tenant in (ACME, RIVAL):
+            sums = {quota: self.total(tenant, quota) for quota in Quota}
+            assert sums == self.ledger.used(tenant)
+            assert max(sums.values()) <= self.LIMIT
+
+
+TestLedgerBesideASum = LedgerBesideASum.TestCase
+TestLedgerBesideASum.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
