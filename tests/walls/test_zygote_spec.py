@@ -39,7 +39,7 @@ def test_a_jail_s_request() -> None:
 def test_what_a_request_becomes() -> None:
     """The limit is the policy's memory on top of the preload's; the worker is told the policy's."""
     request = JailRequest.of(SandboxPolicy(memory="64MiB"), 3)
-    assert 100 + 64 * 2**20 == request.allowance(base_memory=100).memory
+    assert 100 + 64 * 2**20 == request.allowance(seat=1, base_memory=100).memory
     settings = request.settings(Home(workdir="/w", temporary="/t"), "strict")
     assert (64 * 2**20, "/w", "/t", "strict") == (
         settings.memory,

@@ -10,7 +10,6 @@ change modes, owners or times of files at all, its own included.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Sequence
 from typing import Final
@@ -21,6 +20,7 @@ from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.folders import Folders
 from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level
+from cenote_security.walls.user_ids import UserIds
 from cenote_security.walls.wall import WallError, building
 
 # Facts about the machine that libraries size themselves by. Of /proc, a worker has these and part of its own folder.
@@ -31,7 +31,6 @@ _PROC_FILES: Final = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "s
 _OWN_PROC_FILES: Final = ("auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps",
                           "mem", "mountinfo", "mounts", "oom_score", "oom_score_adj", "pagemap", "smaps",
                           "smaps_rollup", "stat", "statm", "status")  # fmt: skip
-_IDS_PER_ZYGOTE: Final = 4096
 
 
 class ConfinedLevel(Level):
@@ -40,9 +39,11 @@ class ConfinedLevel(Level):
 
     def __init__(self, host_proc: int) -> None:
         self._is_root = os.geteuid() == 0
-        self._filter = fences.call_filter("landlock", shares_user=not self._is_root)
+        with building("find users for the jails"):
+            self._users = UserIds.take(host_proc) if self._is_root else None
+        self._shares_user = self._users is None or self._users.shared
+        self._filter = fences.call_filter("landlock", shares_user=self._shares_user)
         self._last_capability = identity.last_capability(host_proc)
-        self._first_id = _first_id(host_proc) if self._is_root else os.geteuid()
         self._folders: Folders | None = None
         self._grants: tuple[Grant, ...] = ()
         self._rules = -1
@@ -65,7 +66,7 @@ class ConfinedLevel(Level):
 
     def enter(self, allowance: Allowance) -> None:
         with building("make the working folder"):
-            owner = self._id_of(allowance.number) if self._is_root else None
+            owner = None if self._users is None else self._users.of(allowance.seat)
             self._own_folders.make(allowance.number, owner)
         with building("become an unprivileged user"):
             if owner is not None:
@@ -79,7 +80,7 @@ class ConfinedLevel(Level):
         with building("set limits"):
             # Orphans of the jail come to the warden, which can then find and end them.
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-            others = 1 if self._is_root else limits.tasks_of(os.geteuid())
+            others = limits.tasks_of(os.geteuid()) if self._shares_user else 1
             limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
         own = Grant(path=str(self._own_folders.root(allowance.number)), access=landlock.WRITE)
         self._grants = (*self._grants, own)
@@ -112,20 +113,6 @@ class ConfinedLevel(Level):
     def _own_folders(self) -> Folders:
         assert self._folders is not None, "prepare comes before any jail"
         return self._folders
-
-    def _id_of(self, number: int) -> int:
-        if self._first_id == identity.PREFERRED_IDS[-1]:
-            return self._first_id
-        return self._first_id + number % _IDS_PER_ZYGOTE
-
-
-def _first_id(host_proc: int) -> int:
-    """The first of this zygote's range of user ids: a user per jail keeps their files and processes apart."""
-    with building("find a user to give privileges up to"):
-        first = identity.unprivileged_id(host_proc)
-    if first != identity.PREFERRED_IDS[0]:
-        return first
-    return first + _IDS_PER_ZYGOTE * (1 + secrets.randbelow(2**12))
 
 
 def _grant_of(mount: Mount) -> Grant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import Final
 
 from cenote_security.walls import fences, landlock, namespaces
@@ -10,6 +11,7 @@ from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.facilities import Facilities, Facility
 from cenote_security.walls.identity import forbid_new_privileges
 from cenote_security.walls.trial import attempt
+from cenote_security.walls.user_ids import UserIds
 
 _SCOPES_ABI: Final = 6
 
@@ -37,9 +39,10 @@ def try_essentials(host_proc: int) -> Facilities:
 
 def _enter_namespaces(host_proc: int) -> str:
     """As a zygote and then a jail do it."""
+    users = UserIds.take(host_proc) if os.geteuid() == 0 else None
     namespaces.enter_for_zygote(host_proc)
-    namespaces.leave_power_behind(host_proc)
-    namespaces.enter_for_jail(host_proc)
+    namespaces.leave_power_behind(users)
+    namespaces.enter_for_jail(host_proc, users, seat=1)
     return "user, mount, pid, net, ipc, uts, cgroup"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
@@ -11,29 +10,35 @@ from cenote_security.walls import libc_unsafe as libc
 INSIDE_ID: Final = 1000
 """uid and gid that processes of a jail see as their own."""
 
-PREFERRED_IDS: Final = (1_979_711_488, 65_533)
-"""Host ids that a jail started by root runs as: far above every range that distributions hand out; or, in a
-container whose user namespace maps only 16 bits, the last below `nobody`."""
-
 # NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock, and KEEP_CAPS locked off.
 _SECUREBITS: Final = 0b1110_1111
 
-
-def unprivileged_id(proc: int, candidates: Iterable[int] = PREFERRED_IDS) -> int:
-    """The first candidate that exists in this user namespace. Raises OSError when none does.
-
-    proc: a descriptor of the host's `/proc`.
-    """
-    with open(os.open("self/uid_map", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as lines:
-        ranges = [tuple(map(int, line.split())) for line in lines]
-    for candidate in candidates:
-        if any(first <= candidate < first + count for first, _, count in ranges):
-            return candidate
-    raise OSError(f"none of the user ids {list(candidates)} exists in this user namespace")
+_TO_CHANGE_USER: Final = (libc.CAP_SETGID, libc.CAP_SETUID)
 
 
 def become(identity: int) -> None:
-    """Give up root for good: groups, gid, uid. The kernel empties the capability sets with the last one."""
+    """Give up root, or what `become_maker_of_jails` left of it, for good: groups, gid, uid, capabilities."""
+    _change_user(identity)
+    libc.set_capabilities()
+
+
+def become_maker_of_jails(identity: int) -> None:
+    """Give up root, but for what it takes to give each jail a user of its own, and to end it.
+
+    The right to change users is kept at hand, not in force: code that is preloaded does not use it by accident.
+    """
+    libc.prctl(libc.PR_SET_KEEPCAPS, 1)
+    _change_user(identity)
+    libc.set_capabilities(permitted=(*_TO_CHANGE_USER, libc.CAP_KILL), effective=(libc.CAP_KILL,))
+
+
+def become_jail(identity: int) -> None:
+    """What a fork of a maker of jails does; it has no capability any more then."""
+    libc.set_capabilities(permitted=_TO_CHANGE_USER, effective=_TO_CHANGE_USER)
+    become(identity)
+
+
+def _change_user(identity: int) -> None:
     os.setgroups([])
     os.setresgid(identity, identity, identity)
     os.setresuid(identity, identity, identity)
@@ -78,7 +83,7 @@ def renounce_capabilities(last: int) -> None:
     drop_bounding_set(last)
     libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_CLEAR_ALL)
     libc.prctl(libc.PR_SET_SECUREBITS, _SECUREBITS)
-    libc.drop_capabilities()
+    libc.set_capabilities()
     forbid_new_privileges()
 
 

@@ -19,11 +19,13 @@ LevelName = Literal["strict", "landlock", "gvisor", "none"]
 class Allowance:
     """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too.
 
+    seat: a small number that no other living jail of the zygote has; see UserIds.
     noexec: whether nothing can be executed that lies where it can write. egress: whether it has a way to a proxy
     outside.
     """
 
     number: int
+    seat: int
     memory: int
     disk: int
     processes: int

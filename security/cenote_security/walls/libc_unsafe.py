@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 
 from cenote_security.walls.syscalls import number
 
@@ -136,6 +137,7 @@ def move_mount(tree: int, target: str) -> None:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
@@ -167,10 +169,17 @@ class _CapHeader(ctypes.Structure):
 _CAPABILITY_VERSION_3 = 0x2008_0522
 
 
-def drop_capabilities() -> None:
-    """Empty the permitted, effective and inheritable sets of the calling thread."""
+CAP_KILL = 5
+CAP_SETGID = 6
+CAP_SETUID = 7
+
+
+def set_capabilities(permitted: Iterable[int] = (), effective: Iterable[int] = ()) -> None:
+    """Set these sets of the calling thread and empty the inheritable one. Capabilities below 32 only."""
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
-    _syscall("capset", "capset to nothing", ctypes.byref(header), (ctypes.c_uint32 * 6)())
+    low = (sum(1 << one for one in effective), sum(1 << one for one in permitted), 0)
+    call = f"capset to {sorted(permitted)}"
+    _syscall("capset", call, ctypes.byref(header), (ctypes.c_uint32 * 6)(*low))
 
 
 HIGHEST_DESCRIPTOR = 0x7FFF_FFFF

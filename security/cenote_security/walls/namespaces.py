@@ -6,7 +6,8 @@ import os
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
-from cenote_security.walls.identity import become, map_into_new_namespace, unprivileged_id
+from cenote_security.walls.identity import become_jail, become_maker_of_jails, map_into_new_namespace
+from cenote_security.walls.user_ids import UserIds
 from cenote_security.walls.wall import building
 
 JAIL_NAMESPACES: Final = (
@@ -36,16 +37,24 @@ def enter_for_zygote(host_proc: int) -> None:
         map_into_new_namespace(host_proc, uid, gid, inside=uid, inside_gid=gid)
 
 
-def leave_power_behind(host_proc: int) -> None:
-    """End of the zygote's privileged part: an unprivileged user when it was root, and no capability."""
+def leave_power_behind(users: UserIds | None) -> None:
+    """End of the zygote's privileged part. users: when it was root, and must become an unprivileged user."""
     with building("give up privileges"):
-        if os.geteuid() == 0:
-            become(unprivileged_id(host_proc))
-        libc.drop_capabilities()
+        if users is None:
+            libc.set_capabilities()
+        else:
+            become_maker_of_jails(users.own)
 
 
-def enter_for_jail(host_proc: int) -> None:
-    """All namespaces of a jail. The pid namespace begins with the next fork of this process."""
+def enter_for_jail(host_proc: int, users: UserIds | None, seat: int) -> None:
+    """The jail's user, then all its namespaces. The pid namespace begins with the next fork of this process.
+
+    users, seat: when the zygote was root. The owner of a user namespace is who makes it, and pays for what is counted
+    in it: so the jail's user makes it, not the zygote's.
+    """
+    if users is not None:
+        with building("become the jail's own user"):
+            become_jail(users.of(seat))
     with building("unshare the jail's namespaces"):
         uid, gid = os.geteuid(), os.getegid()
         # A process that gave up root is not dumpable, and its files in /proc, the maps, are then root's.

@@ -12,6 +12,7 @@ from cenote_security.walls import fences, identity, landlock, limits, loopback, 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level, LevelName
+from cenote_security.walls.user_ids import UserIds
 from cenote_security.walls.wall import building
 
 _OOM_SCORE: Final = "500"
@@ -31,12 +32,14 @@ class StrictLevel(Level):
         self._ports: Sequence[int] = ()
         self._rules = -1
         self._last_capability = identity.last_capability(host_proc)
+        with building("find users for the jails"):
+            self._users = UserIds.take(host_proc) if os.geteuid() == 0 else None
 
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
         cpus = os.cpu_count() or 1
         namespaces.enter_for_zygote(self._host_proc)
         pending = template.build_and_enter(visible, mounts, cpus)
-        namespaces.leave_power_behind(self._host_proc)
+        namespaces.leave_power_behind(self._users)
         self._furniture = root.survey(pending)
         written = (Grant(path=mount.target, access=landlock.WRITE) for mount in mounts if mount.writable)
         self._grants = (*fences.STRICT_GRANTS, *written)
@@ -44,8 +47,8 @@ class StrictLevel(Level):
     def home(self, _number: int) -> Home:
         return Home(workdir=template.WORKDIR, temporary="/tmp")
 
-    def enter(self, _allowance: Allowance) -> None:
-        namespaces.enter_for_jail(self._host_proc)
+    def enter(self, allowance: Allowance) -> None:
+        namespaces.enter_for_jail(self._host_proc, self._users, allowance.seat)
         with building("set the out-of-memory score"):
             identity.write_proc(self._host_proc, "oom_score_adj", _OOM_SCORE)
 

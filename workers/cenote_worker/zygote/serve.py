@@ -20,10 +20,12 @@ from cenote_security.walls import limits
 from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Level
 from cenote_security.walls.loopback import PROXY_VARIABLES
+from cenote_security.walls.user_ids import PER_ZYGOTE
 from cenote_worker.zygote import usage, warden
 from cenote_worker.zygote.birth import Birth, Entry, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
+from cenote_worker.zygote.seats import Seats
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
 
 _DESCRIPTORS: Final = 4
@@ -52,6 +54,7 @@ class Zygote:
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
+        self._seats = Seats(PER_ZYGOTE)
         self._ended: set[int] = set()
         self._cleaners: set[int] = set()
         self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -97,10 +100,11 @@ class Zygote:
                 request.number, "fork", 0, "the zygote has threads; a preloaded module started one"
             )
             return
-        birth = self._birth(request, JailDescriptors.arrived(descriptors, request.groups))
         try:
+            birth = self._birth(request, JailDescriptors.arrived(descriptors, request.groups))
             self._midwives[deliver(birth)] = request.number
         except OSError as error:
+            self._seats.leave(request.number)
             self._say_failed(request.number, "fork", error.errno or 0, error.strerror or str(error))
 
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
@@ -110,7 +114,7 @@ class Zygote:
         return Birth(
             level=self._level,
             entry=self._entry,
-            allowance=request.allowance(self.base_memory),
+            allowance=request.allowance(self._seats.take(request.number), self.base_memory),
             settings=request.settings(home, self._level.name),
             environment={name: text for name, text in variables.items() if os.environ.get(name) != text},
             descriptors=descriptors,
@@ -155,10 +159,14 @@ class Zygote:
                 if pid == 0:
                     return
                 number = self._midwives.pop(pid, None)
+                if number is not None and number not in self._wardens.values():
+                    self._seats.leave(number)
                 if number is not None and status != 0:
                     self._say_failed(number, "start the jail", 0, "the process that was starting it died")
                 self._cleaners.discard(pid)
                 number = self._wardens.pop(pid, None)
+                if number is not None:
+                    self._seats.leave(number)
                 if number is not None and not self._level.ends_with_warden:
                     self._ended.add(number)
 

@@ -79,10 +79,11 @@ class JailRequest:
             groups=groups,
         )
 
-    def allowance(self, base_memory: int) -> Allowance:
-        """base_memory: what a fork of the zygote begins with; the policy's memory is for what comes on top."""
+    def allowance(self, seat: int, base_memory: int) -> Allowance:
+        """seat: see Allowance. base_memory: what a fork of the zygote begins with, below the policy's memory."""
         return Allowance(
             number=self.number,
+            seat=seat,
             memory=base_memory + self.memory,
             disk=self.disk,
             processes=self.processes,

@@ -1,0 +1,198 @@
+"""Who jails are on the host: started by root, each has a user of its own, and so its own share of what is counted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.walls.conftest import StartJail
+from tests.walls.jails import zygote_pid
+
+from cenote_security.walls import user_ids
+from cenote_security.walls.user_ids import BLOCKS, FIRST, PER_ZYGOTE, UserIds
+from cenote_worker.zygote.client import ZygoteClient
+from cenote_worker.zygote.seats import Seats
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
+
+
+def user_of(pid: int) -> int:
+    return int(status_of(pid)["Uid"].split()[0])
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+# -- users ------------------------------------------------------------------------------------------------
+
+
+@as_root
+def test_each_jail_has_its_own_user(level: str, start_jail: StartJail) -> None:
+    """All processes of a jail are one user; no other jail's, not the zygote's, not root."""
+    jails = [start_jail(level) for _ in range(3)]
+    users = [user_of(jail.warden) for jail in jails]
+    assert users == [user_of(jail.worker) for jail in jails]
+    assert 3 == len(set(users))
+    assert all(FIRST < user < FIRST + BLOCKS * PER_ZYGOTE for user in users)
+
+
+@as_root
+def test_two_zygotes_share_no_user(
+    strict: ZygoteClient, landlock: ZygoteClient, start_jail: StartJail
+) -> None:
+    """Each holds the lock of a block, in which all its jails are."""
+    blocks = {(user_of(start_jail(level).warden) - FIRST) // PER_ZYGOTE for level in ("strict", "landlock")}
+    assert 2 == len(blocks)
+    for block in blocks:
+        assert _is_locked(block)
+
+
+def _is_locked(block: int) -> bool:
+    with open(user_ids.LOCK_FILE, "r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, block)
+        except OSError:
+            return True
+        return False
+
+
+@as_root
+def test_what_the_zygote_keeps_of_root(strict: ZygoteClient, start_jail: StartJail) -> None:
+    """The right to end its jails, and out of force the one to change users: its jails have neither."""
+    zygote, jail = status_of(zygote_pid(strict)), start_jail("strict")
+    assert 0 != user_of(zygote_pid(strict))
+    assert [1 << 5, 1 << 5 | 1 << 6 | 1 << 7] == [int(zygote[name], 16) for name in ("CapEff", "CapPrm")]
+    for pid in (jail.warden, jail.worker):
+        status = status_of(pid)
+        sets = ("CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd")
+        assert [0] * 5 == [int(status[name], 16) for name in sets]
+
+
+# -- what the kernel counts per user ------------------------------------------------------------------------
+
+INOTIFY = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.inotify_init1.restype = ctypes.c_int
+result = 0
+while result < {most} and libc.inotify_init1(0) >= 0:
+    result += 1
+"""
+
+PIPES = """
+import fcntl, os
+held = []
+def size():
+    held.append(os.pipe())
+    return fcntl.fcntl(held[-1][0], fcntl.F_GETPIPE_SZ)
+result = 0
+while result < {most} and size() >= 65536:
+    result += 1
+"""
+
+UNDER_WAY = """
+import array, resource, socket
+held, rights = [], array.array("i", [0] * 250)
+result = 0
+try:
+    while result < {most}:
+        held.append(socket.socketpair())
+        held[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_DONTWAIT)
+        result += 1
+except OSError:
+    pass
+"""
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("source", "all_there_are"),
+    [(INOTIFY, 1000), (PIPES, 1900), (UNDER_WAY, 1000)],
+    ids=["inotify instances", "pipe pages", "descriptors under way"],
+)
+def test_a_jail_that_uses_up_its_share(
+    level: str, start_jail: StartJail, source: str, all_there_are: int
+) -> None:
+    """Its neighbour has a share of its own, and so has a jail that is started now (CVE-2013-4312, CVE-2016-2847)."""
+    greedy, neighbour = start_jail(level), start_jail(level)
+    assert 0 < greedy.ask(source.format(most=all_there_are)) < all_there_are
+    for other in (neighbour, start_jail(level)):
+        assert 1 == other.ask(source.format(most=1))
+
+
+# -- blocks and seats ---------------------------------------------------------------------------------------
+
+
+def first_free(*blocks: int) -> int:
+    block, file = user_ids.take_block(blocks)
+    os.close(file)
+    return block
+
+
+def test_a_block_that_is_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its holder ends, however that happens."""
+    monkeypatch.setattr(user_ids, "LOCK_FILE", str(tmp_path / "ids"))
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            user_ids.take_block([7])
+            os.write(tell, b"taken")
+            signal.pause()
+        finally:
+            os._exit(0)
+    assert b"taken" == os.read(told, 5)
+    assert 8 == first_free(7, 8)
+    with pytest.raises(OSError, match="are all in use"):
+        first_free(7)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert 7 == first_free(7)
+    os.close(told)
+    os.close(tell)
+
+
+def test_no_file_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance decides alone where there is no place for one."""
+    monkeypatch.setattr(user_ids, "LOCK_FILE", str(tmp_path / "missing" / "ids"))
+    assert (5, -1) == user_ids.take_block([5, 6])
+
+
+def test_one_user_for_all() -> None:
+    """Where a container has no more, seats make no difference."""
+    shared = UserIds(65_533, shared=True)
+    assert {65_533} == {shared.own, shared.of(1), shared.of(2)}
+
+
+@given(st.integers(2, 6), st.lists(st.integers(0, 8)))
+def test_living_jails_never_share_a_seat(count: int, events: list[int]) -> None:
+    """Whoever comes and goes; one more than there are seats is refused."""
+    seats, living = Seats(count), {}
+    for jail in events:
+        if jail in living:
+            seats.leave(jail)
+            del living[jail]
+        elif len(living) == count - 1:
+            with pytest.raises(OSError, match="no user id for another"):
+                seats.take(jail)
+        else:
+            living[jail] = seats.take(jail)
+        assert len(living) == len(set(living.values()))
+        assert all(0 < seat < count for seat in living.values())
+
+
+def test_a_seat_is_free_again_as_late_as_may_be() -> None:
+    """The kernel lets go of what a user had a little later than of its processes."""
+    seats = Seats(5)
+    seen = []
+    for jail in range(5):
+        seen.append(seats.take(jail))
+        seats.leave(jail)
+    assert [1, 2, 3, 4, 1] == seen
