@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from tests.escape.arena import Arena, is_there, outcome, tree_of, warden_of
+from tests.escape.arena import Arena, is_there, outcome, status_of, stop_for_good, tree_of, warden_of
 from tests.escape.attempts_bombs import BOMBS, HANGS
 
-from cenote.runtime import ExecutionResult, PythonRuntime
+from cenote.runtime import ExecutionResult, PythonRuntime, core
 from cenote_security.attacks.attempt import Attempt
 from cenote_security.errors import JailError
+from cenote_worker.supervisor.start import Nursery
 
 IN_TIME = 12.0
 """Seconds from a cell's timeout of one second to its result, on a busy machine: killed two seconds after it."""
@@ -76,6 +77,20 @@ def test_nothing_survives_its_jail(arena: Arena) -> None:
         runtime.execute(LEFT_BEHIND)
         left = tree_of(warden_of(runtime))
         assert len(left) >= 5
+    assert _in_time(lambda: not any(is_there(pid) for pid in left))
+
+
+def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left then to whom orphans come and who would end them: the warden must have done it before."""
+    monkeypatch.setattr(core, "start_jail", Nursery().start)
+    with PythonRuntime(sandbox=arena.policy) as runtime:
+        runtime.execute(LEFT_BEHIND)
+        warden = warden_of(runtime)
+        left = tree_of(warden)
+        assert len(left) >= 5
+        stop_for_good(int(status_of(warden)["PPid"]))
     assert _in_time(lambda: not any(is_there(pid) for pid in left))
 
 

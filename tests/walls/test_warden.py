@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.walls.conftest import StartJail
 from tests.walls.jails import InJailError, Jail, children_of, eventually, runs, state_of
+
+from cenote_security.walls.limits import oom_score
 
 HOLD_THE_INTERPRETER = "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"
 
@@ -110,3 +115,58 @@ def _descendants(pid: int) -> list[int]:
 
 def _gone(pids: list[int]) -> bool:
     return eventually(lambda: not any(map(runs, pids)))
+
+
+COMETS = """
+import ctypes, os
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        ctypes.CDLL(None).prctl(15, {name!r}.encode())
+        while True:
+            if os.fork():
+                os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["hang-up", "exit", "killed warden"])
+def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJail, end: str) -> None:
+    """Processes that never stand still: each is gone, and its child there, before a list of them is read."""
+    jail = start_jail(level, processes=64)
+    name = f"comet-{secrets.token_hex(4)}"
+    jail.ask(COMETS.format(name=name))
+    assert eventually(lambda: bool(_named(name)))
+    match end:
+        case "hang-up":
+            jail.control.close()
+        case "exit":
+            jail.tell("import os; os._exit(0)")
+        case "killed warden":
+            os.kill(jail.warden, signal.SIGKILL)
+    assert jail.wait_for_end()
+    assert eventually(lambda: not _named(name))
+    assert [] == [found for _ in range(20) for found in _named(name)]
+
+
+def _named(name: str) -> list[Path]:
+    """Processes of this name."""
+    found = []
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if comm.read_text().strip() == name:
+                found.append(comm)
+    return found
+
+
+def test_first_to_go_when_memory_is_short(level: str, start_jail: StartJail) -> None:
+    """Of client and jail, the kernel takes the jail: its processes have the higher score."""
+    jail = start_jail(level)
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    for pid in (jail.warden, jail.worker):
+        assert oom_score(own) == int(Path(f"/proc/{pid}/oom_score_adj").read_text()) > own
+
+
+@pytest.mark.parametrize(("client", "jail"), [(-1000, 500), (0, 500), (300, 800), (500, 1000), (1000, 1000)])
+def test_a_score_above_the_client_s(client: int, jail: int) -> None:
+    """A cluster may have given the client the highest one already, which only the privileged may go below."""
+    assert jail == oom_score(client)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from cenote_security.policy import Mount
@@ -36,9 +37,11 @@ _OWN_PROC_FILES: Final = ("auxv", "cgroup", "cmdline", "comm", "environ", "fd", 
 class ConfinedLevel(Level):
     name = "landlock"
     ends_with_warden = False
+    holds_signals = True
 
     def __init__(self, host_proc: int) -> None:
         self._is_root = os.geteuid() == 0
+        self._host_proc = host_proc
         with building("find users for the jails"):
             self._users = UserIds.take(host_proc) if self._is_root else None
         self._shares_user = self._users is None or self._users.shared
@@ -65,6 +68,7 @@ class ConfinedLevel(Level):
         return self._own_folders.home(number)
 
     def enter(self, allowance: Allowance) -> None:
+        limits.be_first_to_go(self._host_proc)
         with building("make the working folder"):
             owner = None if self._users is None else self._users.of(allowance.seat)
             self._own_folders.make(allowance.number, owner)
@@ -94,6 +98,7 @@ class ConfinedLevel(Level):
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
         rules = fences.ruleset((*self._grants, Grant(path="/proc", access=landlock.READ)))
         fences.confine_paths(rules)
+        _prove_that_signals_stay_inside()
         fences.filter_calls(self._filter)
 
     def fence_worker(self) -> None:
@@ -113,6 +118,16 @@ class ConfinedLevel(Level):
     def _own_folders(self) -> Folders:
         assert self._folders is not None, "prepare comes before any jail"
         return self._folders
+
+
+def _prove_that_signals_stay_inside() -> None:
+    """The warden ends its jail with a signal to all that it can reach: one may not come to that without this proof.
+
+    The process that started the warden is there until the jail is ready, outside of the domain, and the same user's.
+    """
+    with suppress(PermissionError):
+        os.kill(os.getppid(), 0)
+        raise WallError("keep signals inside the jail", 0, "Landlock let one pass")
 
 
 def _grant_of(mount: Mount) -> Grant:

@@ -13,6 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cenote_security.walls.identity import write_proc
+from cenote_security.walls.wall import building
+
 OPEN_FILES: Final = 4096
 """Descriptors per process. Enough for data work; below what makes `close` loops slow."""
 
@@ -24,6 +27,12 @@ PENDING_SIGNALS: Final = 1024
 CORE_BYTES: Final = 1
 """No core dump. With 0 the kernel still starts the program that `core_pattern` names, as the host's root, and feeds
 it what a jail's process holds; 1 is the value that stops this too (fs/coredump.c)."""
+
+
+OOM_STEP: Final = 500
+"""What a jail's out-of-memory score is above its client's: as if it had half of the machine's memory more."""
+
+MAX_OOM_SCORE: Final = 1000
 
 
 def table(memory: int, disk: int, processes: int) -> dict[int, tuple[int, int]]:
@@ -62,6 +71,23 @@ def apply(memory: int, disk: int, processes: int, unknown: Container[int] = ()) 
         if ceiling != resource.RLIM_INFINITY:
             soft, hard = min(soft, ceiling), min(hard, ceiling)
         resource.setrlimit(kind, (soft, hard))
+
+
+def be_first_to_go(proc: int) -> None:
+    """When the host runs out of memory, a jail goes before its client, and before what the host is there for.
+
+    Relative to what the client passed on: where a cluster has raised that, less would not even be permitted.
+    proc: a descriptor of `/proc`. Raises WallError.
+    """
+    with building("set the out-of-memory score"):
+        with open(os.open("self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
+            now = int(file.read())
+        write_proc(proc, "oom_score_adj", str(oom_score(now)))
+
+
+def oom_score(now: int) -> int:
+    """Of a jail whose client has `now`. Pure."""
+    return min(max(now, 0) + OOM_STEP, MAX_OOM_SCORE)
 
 
 def data_in_use(proc: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from typing import Final
 
 from cenote_security.policy import Mount
 from cenote_security.walls import fences, identity, landlock, limits, loopback, namespaces, root, template
@@ -15,13 +14,11 @@ from cenote_security.walls.level import Allowance, Home, Level, LevelName
 from cenote_security.walls.user_ids import UserIds
 from cenote_security.walls.wall import building
 
-_OOM_SCORE: Final = "500"
-"""When the host runs out of memory, a jail goes before what the host is there for."""
-
 
 class StrictLevel(Level):
     name: LevelName = "strict"
     ends_with_warden = True
+    holds_signals = True
 
     def __init__(self, host_proc: int) -> None:
         """host_proc: a descriptor of the host's `/proc`, which cannot be named once the private root is entered."""
@@ -49,8 +46,7 @@ class StrictLevel(Level):
 
     def enter(self, allowance: Allowance) -> None:
         namespaces.enter_for_jail(self._host_proc, self._users, allowance.seat)
-        with building("set the out-of-memory score"):
-            identity.write_proc(self._host_proc, "oom_score_adj", _OOM_SCORE)
+        limits.be_first_to_go(self._host_proc)
 
     def listen(self) -> socket.socket:
         return loopback.listen()

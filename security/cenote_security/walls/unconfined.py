@@ -18,7 +18,8 @@ class UnconfinedLevel(Level):
     name = "none"
     ends_with_warden = False
 
-    def __init__(self) -> None:
+    def __init__(self, host_proc: int) -> None:
+        self._host_proc = host_proc
         self._folders = Folders()
 
     def prepare(self, _visible: Sequence[str], _mounts: Sequence[Mount]) -> None:
@@ -28,6 +29,7 @@ class UnconfinedLevel(Level):
         return self._folders.home(number)
 
     def enter(self, allowance: Allowance) -> None:
+        limits.be_first_to_go(self._host_proc)
         with building("make the working folder"):
             self._folders.make(allowance.number, None)
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +40,9 @@ PACKETS_PER_TURN = 64
 """A jail that floods its socket gets this many packets read before the others have their turn."""
 
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
+
+LEAVE_SECONDS = 0.5
+"""What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
@@ -380,13 +384,25 @@ class Supervisor:
         return taken
 
     def _kill(self) -> None:
-        try:
-            signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        except OSError:
-            # Not ours to signal (another uid): closing the control channel makes the warden leave.
-            self._ends.control.shutdown(socket.SHUT_RDWR)
+        """Without a pid namespace the warden's own death ends nobody else: it is asked to end its jail first."""
+        if self.isolation != "strict":
+            with suppress(OSError):
+                self._ends.control.shutdown(socket.SHUT_WR)
+            self._reactor.call_at(time.monotonic() + LEAVE_SECONDS, self._kill_warden)
+            return
+        self._kill_warden()
+
+    def _kill_warden(self) -> None:
+        with self._lock:
+            if self.death is not None:
+                return
+            try:
+                signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError:
+                # Not ours to signal (another uid): closing the control channel makes the warden leave.
+                self._ends.control.shutdown(socket.SHUT_RDWR)
 
     def _bury(self, found: Death) -> None:
         """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""

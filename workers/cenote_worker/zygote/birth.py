@@ -202,7 +202,7 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
         run_and_exit(lambda: _worker(inmates, pipe))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     place([null, null, null, inmates.descriptors.control])
-    warden.watch(child, inmates.oom_kills)
+    warden.watch(child, inmates.oom_kills, holds_signals=inmates.level.holds_signals)
 
 
 def _worker(inmates: Inmates, pipe: int) -> None:

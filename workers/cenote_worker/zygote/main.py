@@ -143,7 +143,7 @@ def _level(name: LevelName, host_proc: int) -> Level:
 
             return gvisor.GvisorLevel(host_proc, runsc_unsafe.find())
         case "none":
-            return UnconfinedLevel()
+            return UnconfinedLevel(host_proc)
         case _:
             assert_never(name)
 

@@ -44,15 +44,18 @@ def heed_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def watch(worker: int, oom_kills: int) -> None:
-    """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`."""
+def watch(worker: int, oom_kills: int, *, holds_signals: bool) -> None:
+    """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
+
+    holds_signals: see Level.
+    """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=oom_kills)
     try:
         _attend(state, wakeup)
     finally:
-        _end_the_rest()
+        _end_the_rest(holds_signals=holds_signals)
 
 
 def _attend(state: Watch, wakeup: int) -> None:
@@ -67,9 +70,15 @@ def _attend(state: Watch, wakeup: int) -> None:
             return
 
 
-def _end_the_rest() -> None:
+def _end_the_rest(*, holds_signals: bool) -> None:
     """Kill what is left of the jail. As pid 1 there is nothing to do: the kernel does it when this process ends."""
-    while os.getpid() != 1 and (left := usage.descendants(os.getpid())):
+    if os.getpid() == 1:
+        return
+    if holds_signals:
+        # The kernel looks at all processes at once: nothing gets away by forking meanwhile, as it may from a list.
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+    while left := usage.descendants(os.getpid()):
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
