@@ -32,6 +32,13 @@ def tls_site() -> Iterator[Site]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def retrying_site() -> Iterator[Site]:
+    """Takes no key that clients guess: it asks each for a second ClientHello."""
+    with site(tls=True, curve="secp384r1") as served:
+        yield served
+
+
 @pytest.fixture
 def sink() -> Iterator[Sink]:
     opened = Sink()

@@ -10,9 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.egress.world import hello
 
-from cenote_worker.egress.client_hello import MAX_HELLO, MAX_RECORDS, UnreadableHello, server_name
+from cenote_worker.egress.client_hello import (
+    MAX_HELLO,
+    MAX_RECORDS,
+    UnreadableHello,
+    first_hello,
+    second_hello,
+)
 
 SAMPLE = hello("files.test")
+
+
+def server_name(data: bytes) -> str | None:
+    found = first_hello(data)
+    return None if found is None else found.server_name
 
 
 def message_of(sample: bytes) -> bytes:
@@ -106,6 +117,41 @@ def test_what_cannot_be_read_is_refused(data: bytes) -> None:
 def test_the_crafted_hello_is_read_but_for_its_flaw() -> None:
     """So the cases above fail for the reason that they name."""
     assert "files.test" == server_name(crafted(sni(b"files.test"), (0xABCD, b"x")))
+
+
+def test_where_it_ends() -> None:
+    """What comes behind belongs to somebody else's decision."""
+    behind = hello("evil.test")
+    for first in (SAMPLE, records(message_of(SAMPLE), 100)):
+        found = first_hello(first + behind)
+        assert found is not None
+        assert (len(first), "files.test") == (found.size, found.server_name)
+
+
+CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
+
+
+@pytest.mark.parametrize(
+    "before", [b"", CHANGE_CIPHER_SPEC], ids=["at once", "after a record for middleboxes"]
+)
+def test_a_second_hello(before: bytes) -> None:
+    """Incomplete until its last byte, and no longer than itself."""
+    whole = before + SAMPLE
+    assert [None] * len(whole) == [second_hello(whole[:length]) for length in range(len(whole))]
+    found = second_hello(whole + b"more")
+    assert found is not None
+    assert (len(whole), "files.test") == (found.size, found.server_name)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [2 * CHANGE_CIPHER_SPEC + SAMPLE, CHANGE_CIPHER_SPEC[:-1] + b"\2", b"\x17\x03\x03\x00\x01x"],
+    ids=["two records before it", "another value", "early data"],
+)
+def test_no_second_hello(data: bytes) -> None:
+    """What else may come instead is refused."""
+    with pytest.raises(UnreadableHello):
+        second_hello(data)
 
 
 @settings(max_examples=200)

@@ -16,6 +16,7 @@ from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.egress.pace import BURST_SECONDS, Pace
 from cenote_worker.egress.patience import PATIENCE, Patience
 
+UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -177,9 +178,59 @@ def test_a_tunnel_must_name_its_server(open_door: OpenDoor, sink: Sink, first: b
     door = open_door(f"files.test:{sink.port}")
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(first)
-        assert b"\x15\x03\x03\x00\x02\x02\x70" == read_all(sock)
+        assert UNRECOGNIZED_NAME == read_all(sock)
     assert eventually(lambda: [b""] == [bytes(got) for got in sink.connections])
     assert [f"the handshake does not show this name: {reason}"] == door.reasons
+
+
+# -- a server that asks for a second hello --------------------------------------------------------------------
+
+
+def test_tls_with_a_second_hello(open_door: OpenDoor, retrying_site: Site) -> None:
+    """RFC 8446's HelloRetryRequest is an ordinary thing between a client and a server of different taste."""
+    door = open_door(f"files.test:{retrying_site.port}")
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    raw = tunnel(door, "files.test", retrying_site.port)
+    with context.wrap_socket(raw, server_hostname="files.test") as sock:
+        sock.sendall(b"GET /x HTTP/1.1\r\nHost: files.test\r\nConnection: close\r\n\r\n")
+        assert read_all(sock).endswith(b"got ")
+    assert [""] == door.reasons
+
+
+def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Site) -> None:
+    """The first names the listed server, the second, which the server goes by, another one on the same address."""
+    door = open_door(f"files.test:{retrying_site.port}")
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    client = context.wrap_bio(incoming, outgoing, server_hostname="files.test")
+    with tunnel(door, "files.test", retrying_site.port) as sock:
+        for changed in (b"files.test", b"other.test"):
+            with pytest.raises(ssl.SSLWantReadError):
+                client.do_handshake()
+            sock.sendall(outgoing.read().replace(b"files.test", changed))
+            incoming.write(sock.recv(65536))
+        assert UNRECOGNIZED_NAME == incoming.read()[-7:]
+    assert ["", "the handshake does not show this name: it names other.test"] == door.reasons
+
+
+def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retrying_site: Site) -> None:
+    """Sent along with the first, it would be there before the server's wish for it is seen."""
+    door = open_door(f"files.test:{retrying_site.port}")
+    with tunnel(door, "files.test", retrying_site.port) as sock:
+        sock.sendall(hello("files.test") + hello("other.test"))
+        assert read_all(sock).endswith(UNRECOGNIZED_NAME)
+    assert "the handshake does not show this name: it names other.test" == door.reasons[1]
+
+
+def test_a_server_that_answers_nothing(open_door: OpenDoor, sink: Sink) -> None:
+    """Nothing behind the hello reaches it; the tunnel ends when nothing moves."""
+    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=0.3))
+    with tunnel(door, "files.test", sink.port) as sock:
+        sock.sendall(hello("files.test") + b"\x14\x03\x03\x00\x01\x01")
+        assert b"" == read_all(sock)
+    sink.await_end()
+    assert [hello("files.test")[:5]] == [bytes(got[:5]) for got in sink.connections]
+    assert not sink.connections[0].endswith(b"\x00\x01\x01")
 
 
 # -- plain requests that hide another -------------------------------------------------------------------------

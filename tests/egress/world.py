@@ -87,11 +87,14 @@ class Site:
 
 
 @contextmanager
-def site(*, tls: bool) -> Iterator[Site]:
+def site(*, tls: bool, curve: str = "") -> Iterator[Site]:
+    """curve: the only one that the server takes for the exchange of keys."""
     server = _Server(("127.0.0.1", 0), _Site)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(CERTIFICATES / "server.pem")
+        if curve:
+            context.set_ecdh_curve(curve)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     served = Site(port=server.server_address[1])
     server.site = served  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ Formats: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3. The message may be
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from cenote_security.network import host_name
@@ -18,6 +19,7 @@ MAX_RECORDS: Final = 16
 MAX_BYTES: Final = MAX_HELLO + 5 * MAX_RECORDS
 
 _HANDSHAKE, _CLIENT_HELLO, _HOST_NAME = 22, 1, 0
+_CHANGE_CIPHER_SPEC: Final = b"\x14\x03\x03\x00\x01\x01"
 _SERVER_NAME: Final = 0
 # RFC 9849 and its drafts: the name in sight is then not the one that is asked for.
 _HIDDEN_NAMES: Final = frozenset({0xFE0D, 0xFFCE})
@@ -27,17 +29,41 @@ class UnreadableHello(Exception):
     """What arrived is not a ClientHello that shows one server name. The text says why."""
 
 
-def server_name(data: bytes) -> str | None:
-    """The name in a ClientHello, in lower case; None while more bytes are needed. Raises UnreadableHello.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHello:
+    """server_name: in lower case. size: bytes of the records that the message came in."""
+
+    server_name: str
+    size: int
+
+
+def first_hello(data: bytes) -> ClientHello | None:
+    """What a client begins with; None while more bytes are needed. Raises UnreadableHello.
 
     data: all bytes of the client so far. What follows the message in later records is not looked at.
     """
-    message = _message(data)
-    return None if message is None else _name_in(message)
+    found = _message(data)
+    if found is None:
+        return None
+    message, size = found
+    return ClientHello(server_name=_name_in(message), size=size)
 
 
-def _message(data: bytes) -> bytes | None:
-    """The ClientHello's body, joined from records."""
+def second_hello(data: bytes) -> ClientHello | None:
+    """The same for what a client says when the server wants another ClientHello: a record for old middleboxes may
+    come before it. data: all bytes behind the first one.
+    """
+    if len(data) < len(_CHANGE_CIPHER_SPEC) and _CHANGE_CIPHER_SPEC.startswith(data):
+        return None
+    rest = data.removeprefix(_CHANGE_CIPHER_SPEC)
+    hello = first_hello(rest)
+    if hello is None:
+        return None
+    return ClientHello(server_name=hello.server_name, size=len(data) - len(rest) + hello.size)
+
+
+def _message(data: bytes) -> tuple[bytes, int] | None:
+    """The ClientHello's body, joined from records, and how many bytes these have."""
     joined = bytearray()
     rest = memoryview(data)
     for _ in range(MAX_RECORDS):
@@ -50,7 +76,7 @@ def _message(data: bytes) -> bytes | None:
         if (wanted := _wanted(joined)) is not None and len(joined) >= wanted:
             if len(joined) > wanted:
                 raise UnreadableHello("another message in the record of the ClientHello")
-            return bytes(joined[4:])
+            return bytes(joined[4:]), len(data) - len(rest)
     raise UnreadableHello("a ClientHello in too many records")
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from cenote_worker.egress.client_hello import MAX_BYTES, UnreadableHello, server_name
+from cenote_worker.egress.client_hello import (
+    MAX_BYTES,
+    ClientHello,
+    UnreadableHello,
+    first_hello,
+    second_hello,
+)
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
@@ -123,25 +129,30 @@ class Exchange:
 
     async def _tunnel(self, request: Tunnel, far: Stream) -> None:
         self._near.writer.write(_ESTABLISHED)
-        hello = await self._hello(request.host)
+        hello, behind = await self._hello(request.host, b"", first_hello)
         self._note()
-        await Relay(self._near, far, self._ledger, self._patience.idle).tunnel(hello)
+        relay = Relay(self._near, far, self._ledger, self._patience.idle)
+        await relay.tunnel(hello, behind, lambda seen: self._hello(request.host, seen, second_hello))
 
-    async def _hello(self, host: str) -> bytes:
-        """The first bytes of the jail, once they show that it means the server that it asked for."""
-        seen = b""
+    async def _hello(
+        self, host: str, seen: bytes, read: Callable[[bytes], ClientHello | None]
+    ) -> tuple[bytes, bytes]:
+        """A hello that shows that the jail means the server that it asked for, and what came behind it.
+
+        seen: what is here of it already.
+        """
         try:
             async with asyncio.timeout(self._patience.hello):
-                while (name := server_name(seen)) is None:
+                while (hello := read(seen)) is None:
                     chunk = await self._near.reader.read(MAX_BYTES)
                     if not chunk:
                         raise UnreadableHello("it has no end")
                     seen += chunk
         except TimeoutError:
             raise UnreadableHello("it took too long") from None
-        if name != host:
-            raise UnreadableHello(f"it names {name}")
-        return seen
+        if hello.server_name != host:
+            raise UnreadableHello(f"it names {hello.server_name}")
+        return seen[: hello.size], seen[hello.size :]
 
     async def _pass_on(self, request: Plain, far: Stream) -> None:
         self._note()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.server_hello import asks_again
 
 CHUNK = 64 * 2**10
 """Bytes in hand per direction. Twice as much may wait in each of a connection's four buffers."""
@@ -17,6 +18,10 @@ CHUNK = 64 * 2**10
 KERNEL_BUFFER = 512 * 2**10
 """Bytes that the kernel keeps of a side that sends while the other does not read. It would give six mebibytes, for
 each connection; this much still fills a line of 40 Mbit/s at 100 ms."""
+
+
+HearAgain = Callable[[bytes], Awaitable[tuple[bytes, bytes]]]
+"""Given what came behind a first hello, gives a second one and what came behind that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,32 @@ class Relay:
         self._idle = idle
         self._patience = asyncio.timeout(idle)
 
-    async def tunnel(self, hello: bytes) -> None:
-        """Everything, both ways, after the first bytes for the server."""
+    async def tunnel(self, hello: bytes, behind: bytes, again: HearAgain) -> None:
+        """Everything, both ways, once the server has answered the hello for it and wants no other.
+
+        behind: what the jail has sent after it. Nothing of that passes before the server's answer: it could be a
+        second hello, which nobody has asked for yet. again: hears that one when it is asked for.
+        """
         with _first_failure():
             async with self._patience, asyncio.TaskGroup() as group:
                 await self._pass(hello, self._far)
+                if await self._pass_answer():
+                    hello, behind = await again(behind)
+                    await self._pass(hello, self._far)
+                await self._pass(behind, self._far)
                 group.create_task(self._copy(self._near, self._far))
                 group.create_task(self._copy(self._far, self._near))
+
+    async def _pass_answer(self) -> bool:
+        """The first bytes of the server. True when they ask for another hello."""
+        answer = b""
+        while (retry := asks_again(answer)) is None:
+            chunk = await self._far.reader.read(CHUNK)
+            if not chunk:
+                break
+            answer += chunk
+        await self._pass(answer, self._near)
+        return retry is True
 
     async def request(self, head: bytes, body: int) -> None:
         """One request, whose body has so many bytes, and all that is answered."""
