@@ -1,10 +1,12 @@
 """Many short lines go to the sink together, and none waits for long."""
 
+import os
 import threading
 
 import pytest
 
 from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
+from cenote_worker.in_jail.pacing import Pacer
 
 
 def test_a_burst_of_lines_is_passed_on_together(good, sink):
@@ -61,6 +63,33 @@ def test_a_fork_finds_no_thread(apart):
     cell, after = (done := apart(code, "5")).cells
     assert ("5", "") == (after["value"], cell["stderr"])
     assert 1_000 * "c\n" == done.stdout
+
+
+def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
+    """Joining waits for Python's part of a thread; one that the kernel still has makes a fork warn of it."""
+    before = os.listdir("/proc/self/task")
+    for _ in range(300):
+        pacer = Pacer(lambda: None)
+        assert pacer.start()
+        pacer.stop()
+        assert before == os.listdir("/proc/self/task")
+
+
+def test_a_stop_between_two_looks_is_not_lost():
+    """It comes when the thread has seen that it is to go on, and not yet begun to wait for the next nudge."""
+
+    class StoppedWhenCleared(threading.Event):
+        def clear(self):
+            pacer._stopped.set()
+            self.set()
+            super().clear()
+
+    pacer = Pacer(lambda: None)
+    pacer._nudged = StoppedWhenCleared()
+    assert pacer.start()
+    pacer.nudge()
+    pacer._thread.join(5)
+    assert not pacer._thread.is_alive()
 
 
 def test_a_sink_that_fails_ends_the_thread_only(sink):

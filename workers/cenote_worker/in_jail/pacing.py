@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -12,7 +14,11 @@ __builtins__ = BUILTINS
 PAUSE = 0.005
 """Seconds that a line waits for others."""
 
+GONE_SECONDS = 0.1
+"""What is waited for a thread that has ended to be the kernel's no more: a thousand times what it takes."""
+
 _Thread, _Event = threading.Thread, threading.Event
+_sleep, _monotonic, _exists = time.sleep, time.monotonic, os.path.exists
 
 
 class Pacer:
@@ -45,6 +51,7 @@ class Pacer:
         self._stopped.set()
         self._nudged.set()
         self._thread.join(1)
+        _await_end(self._thread.native_id)
 
     def _work(self) -> None:
         while True:
@@ -52,7 +59,16 @@ class Pacer:
             if self._stopped.wait(PAUSE):
                 return
             self._nudged.clear()
+            if self._stopped.is_set():  # since the last look: its nudge may be the one that was just cleared
+                return
             try:
                 self._flush()
             except Exception:  # the sink is gone; the cell's own writes will tell
                 return
+
+
+def _await_end(thread: int | None) -> None:
+    """Before Python 3.13 a joined thread is the kernel's for a moment more, and a fork then warns of it."""
+    deadline = _monotonic() + GONE_SECONDS
+    while _exists(f"/proc/self/task/{thread}") and _monotonic() < deadline:
+        _sleep(0)
