@@ -50,7 +50,7 @@ format: environment-check
 
 types: environment-check
 	$(BIN)/mypy
-	$(BIN)/mypy examples scripts
+	$(BIN)/mypy examples scripts tests/escape
 
 imports: environment-check
 	$(BIN)/lint-imports --no-cache

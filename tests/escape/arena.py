@@ -11,7 +11,7 @@ from typing import Any
 from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
-from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.policy import Isolation, Mount, SandboxPolicy
 
 PATIENCE = 30.0
 """Seconds. Only a cell that hangs takes so long."""
@@ -20,7 +20,7 @@ PATIENCE = 30.0
 class Arena:
     """One level's jail and neighbour, kept from attempt to attempt; a jail that was lost is replaced."""
 
-    def __init__(self, level: str, **policy: Any) -> None:
+    def __init__(self, level: Isolation, **policy: Any) -> None:
         self.witnesses = Witnesses()
         mount = Mount(source=str(self.witnesses.shown))
         self.policy = SandboxPolicy(isolation=level, preload=(), mounts=[mount], **policy)
@@ -46,8 +46,11 @@ class Arena:
         )
 
     def facts(self) -> dict[str, str | int]:
-        neighbour = {"neighbour": self._neighbour, "neighbour_folder": self._neighbour_folder}
-        return self.witnesses.facts() | neighbour
+        return {
+            **self.witnesses.facts(),
+            "neighbour": self._neighbour,
+            "neighbour_folder": self._neighbour_folder,
+        }
 
     def run(self, attempt: Attempt) -> ExecutionResult:
         return self.runtime.execute(attempt.cell(self.facts()), timeout=PATIENCE)

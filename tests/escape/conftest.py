@@ -8,9 +8,10 @@ import pytest
 from tests.escape.arena import Arena
 
 from cenote_security.errors import IsolationUnavailableError
+from cenote_security.policy import Isolation
 
 
-def _arena(level: str) -> Iterator[Arena]:
+def _arena(level: Isolation) -> Iterator[Arena]:
     try:
         arena = Arena(level)
     except IsolationUnavailableError as error:
