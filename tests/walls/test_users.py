@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
+import resource
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from tests.walls.conftest import StartJail
 from tests.walls.jails import zygote_pid
 
+from cenote_security.errors import UnavailableError
 from cenote_security.walls import user_ids
 from cenote_security.walls.user_ids import BLOCKS, FIRST, PER_ZYGOTE, UserIds
 from cenote_worker.zygote.client import ZygoteClient
@@ -125,6 +129,24 @@ def test_a_jail_that_uses_up_its_share(
     assert 0 < greedy.ask(source.format(most=all_there_are)) < all_there_are
     for other in (neighbour, start_jail(level)):
         assert 1 == other.ask(source.format(most=1))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may have as many as it likes")
+def test_a_user_with_too_many_descriptors_under_way(strict: ZygoteClient, start_jail: StartJail) -> None:
+    """A start that is refused for it says so, and the next one is served."""
+    assert strict.facts
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    one, other = socket.socketpair()
+    with one, other:
+        for _ in range(2):
+            one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 200))])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        try:
+            with pytest.raises(UnavailableError, match="too many descriptors under way"):
+                start_jail("strict")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert 42 == start_jail("strict").ask("result = 42")
 
 
 # -- blocks and seats ---------------------------------------------------------------------------------------

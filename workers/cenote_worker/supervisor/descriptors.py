@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
+
+from cenote_security.walls.limits import OPEN_FILES
 
 PER_JAIL = 16
 """Five for a jail, the others for values under way."""
 
+ABOVE_JAILS = 4 * OPEN_FILES
+"""Who is not root shares with its jails what the kernel counts per user. It lets nobody pass a descriptor on who
+has a soft limit below the number that the user has under way: the client's is higher than a jail's."""
+
 
 def ensure_room(further: int = 0) -> None:
-    """Raises the soft limit of open files towards the hard one when this process comes near it.
+    """Raises the soft limit of open files towards the hard one when this process comes near it, or a jail could.
 
     further: descriptors that this jail may come to need, beside the usual ones.
     The soft limit is low for the sake of programs that use select(2); this process's own descriptors are not
     renumbered, so such a program sees high numbers only once it has opened that many.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= hard or _open_now() + PER_JAIL + further < soft // 2:
-        return
-    wanted = min(hard, soft * 4) if hard != resource.RLIM_INFINITY else soft * 4
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    wanted = soft if _open_now() + PER_JAIL + further < soft // 2 else soft * 4
+    if os.geteuid() != 0:
+        wanted = max(wanted, ABOVE_JAILS)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _open_now() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -150,6 +151,11 @@ class Connection:
         try:
             socket.send_fds(self._socket, [message], descriptors)
         except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                raise UnavailableError(
+                    "processes of this user have too many descriptors under way, as a jail may arrange for where it "
+                    "is not root who starts it; close the runtimes that may, or try again"
+                ) from error
             raise self._ended or self._dead() from error
 
     def _wait_for(self, key: int | None, seconds: float, *, keep: bool = False) -> _Reply:
