@@ -115,15 +115,23 @@ def _midwife(birth: Birth) -> None:
     os.close(write_end)
     handle = os.pidfd_open(pid)
     os.write(birth.births, f"{number} {pid}\n".encode())
-    failure = _await_ready(read_end)
-    if failure is None:
-        message = json.dumps({"op": "started", "id": number, "isolation": birth.level.name})
-        handles = [handle] if listener is None else [handle, listener.fileno()]
-        socket.send_fds(birth.client, [message.encode()], handles)
-    else:
+    failure = _await_ready(read_end) or _hand_over(birth, handle, listener)
+    if failure is not None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         _tell_failure(birth.client, number, failure)
+
+
+def _hand_over(birth: Birth, handle: int, listener: socket.socket | None) -> Failure | None:
+    """Give the client the jail. The kernel may refuse: jails of the client's own user can use its count up."""
+    message = json.dumps({"op": "started", "id": birth.allowance.number, "isolation": birth.level.name})
+    handles = [handle] if listener is None else [handle, listener.fileno()]
+    try:
+        with building("hand the jail over"):
+            socket.send_fds(birth.client, [message.encode()], handles)
+    except WallError as error:
+        return _failure(error)
+    return None
 
 
 def _enter_groups(entrances: Sequence[int]) -> None:
