@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import select
+import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cenote_worker.supervisor.pressure import FILE, memory_trigger
 from cenote_worker.supervisor.tree_account import IDLE, LONGEST, SHARE, SHORTEST, pause
 from cenote_worker.supervisor.watchdog import Watchdog
 
@@ -36,14 +43,17 @@ def test_an_idle_jail_is_looked_at_too() -> None:
 class Counted:
     """Wants to be looked at always."""
 
-    def __init__(self, fails: bool) -> None:
-        self.due = 0.0
+    def __init__(self, fails: bool = False, rest: float = 0.0) -> None:
+        """rest: seconds between two looks at the least."""
+        self.rest = rest
+        self.due = self.soonest = 0.0
         self.fails = fails
         self.enough = threading.Event()
 
     def look(self) -> None:
         self.enough.set()
         self.due = time.monotonic() + 60
+        self.soonest = time.monotonic() + self.rest
         if self.fails:
             raise RuntimeError("a look that fails")
 
@@ -59,3 +69,61 @@ def test_a_failure_stops_nobody_else() -> None:
     assert second.enough.wait(20)
     watchdog.remove(first)
     watchdog.remove(second)
+
+
+@pytest.fixture
+def pressure() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
+    """A descriptor that stands for the kernel's, and what makes it say that memory is short."""
+    near, far = socket.socketpair()
+
+    def say() -> None:
+        far.send(b"!", socket.MSG_OOB)
+
+    with near, far:
+        yield near.fileno, say
+
+
+def test_short_memory_makes_it_look_at_once(
+    pressure: tuple[Callable[[], int], Callable[[], None]],
+) -> None:
+    """Not at a jail at which looking takes long, and that was looked at just now: that would not help."""
+    descriptor, say = pressure
+    watchdog = Watchdog(descriptor)
+    quick, slow = Counted(), Counted(rest=60)
+    for one in (slow, quick):
+        watchdog.add(one)
+        assert one.enough.wait(20)
+        one.enough.clear()
+    say()
+    assert quick.enough.wait(20)
+    assert not slow.enough.is_set()
+    for one in (slow, quick):
+        watchdog.remove(one)
+
+
+def test_a_pressure_that_breaks_is_left_alone() -> None:
+    """It would wake the thread for ever; the clock goes on."""
+    near, far = socket.socketpair()
+    with near:
+        far.close()
+        watchdog = Watchdog(near.fileno)
+        watchdog._listen()
+        assert not watchdog._sleep(20)
+        assert [] == watchdog._poll.poll(0)
+
+
+def test_the_kernel_s_trigger() -> None:
+    """It takes the wish of somebody without privileges, and can be polled."""
+    trigger = memory_trigger()
+    if trigger is None:
+        pytest.skip(f"this kernel has no {FILE}, or takes no triggers")
+    poll = select.poll()
+    poll.register(trigger, select.POLLPRI)
+    assert not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    os.close(trigger)
+
+
+def test_no_trigger(tmp_path: Path) -> None:
+    """Where the kernel keeps no such account, or does not let us ask, the clock alone decides."""
+    assert memory_trigger(str(tmp_path / "missing")) is None
+    assert memory_trigger("/dev/full") is None

@@ -51,6 +51,7 @@ class TreeAccount:
         self._peak = 0
         self._idle = True
         self.due = 0.0
+        self.soonest = 0.0
 
     @property
     def mode(self) -> str:
@@ -92,6 +93,7 @@ class TreeAccount:
             now = time.monotonic()
         self._peak = max(self._peak, used)
         self.due = now + pause(self._limit.total - used, now - started, idle=self._idle)
+        self.soonest = now + SHARE * (now - started)
         if used > self._limit.total:
             condemn(Death(reason="memory", detail=self._limit.against(used)))
 
