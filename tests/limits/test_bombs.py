@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -14,7 +15,7 @@ import os, time
 children = []
 for _ in range(10):
     if not (child := os.fork()):
-        filled = bytearray(b"x" * (40 << 20))
+        {fill}
         time.sleep(20)
         os._exit(0)
     children.append(child)
@@ -24,7 +25,10 @@ while children:
     if status:
         for child in children:
             os.kill(child, 9)
-        raise ChildProcessError(f"a child ended with {status}")"""
+        raise ChildProcessError(status)"""
+
+PRIVATE = 'filled = bytearray(b"x" * (40 << 20))'
+IN_A_FILE = 'os.write(os.memfd_create("part"), b"x" * (40 << 20))'
 
 MEMORY_FILES = """
 import os, time
@@ -48,23 +52,83 @@ for one in shared:
 time.sleep(20)"""
 
 
+MAPPED_AND_OPEN = """
+import ctypes, mmap, os, time
+libc, size = ctypes.CDLL(None), 14 << 20
+libc.mmap.restype = ctypes.c_void_p
+for number in range(10):
+    file = os.memfd_create(str(number))
+    for _ in range(14):
+        os.write(file, b"x" * (1 << 20))
+    if number % 2:  # Python's own mmap keeps a descriptor
+        place = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))
+        assert libc.memchr(ctypes.c_void_p(place), ord("y"), ctypes.c_size_t(size)) == 0
+        os.close(file)
+time.sleep(5)"""
+
+MAPPED_ONLY = """
+import ctypes, mmap, os, time
+libc, size = ctypes.CDLL(None), 14 << 20
+for number in range(10):
+    file = os.memfd_create(str(number))
+    for _ in range(14):
+        os.write(file, b"x" * (1 << 20))
+    libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))
+    os.close(file)
+time.sleep(5)"""
+
+SHARED_MEMORY = """
+import time
+from multiprocessing import shared_memory
+parts = [shared_memory.SharedMemory(create=True, size=20 << 20) for _ in range(10)]
+for part in parts:
+    part.buf[:] = b"x" * (20 << 20)
+time.sleep(20)"""
+
+SLOW_MEMORY_FILES = """
+import os, time
+for number in range(40):
+    file = os.memfd_create(str(number))
+    for _ in range(10):
+        os.write(file, b"x" * (1 << 20))
+        time.sleep(0.01)
+time.sleep(20)"""
+
+
 def failed(result: ExecutionResult) -> ErrorInfo:
     assert not result.success
     assert result.error is not None
     return result.error
 
 
-def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str) -> None:
+@pytest.mark.parametrize("fill", [PRIVATE, IN_A_FILE], ids=["private", "in a memory file"])
+def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: str) -> None:
     """Each far below the limit, together above it: RLIMIT_DATA would never notice."""
-    error = failed(start_runtime(limits=mode).execute(TEN_PROCESSES))
+    error = failed(start_runtime(limits=mode).execute(TEN_PROCESSES.format(fill=fill)))
     assert "memory" == error.reason
     assert "limit" in error.message
 
 
 @pytest.mark.parametrize(
     ("source", "disk"),
-    [(MEMORY_FILES, "64MiB"), (DISK_IN_MEMORY, "1GiB"), (SHARED_MAPPING, "64MiB")],
-    ids=["memory files", "disk", "shared mappings"],
+    [
+        (MEMORY_FILES, "64MiB"),
+        (MAPPED_AND_OPEN, "64MiB"),
+        pytest.param(
+            MAPPED_ONLY, "64MiB", marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root sees these")
+        ),
+        (SHARED_MEMORY, "1GiB"),
+        (DISK_IN_MEMORY, "1GiB"),
+        (SHARED_MAPPING, "64MiB"),
+    ],
+    ids=[
+        "memory files",
+        "mapped here, open there",
+        "mapped and never touched",
+        "shared memory",
+        "disk",
+        "shared mappings",
+    ],
 )
 def test_memory_that_is_no_private_memory(
     start_runtime: StartRuntime, mode: str, source: str, disk: str
@@ -76,6 +140,16 @@ def test_memory_that_is_no_private_memory(
     used, limit = map(int, re.findall(r"used (\d+) MiB of (\d+) MiB", error.message)[0])
     assert 96 <= limit <= used + 1
     assert "everything that earlier cells made is gone" in error.message
+
+
+@pytest.mark.parametrize(("mode", "beyond"), [("cgroup", 0), ("watchdog", 48)], indirect=["mode"])
+def test_how_far_memory_files_get(start_runtime: StartRuntime, mode: str, beyond: int) -> None:
+    """Each file is far below any limit for one. A control group lets no page pass; at a hundred mebibytes a second a
+    watchdog may be late by half a second, in MiB."""
+    error = failed(start_runtime(limits=mode).execute(SLOW_MEMORY_FILES))
+    assert "memory" == error.reason
+    used, limit = map(int, re.findall(r"used (\d+) MiB of (\d+) MiB", error.message)[0])
+    assert limit - 1 <= used <= limit + beyond
 
 
 def test_a_runtime_goes_on_after_it(start_runtime: StartRuntime, mode: str) -> None:

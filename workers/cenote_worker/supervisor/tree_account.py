@@ -22,6 +22,10 @@ LONGEST: Final = 0.5
 IDLE: Final = 2.0
 """The same while no cell runs; what a cell left running in the background is still bounded."""
 
+MAPPINGS_IDLE: Final = 10.0
+"""Seconds between two looks at the mappings of a jail in which no cell runs, of which each takes ten times a usual
+look. While one runs it is LONGEST."""
+
 SPEED: Final = 4 * 2**30
 """Bytes per second that a jail is taken to be able to fill: between two looks it comes half-way to its limit."""
 
@@ -49,6 +53,8 @@ class TreeAccount:
         self._cpu = 0.0
         self._written = 0
         self._peak = 0
+        self._mapped_only = 0
+        self._mappings_due = 0.0
         self._idle = True
         self.due = 0.0
         self.soonest = 0.0
@@ -66,6 +72,7 @@ class TreeAccount:
         self._cpu = self._worker.cpu_seconds()
         self._written = self._worker.written()
         self._idle = False
+        self._mappings_due = 0.0
         if self.due > time.monotonic() + LONGEST:
             self.due = time.monotonic() + SHORTEST
             self._watchdog.hurry()
@@ -88,14 +95,30 @@ class TreeAccount:
             condemn = self._condemn
             if self._worker.warden < 0 or condemn is None:
                 return
+            if self._mappings_due <= time.monotonic():
+                self._see_mappings()
             started = time.monotonic()
-            used = tree.memory_of(self._worker.warden, self._disk, self._spared, self._limit.total)
+            used = self._used()
             now = time.monotonic()
+            if used > self._limit.total and self._mapped_only:
+                self._see_mappings()
+                used = self._used()
         self._peak = max(self._peak, used)
         self.due = now + pause(self._limit.total - used, now - started, idle=self._idle)
         self.soonest = now + SHARE * (now - started)
         if used > self._limit.total:
             condemn(Death(reason="memory", detail=self._limit.against(used)))
+
+    def _used(self) -> int:
+        return tree.memory_of(
+            self._worker.warden, self._disk, self._spared, self._limit.total, self._mapped_only
+        )
+
+    def _see_mappings(self) -> None:
+        started = time.monotonic()
+        self._mapped_only = tree.mapped_only(self._worker.warden)
+        now = time.monotonic()
+        self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
 
     def close(self) -> None:
         self._watchdog.remove(self)

@@ -82,7 +82,7 @@ class Watchdog:
     def _sleep(self, seconds: float) -> bool:
         """True when memory is short."""
         short = False
-        for descriptor, event in self._poll.poll(seconds * 1000):
+        for descriptor, event in self._poll.poll(max(seconds, 0) * 1000):
             if descriptor == self._wakeup:
                 os.eventfd_read(self._wakeup)
             elif event & select.POLLPRI:
