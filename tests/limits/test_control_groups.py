@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,52 @@ def test_the_second_version_s_files(tmp_path: Path) -> None:
     group._cpu = group._open("cpu", "cpu.stat", os.O_RDONLY)
     assert (1, 1.5, 4) == (group.kills(), group.cpu_seconds(), group.throttled())
     group.close()
+
+
+@pytest.fixture
+def second_version() -> Iterator[Path]:
+    """A real group of the second version, whatever controllers it has: entering, counting, killing need none."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    path = next((Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"), None)
+    if path is None:
+        pytest.skip("no hierarchy of the second version is mounted")
+    folder = path / f"cenote-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no group of the second version can be made: {error}")
+    yield folder
+    for group in folder.iterdir():
+        if group.is_dir():
+            group.rmdir()
+    folder.rmdir()
+
+
+def test_a_real_group_of_the_second_version(second_version: Path) -> None:
+    """Entered through a descriptor, left only by dying, counted, killed at once, and then removed."""
+    group = JailGroup("cgroup v2", {"hugetlb": second_version / "1"}, SHARE)
+    with ExitStack() as until:
+        (entrance,) = group.entrances(until)
+        inside = (
+            "import os, sys\nos.write(int(sys.argv[1]), b'0')\nos.fork()\nprint(flush=True)\nsys.stdin.read()"
+        )
+        arguments = [sys.executable, "-c", inside, str(entrance)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pass_fds": (entrance,)}
+        with subprocess.Popen(arguments, **pipes) as crowd:  # type: ignore[call-overload]
+            assert [b"\n", b"\n"] == [crowd.stdout.readline(), crowd.stdout.readline()]
+            assert str(crowd.pid) in (second_version / "1" / "cgroup.procs").read_text().split()
+            assert not group.remove()
+            group.kill()
+            assert b"" == crowd.stdout.read()
+    assert _until(group.remove)
+    group.close()
+
+
+def _until(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not (held := holds()) and time.monotonic() < deadline:
+        os.sched_yield()
+    return held
 
 
 PLAIN = ZygoteFacts(isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=())

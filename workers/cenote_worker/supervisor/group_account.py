@@ -72,6 +72,7 @@ class GroupAccount:
 
     def close(self) -> None:
         self._worker.close()
+        self._group.kill()
         self._group.close()
         self._remove(FIRST_WAIT)
 
