@@ -12,6 +12,7 @@ from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
 
 PATIENCE = 30.0
 """Seconds. Only a cell that hangs takes so long."""
@@ -88,7 +89,9 @@ def outcome(result: ExecutionResult) -> str:
 
 def warden_of(runtime: PythonRuntime) -> int:
     """The pid of a jail's first process, as this process sees it."""
-    supervisor = runtime.core.backend.supervisor
+    host = runtime.core.backend
+    assert isinstance(host, HostedRuntime)
+    supervisor = host.supervisor
     assert supervisor is not None
     for line in Path(f"/proc/self/fdinfo/{supervisor._ends.pidfd}").read_text().splitlines():
         if line.startswith("Pid:"):

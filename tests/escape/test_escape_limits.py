@@ -12,9 +12,10 @@ import pytest
 from tests.escape.arena import Arena, is_there, outcome, status_of, stop_for_good, tree_of, warden_of
 from tests.escape.attempts_bombs import BOMBS, HANGS
 
-from cenote.runtime import ExecutionResult, PythonRuntime, core
+from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt
 from cenote_security.errors import JailError
+from cenote_worker.hosted import runtime as hosted
 from cenote_worker.supervisor.start import Nursery
 
 IN_TIME = 12.0
@@ -84,7 +85,7 @@ def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left then to whom orphans come and who would end them: the warden must have done it before."""
-    monkeypatch.setattr(core, "start_jail", Nursery().start)
+    monkeypatch.setattr(hosted, "start_jail", Nursery().start)
     with PythonRuntime(sandbox=arena.policy) as runtime:
         runtime.execute(LEFT_BEHIND)
         warden = warden_of(runtime)

@@ -43,6 +43,9 @@ from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess
 
+WATCHDOG = Watchdog(lambda: None)
+"""One for all: it keeps a thread and a descriptor."""
+
 BODIES = {
     Ask.EXECUTE: "execute",
     Ask.FETCH: "fetch",
@@ -123,7 +126,7 @@ class HostilePeer(RuleBasedStateMachine):
         for sock in (self.frames, self.control):
             sock.setblocking(False)
         limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
-        account = TreeAccount(WorkerProcess(-1), limit, Watchdog(), -1)
+        account = TreeAccount(WorkerProcess(-1), limit, WATCHDOG, -1)
         self.supervisor = Supervisor(
             self.reactor,  # type: ignore[arg-type]
             ends,
