@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.supervisor.descriptors import ensure_room
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.connection import StartedJail
 from cenote_worker.zygote.descriptors import JailDescriptors
@@ -26,6 +27,7 @@ PATIENCE = 30.0
 
 def zygote(**settings: Any) -> ZygoteClient:
     """A zygote whose workers run what they are sent: see `entries/talking_worker.py`."""
+    ensure_room()  # as whoever starts jails does: a zygote has the limits of its client
     return ZygoteClient(folders=(ENTRIES,), entry="talking_worker", **settings)
 
 
