@@ -42,6 +42,7 @@ class ConfinedLevel(Level):
     def __init__(self, host_proc: int) -> None:
         self._is_root = os.geteuid() == 0
         self._host_proc = host_proc
+        self._oom_score = limits.score_of_jails(host_proc)
         with building("find users for the jails"):
             self._users = UserIds.take(host_proc) if self._is_root else None
         self._shares_user = self._users is None or self._users.shared
@@ -68,7 +69,8 @@ class ConfinedLevel(Level):
         return self._own_folders.home(number)
 
     def enter(self, allowance: Allowance) -> None:
-        limits.be_first_to_go(self._host_proc)
+        with building("set the out-of-memory score"):
+            identity.write_proc(self._host_proc, "oom_score_adj", self._oom_score)
         with building("make the working folder"):
             owner = None if self._users is None else self._users.of(allowance.seat)
             self._own_folders.make(allowance.number, owner)

@@ -13,9 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cenote_security.walls.identity import write_proc
-from cenote_security.walls.wall import building
-
 OPEN_FILES: Final = 4096
 """Descriptors per process. Enough for data work; below what makes `close` loops slow."""
 
@@ -73,16 +70,15 @@ def apply(memory: int, disk: int, processes: int, unknown: Container[int] = ()) 
         resource.setrlimit(kind, (soft, hard))
 
 
-def be_first_to_go(proc: int) -> None:
-    """When the host runs out of memory, a jail goes before its client, and before what the host is there for.
+def score_of_jails(proc: int) -> str:
+    """The out-of-memory score that jails of this process get: when the host runs out of memory, a jail goes before
+    its client, and before what the host is there for.
 
     Relative to what the client passed on: where a cluster has raised that, less would not even be permitted.
-    proc: a descriptor of `/proc`. Raises WallError.
+    proc: a descriptor of `/proc`.
     """
-    with building("set the out-of-memory score"):
-        with open(os.open("self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
-            now = int(file.read())
-        write_proc(proc, "oom_score_adj", str(oom_score(now)))
+    with open(os.open("self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
+        return str(oom_score(int(file.read())))
 
 
 def oom_score(now: int) -> int:

@@ -29,6 +29,7 @@ class StrictLevel(Level):
         self._ports: Sequence[int] = ()
         self._rules = -1
         self._last_capability = identity.last_capability(host_proc)
+        self._oom_score = limits.score_of_jails(host_proc)
         with building("find users for the jails"):
             self._users = UserIds.take(host_proc) if os.geteuid() == 0 else None
 
@@ -46,7 +47,8 @@ class StrictLevel(Level):
 
     def enter(self, allowance: Allowance) -> None:
         namespaces.enter_for_jail(self._host_proc, self._users, allowance.seat)
-        limits.be_first_to_go(self._host_proc)
+        with building("set the out-of-memory score"):
+            identity.write_proc(self._host_proc, "oom_score_adj", self._oom_score)
 
     def listen(self) -> socket.socket:
         return loopback.listen()

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Sequence
 
 from cenote_security.policy import Mount
+from cenote_security.walls import identity, limits
 from cenote_security.walls import libc_unsafe as libc
-from cenote_security.walls import limits
 from cenote_security.walls.folders import Folders
 from cenote_security.walls.level import Allowance, Home, Level
 from cenote_security.walls.wall import building
@@ -20,6 +20,7 @@ class UnconfinedLevel(Level):
 
     def __init__(self, host_proc: int) -> None:
         self._host_proc = host_proc
+        self._oom_score = limits.score_of_jails(host_proc)
         self._folders = Folders()
 
     def prepare(self, _visible: Sequence[str], _mounts: Sequence[Mount]) -> None:
@@ -29,7 +30,8 @@ class UnconfinedLevel(Level):
         return self._folders.home(number)
 
     def enter(self, allowance: Allowance) -> None:
-        limits.be_first_to_go(self._host_proc)
+        with building("set the out-of-memory score"):
+            identity.write_proc(self._host_proc, "oom_score_adj", self._oom_score)
         with building("make the working folder"):
             self._folders.make(allowance.number, None)
 

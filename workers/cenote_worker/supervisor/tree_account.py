@@ -54,7 +54,7 @@ class TreeAccount:
         self._written = 0
         self._peak = 0
         self._mapped_only = 0
-        self._mappings_due = 0.0
+        self._mappings_due = time.monotonic() + LONGEST
         self._idle = True
         self.due = 0.0
         self.soonest = 0.0
@@ -72,7 +72,7 @@ class TreeAccount:
         self._cpu = self._worker.cpu_seconds()
         self._written = self._worker.written()
         self._idle = False
-        self._mappings_due = 0.0
+        self._mappings_due = min(self._mappings_due, time.monotonic() + LONGEST)
         if self.due > time.monotonic() + LONGEST:
             self.due = time.monotonic() + SHORTEST
             self._watchdog.hurry()
