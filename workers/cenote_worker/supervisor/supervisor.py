@@ -41,6 +41,8 @@ PACKETS_PER_TURN = 64
 
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
+WITHOUT_PID_NAMESPACE = ("landlock", "none")
+
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
 
@@ -385,7 +387,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         """Without a pid namespace the warden's own death ends nobody else: it is asked to end its jail first."""
-        if self.isolation != "strict":
+        if self.isolation in WITHOUT_PID_NAMESPACE:
             with suppress(OSError):
                 self._ends.control.shutdown(socket.SHUT_WR)
             self._reactor.call_at(time.monotonic() + LEAVE_SECONDS, self._kill_warden)
