@@ -103,6 +103,16 @@ def test_full_by_bytes() -> None:
     assert not told.outbox.full
 
 
+def test_a_content_that_is_not_wanted_any_more() -> None:
+    """Is closed, and counts as sent."""
+    told, unwanted = Told(), content(3 * CHUNK)
+    told.outbox.put(frame(1), unwanted)
+    told.outbox.put(frame(2), content(1))
+    told.outbox.forget(1)
+    assert [(1, "output", False), (2, "output", False), (2, "chunk", True)] == calls(told.outbox)
+    assert ([1, 2], -1) == (told.sent, unwanted.memory and unwanted.memory._fd)
+
+
 def test_a_closed_outbox() -> None:
     """Closes what was in it, and what comes after."""
     told, before, after = Told(), content(10), content(10)

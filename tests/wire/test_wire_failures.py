@@ -20,6 +20,8 @@ FACTS = {
     errors.IsolationUnavailableError: ("strict", ("one", "two"), "do that"),
     errors.JailStartError: ("mount /proc", 13, "not permitted"),
     errors.OutcomeUnknownError: ("r", "k", "why"),
+    errors.QuotaExceededError: ("memory", 3, 2, 4, "bytes", "delete a runtime"),
+    errors.ScopeMissingError: ("references", ("runtimes:read", "teams")),
 }
 """Arguments of constructors that take more than one text."""
 

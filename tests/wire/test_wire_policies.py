@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.size import parse_size
 from cenote_worker.wire.policies import from_message, to_message
 
 POLICIES = [
@@ -18,6 +21,7 @@ POLICIES = [
         cpus=0.5,
         processes=9,
         disk="2MiB",
+        noexec=True,
         output=12_345,
         cell_timeout=2.5,
         runtime_timeout=60,
@@ -32,14 +36,19 @@ POLICIES = [
 
 def settings(policy: SandboxPolicy) -> dict[str, object]:
     """What the policy means: sizes in bytes, whichever way they were written."""
-    names = ("isolation", "memory_bytes", "cpus", "processes", "disk_bytes", "output_bytes", "cell_timeout")
-    more = ("runtime_timeout", "limits", "env", "preload")
-    said: dict[str, object] = {name: getattr(policy, name) for name in (*names, *more)}
+    said = {field.name: getattr(policy, field.name) for field in fields(policy)}
     said["mounts"] = [(mount.source, mount.target, mount.writable) for mount in policy.mounts]
+    said |= {name: parse_size(said[name]) for name in ("memory", "disk", "output")}
     if isinstance(policy.network, Allow):
         allow = policy.network
         said["network"] = (tuple(allow.destinations), allow.connections, allow.rate, allow.volume_bytes)
     return said
+
+
+def test_everything_is_everything() -> None:
+    """A setting that is new has to be tried here: it differs from its default in one of these."""
+    default, *others = map(settings, POLICIES)
+    assert set(default) == {name for one in others for name in one if one[name] != default[name]}
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["default", "everything", "network"])
