@@ -19,6 +19,7 @@ from tests.serving.test_tour import values
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_worker.serving import limits
+from cenote_worker.serving.references import UNCLAIMED
 
 ATTACH = "/cenote_proto.v1.RuntimeService/Attach"
 
@@ -316,7 +317,7 @@ def test_nothing_is_left_open(make_world: Callable[..., World]) -> None:
         while world.server.attached(name) and time.monotonic() < deadline:
             time.sleep(0.01)
         for record in world.references.list("us", after="", limit=1000):
-            world.references.release(record.id, "us", holder=f"client {record.origin.step}")
+            world.references.release(record.id, "us", holder=UNCLAIMED)
         return descriptors()
 
     use("client 1")

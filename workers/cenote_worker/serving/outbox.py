@@ -60,6 +60,13 @@ class Outbox:
                 self._drained()
         return part if part is not None else self._chunk()
 
+    def forget(self, call: int) -> None:
+        """Nobody waits for what is left of the content of this call."""
+        for sending in [sending for sending in self._contents if sending.call == call]:
+            self._contents.remove(sending)
+            sending.content.close()
+            self._sent(call)
+
     def close(self) -> None:
         """Nobody reads any more."""
         self._open = False

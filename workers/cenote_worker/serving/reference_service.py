@@ -15,7 +15,7 @@ from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceServicer
 from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.serving.limits import MAX_NAME
-from cenote_worker.serving.references import LONGEST_LEASE, ReferenceRecord, ReferenceStore
+from cenote_worker.serving.references import LONGEST_LEASE, UNCLAIMED, ReferenceRecord, ReferenceStore
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import Authorise, bearer_token
 from cenote_worker.wire.contents import chunks
@@ -57,7 +57,9 @@ class ReferenceService(ReferenceServiceServicer):
     ) -> reference_pb2.ReferenceDescription:
         def hold(tenant: str) -> ReferenceRecord:
             _check_hold(request)
-            return self._store.hold(request.id, tenant, holder=request.holder, lease=request.lease)
+            self._store.hold(request.id, tenant, holder=request.holder, lease=request.lease)
+            self._store.release(request.id, tenant, holder=UNCLAIMED)
+            return self._store.describe(request.id, tenant)
 
         return _described(await self._carry_out(context, hold))
 
@@ -95,7 +97,7 @@ class ReferenceService(ReferenceServiceServicer):
 
 
 def _check_hold(request: reference_pb2.HoldRequest) -> None:
-    if not 0 < len(request.holder) <= MAX_NAME:
+    if not 0 < len(request.holder) <= MAX_NAME or request.holder == UNCLAIMED:
         raise UsageError(f"a holder has a name of 1 to {MAX_NAME} characters")
     if not (math.isfinite(request.lease) and 0 < request.lease <= LONGEST_LEASE):
         raise UsageError(f"a lease is of more than 0 and at most {LONGEST_LEASE:g} s")

@@ -14,8 +14,9 @@ from cenote_security.errors import UnavailableError, UnknownReferenceError, Usag
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
 
+UNCLAIMED: Final = "unclaimed"
 FIRST_LEASE: Final = 60.0
-"""Seconds that the client that shared a value has to hold it itself."""
+"""The holder of a value that was just shared, and the seconds until somebody has to hold it, which ends that."""
 
 LONGEST_LEASE: Final = 3_600.0
 """Seconds. A holder that has died lets go at the latest after this."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NoReturn
 
 import grpc.aio
@@ -22,6 +23,9 @@ async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: CenoteError
     failure = to_failure(error)
     if failure.ByteSize() > MAX_METADATA:
         failure = Failure(message=failure.message[: MAX_METADATA // 4])
-    await context.abort(
-        status_of(error), str(error)[:MAX_DETAILS], ((METADATA, failure.SerializeToString()),)
-    )
+    try:
+        await context.abort(
+            status_of(error), str(error)[:MAX_DETAILS], ((METADATA, failure.SerializeToString()),)
+        )
+    except grpc.aio.InternalError:  # its peer has hung up, and hears no status any more
+        raise asyncio.CancelledError from None

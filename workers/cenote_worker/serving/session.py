@@ -25,7 +25,7 @@ from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import RIGHTS, check, payload_of
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_CALLS, MAX_CARRIED, MAX_IN_FLIGHT
 from cenote_worker.serving.outbox import Outbox
-from cenote_worker.serving.references import FIRST_LEASE, ReferenceRecord
+from cenote_worker.serving.references import FIRST_LEASE, UNCLAIMED, ReferenceRecord
 from cenote_worker.serving.requests import Requests
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
@@ -283,6 +283,7 @@ class Session:
         call = self._calls.pop(number, None)
         if call is None:
             self._uploads.drop(number)
+            self.outbox.forget(number)
             return
         call.withdrawn = True
         if call in self._waiting:
@@ -350,15 +351,15 @@ class Session:
         self.tell(_failure(number, error))
 
     def _keep(self, call: Call, outcome: Outcome) -> None:
-        """A sealed value becomes a reference, which the client holds for a while."""
+        """A sealed value becomes a reference, which waits for its first holder."""
         if not isinstance(outcome, ValueReply) or call.number not in self._calls:
             self._settled(call, outcome)
             return
         origin = self._served.origin(self._client.tenant)
-        store, holder = self._served.references, self._client.id
+        store = self._served.references
 
         def put() -> ReferenceRecord:
-            return store.put(outcome.content, outcome.info, origin, holder=holder, lease=FIRST_LEASE)
+            return store.put(outcome.content, outcome.info, origin, holder=UNCLAIMED, lease=FIRST_LEASE)
 
         self._served.apart(put).add_done_callback(partial(self._kept, call))
 

@@ -73,9 +73,11 @@ def to_error(failure: Failure) -> errors.CenoteError:
     if row is None or len(failure.facts) != row.facts:
         return errors.CenoteError(failure.message)
     try:
-        return row.error(*_facts(failure.facts))
-    except (ValueError, TypeError):  # not what the constructor takes: another version's facts
+        error = row.error(*_facts(failure.facts))
+        str(error)
+    except (ValueError, TypeError, RecursionError):  # not what this version's error is made of
         return errors.CenoteError(failure.message)
+    return error
 
 
 def status_of(error: errors.CenoteError) -> grpc.StatusCode:

@@ -1,0 +1,171 @@
+"""LocalReferences: ids, holders, leases, room. The clock is the test's."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+import pytest
+
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_worker.content import Content
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import MAX_HOLDERS, LocalReferences, Origin, ReferenceRecord
+
+INFO = VariableInfo(name="x", type="bytes")
+OURS = Origin(tenant="us", runtime="r", step=3)
+SIZE = 100_000
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def content() -> Content:
+    made = Content.of_bytes(bytes(SIZE))
+    assert made.memory is not None
+    return made
+
+
+def put(store: LocalReferences, origin: Origin = OURS, lease: float = 10) -> ReferenceRecord:
+    return store.put(content(), INFO, origin, holder="one", lease=lease)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_is_known_of_a_reference() -> None:
+    """What it is, whose, since when, for how long."""
+    store = LocalReferences(room=2 * SIZE, clock=Clock())
+    record = put(store)
+    assert (INFO, SIZE, 1, 1_000.0, 1_010.0, OURS) == (
+        record.info,
+        record.size,
+        record.holders,
+        record.created,
+        record.expires,
+        record.origin,
+    )
+    assert record == store.describe(record.id, "us")
+    taken = store.content(record.id, "us")
+    assert bytes(SIZE) == taken.whole()
+    taken.close()
+    store.close()
+
+
+def test_an_id_is_not_guessed() -> None:
+    """128 bits, and never twice."""
+    store = LocalReferences(room=10 * SIZE)
+    ids = {put(store).id for _ in range(5)}
+    assert (5, {36}) == (len(ids), {len(one) for one in ids})
+    store.close()
+
+
+def test_it_goes_with_its_last_holder() -> None:
+    """And its memory with it, but for those that have taken it."""
+    store = LocalReferences(room=SIZE, clock=Clock())
+    before = descriptors()
+    record = put(store)
+    store.hold(record.id, "us", holder="two", lease=10)
+    store.release(record.id, "us", holder="one")
+    store.release(record.id, "us", holder="one")
+    taken = store.content(record.id, "us")
+    store.release(record.id, "us", holder="two")
+    with pytest.raises(UnknownReferenceError):
+        store.describe(record.id, "us")
+    assert before + 1 == descriptors()
+    assert SIZE == len(taken.whole())
+    taken.close()
+
+
+def test_it_goes_with_its_last_lease() -> None:
+    """Holding it twice is holding it longer, never shorter."""
+    clock = Clock()
+    store = LocalReferences(room=SIZE, clock=clock)
+    record = put(store, lease=10)
+    store.hold(record.id, "us", holder="one", lease=20)
+    store.hold(record.id, "us", holder="one", lease=5)
+    clock.now = 1_019.9
+    assert 1_020.0 == store.describe(record.id, "us").expires
+    clock.now = 1_020.0
+    with pytest.raises(UnknownReferenceError):
+        store.describe(record.id, "us")
+    store.close()
+
+
+def test_an_ended_lease_frees_the_memory_by_itself() -> None:
+    """Also when nobody asks for anything any more."""
+    store = LocalReferences(room=SIZE)
+    before = descriptors()
+    put(store, lease=0.05)
+    deadline = time.monotonic() + 10
+    while descriptors() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    store.close()
+
+
+def test_a_lease_without_end() -> None:
+    """For holders that are sure to release."""
+    clock = Clock()
+    store = LocalReferences(room=SIZE, clock=clock)
+    record = put(store, lease=math.inf)
+    clock.now = 1e12
+    assert record == store.describe(record.id, "us")
+    store.close()
+
+
+def test_another_tenant_has_nothing() -> None:
+    """Neither seen, nor taken, nor held, nor released; all as if it did not exist."""
+    store = LocalReferences(room=SIZE)
+    record = put(store)
+    with pytest.raises(UnknownReferenceError):
+        store.describe(record.id, "them")
+    with pytest.raises(UnknownReferenceError):
+        store.content(record.id, "them")
+    with pytest.raises(UnknownReferenceError):
+        store.hold(record.id, "them", holder="one", lease=1)
+    with pytest.raises(UnknownReferenceError):
+        store.release(record.id, "them", holder="one")
+    assert [] == store.list("them", after="", limit=10)
+    store.close()
+
+
+def test_pages() -> None:
+    """In the order of ids, each once."""
+    store = LocalReferences(room=10 * SIZE)
+    ids = sorted(put(store).id for _ in range(5))
+    first = store.list("us", after="", limit=3)
+    rest = store.list("us", after=first[-1].id, limit=3)
+    assert ids == [record.id for record in (*first, *rest)]
+    store.close()
+
+
+def test_room() -> None:
+    """One value at the limit fits; one byte more is refused, and closed."""
+    store = LocalReferences(room=SIZE)
+    before = descriptors()
+    record = put(store)
+    with pytest.raises(UnavailableError, match="no room"):
+        put(store)
+    store.release(record.id, "us", holder="one")
+    put(store)
+    store.close()
+    assert before == descriptors()
+
+
+def test_holders_are_bounded() -> None:
+    """One at the limit holds; one past it is refused; one that holds already may again."""
+    store = LocalReferences(room=SIZE, clock=Clock())
+    record = put(store)
+    for number in range(MAX_HOLDERS - 1):
+        store._kept[record.id].leases[str(number)] = 2_000.0
+    with pytest.raises(UsageError):
+        store.hold(record.id, "us", holder="one too many", lease=1)
+    assert MAX_HOLDERS == store.hold(record.id, "us", holder="one", lease=1).holders
+    store.close()

@@ -1,0 +1,89 @@
+"""One table of errors: each comes out as what it went in, and none is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from cenote_proto.v1.failure_pb2 import Failure
+from cenote_security import errors
+from cenote_worker.wire.failures import MAX_FACTS, TABLE, Row, status_of, to_error, to_failure
+
+FACTS = {
+    errors.UnknownNameError: ("x", ("y", "z")),
+    errors.NotTransferableError: ("x", "why"),
+    errors.FileRefusedError: ("p", "why"),
+    errors.RuntimeExpiredError: (2.5,),
+    errors.UnsafeValueError: ("a.B", "detail"),
+    errors.IsolationUnavailableError: ("strict", ("one", "two"), "do that"),
+    errors.JailStartError: ("mount /proc", 13, "not permitted"),
+    errors.OutcomeUnknownError: ("r", "k", "why"),
+    errors.QuotaExceededError: ("memory", 3, 2, 4, "bytes", "delete a runtime"),
+    errors.ScopeMissingError: ("references", ("runtimes:read", "teams")),
+}
+"""Arguments of constructors that take more than one text."""
+
+
+def made(row: Row) -> errors.CenoteError:
+    return row.error(*FACTS.get(row.error, ("one fact",)))
+
+
+def all_errors(base: type[errors.CenoteError]) -> Iterator[type[errors.CenoteError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from all_errors(error)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.error.__name__)
+def test_an_error(row: Row) -> None:
+    """The same class, text and facts."""
+    error = made(row)
+    back = to_error(Failure.FromString(to_failure(error).SerializeToString()))
+    assert (type(error), str(error), error.args) == (type(back), str(back), back.args)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.error.__name__)
+def test_an_error_has_a_kind_of_its_own(row: Row) -> None:
+    """No row hides another, and none is an internal failure."""
+    assert row.kind == to_failure(made(row)).kind
+    assert grpc.StatusCode.INTERNAL != status_of(made(row))
+    assert [row] == [other for other in TABLE if other.kind == row.kind or other.error is row.error]
+
+
+def test_every_error_has_a_row() -> None:
+    """Its own, or that of a family it belongs to."""
+    listed = tuple(row.error for row in TABLE)
+    mine = [error for error in all_errors(errors.CenoteError) if error.__module__ == errors.__name__]
+    assert [] == [error for error in mine if not issubclass(error, listed)]
+
+
+def test_an_error_outside_the_table() -> None:
+    """Keeps its text."""
+    failure = to_failure(errors.CenoteError("something else"))
+    assert Failure.UNSPECIFIED == failure.kind
+    assert "something else" == str(to_error(failure))
+    assert grpc.StatusCode.INTERNAL == status_of(errors.CenoteError("something else"))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(kind=Failure.UNKNOWN_NAME, message="text", facts=['"x"']),
+        Failure(kind=Failure.UNKNOWN_NAME, message="text", facts=['"x"', "{"]),
+        Failure(kind=Failure.NAME_EXISTS, message="text", facts=["9" * (MAX_FACTS + 1)]),
+        Failure(kind=Failure.EXPIRED, message="text", facts=['"soon"']),
+        Failure(kind=999, message="text"),  # type: ignore[arg-type]
+    ],
+    ids=["too few facts", "facts that are no JSON", "endless facts", "facts of another kind", "unknown kind"],
+)
+def test_a_failure_of_another_version(failure: Failure) -> None:
+    """It keeps its text, whatever its facts are."""
+    assert "text" == str(to_error(failure))
+
+
+def test_facts_that_nest_without_end() -> None:
+    """A peer cannot exhaust the stack of whoever reads its failure."""
+    nested = "[" * 4_000 + "]" * 4_000
+    assert "text" == str(to_error(Failure(kind=Failure.NAME_EXISTS, message="text", facts=[nested])))

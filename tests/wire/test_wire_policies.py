@@ -1,0 +1,79 @@
+"""A policy is the same behind the wire, and what is none is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import UsageError
+from cenote_security.network import Allow
+from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.size import parse_size
+from cenote_worker.wire.policies import from_message, to_message
+
+POLICIES = [
+    SandboxPolicy(),
+    SandboxPolicy(
+        isolation="strict",
+        memory="3GiB",
+        cpus=0.5,
+        processes=9,
+        disk="2MiB",
+        noexec=True,
+        output=12_345,
+        cell_timeout=2.5,
+        runtime_timeout=60,
+        limits="watchdog",
+        env={"A": "1", "B": ""},
+        mounts=[Mount(source="/usr", target="/data", writable=False)],
+        preload=("json",),
+    ),
+    SandboxPolicy(network=Allow(["example.org", "*.example.com:8443"], connections=3, volume="5MiB")),
+]
+
+
+def settings(policy: SandboxPolicy) -> dict[str, object]:
+    """What the policy means: sizes in bytes, whichever way they were written."""
+    said = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    said["mounts"] = [(mount.source, mount.target, mount.writable) for mount in policy.mounts]
+    said |= {name: parse_size(said[name]) for name in ("memory", "disk", "output")}
+    if isinstance(policy.network, Allow):
+        allow = policy.network
+        said["network"] = (tuple(allow.destinations), allow.connections, allow.rate, allow.volume_bytes)
+    return said
+
+
+def test_everything_is_everything() -> None:
+    """A setting that is new has to be tried here: it differs from its default in one of these."""
+    default, *others = map(settings, POLICIES)
+    assert set(default) == {name for one in others for name in one if one[name] != default[name]}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=["default", "everything", "network"])
+def test_a_policy(policy: SandboxPolicy) -> None:
+    """Each setting."""
+    back = from_message(runtime_pb2.Policy.FromString(to_message(policy).SerializeToString()))
+    assert settings(policy) == settings(back)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("isolation", "flimsy"),
+        ("memory", 1),
+        ("cpus", -1.0),
+        ("cpus", float("nan")),
+        ("processes", 0),
+        ("cell_timeout", -1.0),
+        ("cell_timeout", float("inf")),
+        ("limits", "none"),
+    ],
+)
+def test_what_is_no_policy(field: str, value: object) -> None:
+    """The message may be anybody's: it obeys the rules of the policy itself."""
+    message = to_message(SandboxPolicy())
+    setattr(message, field, value)
+    with pytest.raises(UsageError):
+        from_message(message)
