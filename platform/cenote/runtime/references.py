@@ -27,9 +27,9 @@ class ObjectReference:
         self._finalizer = weakref.finalize(self, holding.release)
 
     @classmethod
-    def of_sealed(cls, content: Content) -> ObjectReference:
-        """A reference to something on its way between two jails, of which nothing is known but its size."""
-        return cls(HeldHere(content), VariableInfo(name="", type="object", size=content.size))
+    def of_sealed(cls, content: Content, info: VariableInfo | None) -> ObjectReference:
+        """A reference to something on its way between two jails, of which its size may be all that is known."""
+        return cls(HeldHere(content), info or VariableInfo(name="", type="object", size=content.size))
 
     @property
     def type(self) -> str:
