@@ -148,7 +148,7 @@ class WeakerSandboxError(RejectedError):
     def __str__(self) -> str:
         return (
             f"the sandbox of {self.agent!r} would be weaker than its parent's in {self.field}: {self.wanted!r}, "
-            f"where the parent has {self.allowed!r}; leave out the sandbox to take over the parent's"
+            f"where the parent has {self.allowed!r}; give it a tighter one, or its parent a wider one"
         )
 
 

@@ -46,6 +46,10 @@ class Budget:
             raise UsageError(f"a budget's answer is at least one token, not {self.answer!r}")
 
     @property
+    def is_limited(self) -> bool:
+        return (self.tokens, self.cost, self.agents, self.depth, self.seconds) != (None,) * 5
+
+    @property
     def counts_tokens(self) -> bool:
         """Whether a call has to be estimated before it is made."""
         return self.tokens is not None or self.cost is not None

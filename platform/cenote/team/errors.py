@@ -11,18 +11,19 @@ class BudgetExceededError(RejectedError):
     """The team's budget does not cover this. The call was not made.
 
     resource: `tokens`, `cost` (US dollars), `agents`, `depth` or `seconds`.
-    needed: what was asked for. left: what there is.
+    needed: what was asked for; 0 where nobody knows. left: what there is.
     """
 
-    def __init__(self, resource: str, needed: float, left: float) -> None:
+    def __init__(self, resource: str, needed: float = 0, left: float = 0) -> None:
         super().__init__(resource, needed, left)
         self.resource = resource
         self.needed = needed
         self.left = left
 
     def __str__(self) -> str:
+        needed = f"{self.needed:.12g} needed, " if self.needed else ""
         return (
-            f"the team's budget of {self.resource} does not cover this: {self.needed:g} needed, {self.left:g} left; "
+            f"the team's budget of {self.resource} does not cover this: {needed}{self.left:.12g} left; "
             f"finish with what there is, or give the team a larger budget"
         )
 

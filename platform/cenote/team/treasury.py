@@ -73,7 +73,7 @@ class Treasury:
     def check_time(self) -> None:
         """Raises BudgetExceededError when the time is over."""
         if self.seconds_left() == 0:
-            raise BudgetExceededError("seconds", 1, 0)
+            raise BudgetExceededError("seconds")
 
     # -- agents --
 
