@@ -333,12 +333,12 @@ async def test_events_are_also_heard_by_who_made_the_agent() -> None:
 
 
 async def test_what_others_did_is_told_after_a_block() -> None:
-    """Each notice of a cell's result is a line of the observation."""
+    """Each line of the news of a cell's result is a line of the observation."""
 
     class Noticing(InProcessRuntime):
         async def execute(self, code: str, **options: object) -> ExecutionResult:
             result = await super().execute(code, **options)
-            return replace(result, notices=("a new `cleaned` is there",))
+            return replace(result, news=("a new `cleaned` is there",))
 
     model = ScriptedModel([block("print(1)"), "Done."])
     await CaveAgent(model, Noticing()).run("the task")

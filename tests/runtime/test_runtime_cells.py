@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
-from cenote.runtime import ExecutionResult, PythonRuntime, Span
+from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 
@@ -268,3 +269,14 @@ def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     result = ok(runtime.execute(code, timeout=60))
     assert "this-runtime-has-no-network" in result.stdout
     assert "Retrying" not in result.stderr
+
+
+async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on() -> None:
+    """Nobody waits for it: the next cell has the runtime."""
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+        await asyncio.sleep(0)
+        cell.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cell
+        await asyncio.wait_for(runtime.execute("1"), 20)

@@ -25,8 +25,8 @@ def embedded(name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
 class OwnedRuntime:
     """A runtime that was made for an agent: the awaiting face of it, and its end.
 
-    Cells that the agent runs come back with `notices`. The object that the factory gave stays in hand, since a
-    runtime that nobody holds any more is closed.
+    Cells that the agent runs come back with what `notices` gives, as their news. The object that the factory gave
+    stays in hand, since a runtime that nobody holds any more is closed.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class NoticingPort:
         self, code: str, *, timeout: float | None, on_output: OnOutput | None
     ) -> ExecutionResult:
         result = await self._port.execute(code, timeout=timeout, on_output=on_output)
-        return replace(result, notices=(*result.notices, *self._notices()))
+        return replace(result, news=(*result.news, *self._notices()))
 
     async def inject(self, *items: Injectable) -> None:
         await self._port.inject(*items)

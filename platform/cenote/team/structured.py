@@ -64,14 +64,15 @@ async def _until(jobs: Sequence[Job[T]], enough: Callable[[_End[T]], bool]) -> l
     bell = asyncio.Event()
 
     async def watched(number: int, job: Job[T]) -> None:
+        end: _End[T]
         try:
-            end = _End[T](number=number, results=(await job,))
+            end = _End(number=number, results=(await job,))
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            end = _End[T](number=number, error=error)  # somebody cancelled what the job waits for
+            end = _End(number=number, error=error)  # somebody cancelled what the job waits for
         except Exception as error:  # noqa: BLE001  (whatever it is, the others decide whether it counts)
-            end = _End[T](number=number, error=error)
+            end = _End(number=number, error=error)
         if not bell.is_set():
             ends.append(end)
         if enough(end) or len(ends) == len(jobs):
