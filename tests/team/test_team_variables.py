@@ -10,7 +10,10 @@ import pytest
 from cenote.models import Message, ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, ObjectReference, PythonRuntime, Variable
 from cenote.team import Team, UnknownTeamNameError
+from cenote.team.handles import TeamHandle
 from cenote.team.holdings import Holdings
+from cenote.team.reader import Reader
+from cenote.team.runtimes import embedded
 from cenote.team.variables import TeamVariables
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -189,10 +192,8 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    from cenote.team.handles import TeamHandle
-
     variables = TeamVariables()
-    handle = TeamHandle("agent", variables, Holdings(variables))
+    handle = TeamHandle("agent", variables, Holdings(variables), Reader(embedded, SMALL))
     with PythonRuntime(variables=[Variable("team", handle, host=True)], sandbox=SMALL) as runtime:
         assert "ValueError a team variable is put as a value or a reference\n" == runtime.execute(code).stdout
     assert () == variables.newest()

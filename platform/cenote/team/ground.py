@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cenote.team.events import Broadcast
 from cenote.team.progress import Progress
+from cenote.team.reader import Reader
 from cenote.team.runtimes import RuntimeFactory
 from cenote.team.treasury import Treasury
 from cenote.team.variables import TeamVariables
@@ -21,5 +22,6 @@ class Ground:
     runtimes: RuntimeFactory
     treasury: Treasury
     variables: TeamVariables
+    reader: Reader
     broadcast: Broadcast
     progress: Progress

@@ -7,14 +7,15 @@ from dataclasses import asdict
 from cenote.runtime.references import Sealed
 from cenote.team.budget import NANO
 from cenote.team.holdings import Holdings
+from cenote.team.reader import Reader
 from cenote.team.treasury import Treasury
 from cenote.team.variables import TeamVariables
 from cenote_security.errors import UsageError
 
 BUDGET_HINT = "what the whole team may still use: budget.remaining() and budget.spent() give dicts"
 TEAM_HINT = (
-    "variables of the whole team: put(name, value) gives the new version, get(name) a copy, list() describes; "
-    "await changed(name, after=version)"
+    "variables of the whole team: put(name, value), get(name), list(); await changed(name, after=version); "
+    "to look at large ones: await preview(name), read(name, start, stop), search(name, text)"
 )
 
 
@@ -38,10 +39,11 @@ class BudgetHandle:
 class TeamHandle:
     """The team's variables, for one agent. Values pass sealed: this process opens none."""
 
-    def __init__(self, agent: str, variables: TeamVariables, holdings: Holdings) -> None:
+    def __init__(self, agent: str, variables: TeamVariables, holdings: Holdings, reader: Reader) -> None:
         self._agent = agent
         self._variables = variables
         self._holdings = holdings
+        self._reader = reader
 
     def put(self, name: str, value: Sealed) -> int:
         """Gives the team a new version of a variable; its number. `value` is anything, or a reference."""
@@ -75,3 +77,15 @@ class TeamHandle:
     async def changed(self, name: str, after: int = 0) -> int:
         """Waits for a version above `after`; gives its number."""
         return (await self._variables.changed(name, after)).version
+
+    async def preview(self, name: str) -> str:
+        """Type, shape, schema, and how the newest version begins and ends; nothing is copied here."""
+        return await self._reader.preview(self._variables.get(name).reference)
+
+    async def read(self, name: str, start: int = 0, stop: int = 20) -> str:
+        """Rows, items, entries or characters of the newest version, as text."""
+        return await self._reader.read(self._variables.get(name).reference, start, stop)
+
+    async def search(self, name: str, text: str, most: int = 20) -> str:
+        """Where the newest version holds a text."""
+        return await self._reader.search(self._variables.get(name).reference, text, most)

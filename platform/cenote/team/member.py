@@ -138,7 +138,7 @@ class Member:
         for member in self.members:
             handle = SubAgentHandle(member, self._helpers)
             items.append(Variable(member.name, handle, member.profile.description))
-        team = TeamHandle(self.name, ground.variables, self._holdings)
+        team = TeamHandle(self.name, ground.variables, self._holdings, ground.reader)
         items.append(Variable("team", team, TEAM_HINT, host=True))
         if ground.treasury.budget.is_limited:
             budget = BudgetHandle(ground.treasury, None if levels is None else levels - self.level)

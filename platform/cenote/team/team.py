@@ -18,6 +18,7 @@ from cenote.team.ground import Ground
 from cenote.team.member import Member
 from cenote.team.profile import Profile
 from cenote.team.progress import Progress, described
+from cenote.team.reader import Reader
 from cenote.team.reference_store import ReferencesInUse, ReferenceStore
 from cenote.team.runtimes import RuntimeFactory, embedded
 from cenote.team.state import AgentState, TeamState, VariableState
@@ -74,6 +75,7 @@ class Team:
                 budget or Budget(), Amount(tokens=before.tokens, nanodollars=before.nanodollars)
             ),
             variables=TeamVariables(self._changed),
+            reader=Reader(runtimes, sandbox or SandboxPolicy()),
             broadcast=Broadcast(),
             progress=Progress(self._references, before.steps, self._changed),
         )
@@ -194,6 +196,11 @@ class Team:
     def variables(self) -> TeamVariables:
         """References under names that each agent's code can get at, as `team`."""
         return self._ground.variables
+
+    @property
+    def reader(self) -> Reader:
+        """Shows pieces of what references stand for, as text."""
+        return self._ground.reader
 
     @property
     def spent(self) -> Amount:
