@@ -9,7 +9,7 @@ import pytest
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, ObjectReference
 from cenote.team import Team
-from cenote.team.reader import MAX_TEXT, Reader
+from cenote.team.reader import AT_ONCE, MAX_TEXT, Reader
 from cenote.team.runtimes import embedded
 from cenote_security.errors import JailLostError, RejectedError, UsageError
 from cenote_security.network import Allow
@@ -113,8 +113,23 @@ async def test_code_looks_at_team_variables() -> None:
     assert "log" not in names
 
 
-async def test_readings_may_run_at_once() -> None:
-    """Each has a jail of its own."""
-    reader, reference = Reader(embedded, SMALL), await shared("x = list(range(9))")
-    texts = await asyncio.gather(*(reader.read(reference, n, n + 1) for n in range(4)))
-    assert [f"items {n}:{n + 1} of 9\n[{n}]" for n in range(4)] == texts
+async def test_readings_run_at_once_up_to_a_number() -> None:
+    """Each has a jail of its own; hostile code that asks for thousands gets them one after the other."""
+    open_now: set[int] = set()
+    most: list[int] = []
+
+    class Counted(AsyncPythonRuntime):
+        async def close(self) -> None:
+            open_now.discard(id(self))
+            await super().close()
+
+    def runtimes(name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
+        made = Counted(name=name, sandbox=sandbox)
+        open_now.add(id(made))
+        most.append(len(open_now))
+        return made
+
+    reader, reference = Reader(runtimes, SMALL), await shared("x = list(range(20))")
+    texts = await asyncio.gather(*(reader.read(reference, n, n + 1) for n in range(10)))
+    assert [f"items {n}:{n + 1} of 20\n[{n}]" for n in range(10)] == texts
+    assert (10, AT_ONCE, set()) == (len(most), max(most), open_now)

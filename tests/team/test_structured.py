@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cenote.team.errors import NoSuccessError
-from cenote.team.structured import all_of, first_of, first_success
+from cenote.team.structured import all_of, first_of, first_success, to_its_end
 
 
 class Stage:
@@ -93,6 +93,20 @@ async def test_what_a_job_waits_for_may_be_cancelled_by_somebody_else() -> None:
         return await future
 
     assert "b" == await asyncio.wait_for(first_success([waits(), stage.job("b", 5)]), 5)
+
+
+async def test_what_must_not_be_left_half_done_is_not() -> None:
+    """A cancellation comes through when the job has ended; its result and its error do at once."""
+    stage = Stage()
+    job = asyncio.ensure_future(to_its_end(stage.job("a", 10)))
+    await asyncio.sleep(0)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert (["a"], 0) == (stage.ended, stage.running)
+    assert "b" == await to_its_end(stage.job("b", 1))
+    with pytest.raises(ConnectionError):
+        await to_its_end(stage.job("c", 1, ConnectionError()))
 
 
 @pytest.mark.parametrize("join", [all_of, first_of, first_success])

@@ -249,21 +249,39 @@ async def test_a_sub_agent_that_was_not_awaited_ends_with_its_parent() -> None:
 
 
 async def test_two_tasks_at_once_are_one_too_many() -> None:
-    """An agent that is asked twice at once says that it is busy, and goes on."""
-    lead = says(
-        block(
-            "import asyncio\n"
-            "both = await asyncio.gather(w.run('a'), w.run('b'), return_exceptions=True)\n"
-            "print(*both)"
-        ),
-        "Done.",
-    )
+    """An agent that is asked twice at once says that it is busy, and goes on with the first."""
+    at_work, refused = asyncio.Event(), asyncio.Event()
+
+    async def working() -> None:
+        at_work.set()
+        await refused.wait()
+
+    async def wait_for_work() -> None:
+        await at_work.wait()
+
+    async def let_go() -> None:
+        refused.set()
+
+    code = """
+import asyncio
+first = asyncio.ensure_future(w.run('a'))
+await wait_for_work()
+try:
+    await w.run('b')
+except Exception as error:
+    print(error)
+await let_go()
+print(await first)
+"""
+    lead = says(block(code), "Done.")
     async with Team("busy", sandbox=SMALL) as team:
-        team.add("lead", model=lead)
-        team.add("w", model=says(block("x = 1"), "First."))
-        await team.run("Ask twice.")
-        assert "First. this agent is working on a task" in shown(lead, 1)
-        assert issubclass(AgentBusyError, UsageError)
+        functions = [Function(wait_for_work, host=True), Function(let_go, host=True)]
+        team.add("lead", model=lead, functions=functions)
+        team.add(
+            "w", model=says(block("await working()"), "First."), functions=[Function(working, host=True)]
+        )
+        await asyncio.wait_for(team.run("Ask twice."), 20)
+    assert shown(lead, 1).startswith(f"Output:\n{AgentBusyError()}\nFirst.")
 
 
 async def test_events_have_the_name_of_their_agent() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.models import ScriptedModel
+from cenote.models import Message, ScriptedModel
 from cenote.runtime import ObjectReference, Variable
 from cenote.team import (
     AgentState,
@@ -167,7 +168,11 @@ async def test_what_is_not_surely_the_same_is_done_again(value: int, change: dic
         assert 2 == team["load"].meter.calls
 
 
-@pytest.mark.parametrize(("value", "calls"), [([1, 2], 2), ((1, 2), 4), ({1, 2}, 4)])
+@pytest.mark.parametrize(
+    ("value", "calls"),
+    [([1, 2], 2), ((1, 2), 4), ({1, 2}, 4), ([0] * 100_000, 4)],
+    ids=["list", "tuple", "set", "long"],
+)
 async def test_inputs_that_nobody_can_compare_are_taken_as_new(value: object, calls: int) -> None:
     """JSON would take a tuple for a list; a value is the same only if it surely is."""
     store = Kept()
@@ -214,6 +219,21 @@ async def test_what_was_spent_stays_spent() -> None:
         state=TeamState(team="poor", tokens=60, nanodollars=5 * 10**8),
     )
     assert (40, 1.5) == (team.remaining.tokens, team.remaining.cost)
+
+
+async def test_what_is_reserved_counts_as_spent_in_the_state() -> None:
+    """A crash in the middle of a call leaves nobody who knows what it came to."""
+    asked: list[TeamState] = []
+    team = Team("poor", sandbox=SMALL, budget=Budget(tokens=9_000, answer=500))
+
+    def answer(_: Sequence[Message]) -> str:
+        asked.append(team.state)
+        return "Done."
+
+    async with team:
+        await team.add("a", model=ScriptedModel([answer])).run("Begin.")
+        assert asked[0].tokens > 500 > team.state.tokens > 0
+        assert team.spent.tokens == team.state.tokens
 
 
 def test_the_state_of_another_team_is_refused() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from cenote.models import Message, ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, ObjectReference, PythonRuntime, Variable
-from cenote.team import Team, UnknownTeamNameError
+from cenote.team import Team, UnknownTeamNameError, VariablesFullError
 from cenote.team.handles import TeamHandle
 from cenote.team.holdings import Holdings
 from cenote.team.reader import Reader
 from cenote.team.runtimes import embedded
-from cenote.team.variables import TeamVariables
+from cenote.team.variables import MAX_NAMES, TeamVariables
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
@@ -24,9 +24,9 @@ from cenote_worker.results import VariableInfo
 SMALL = SandboxPolicy(memory="256MiB", preload=())
 
 
-def reference(kind: str = "list", shape: tuple[int, ...] | None = (3,)) -> ObjectReference:
+def reference(kind: str = "list", shape: tuple[int, ...] | None = (3,), size: int = 0) -> ObjectReference:
     content = Content(size=0, count=0, inline=b"")
-    return ObjectReference(HeldHere(content), VariableInfo(name="x", type=kind, shape=shape))
+    return ObjectReference(HeldHere(content), VariableInfo(name="x", type=kind, shape=shape, size=size))
 
 
 def block(code: str) -> str:
@@ -61,6 +61,33 @@ def test_only_references_under_names_are_taken(name: str, value: ObjectReference
     with pytest.raises(UsageError):
         variables.put(name, value)
     assert () == variables.newest()
+
+
+def test_the_variables_have_a_limit_of_bytes() -> None:
+    """At it, and one past it; what a version replaces does not count, and a refused one changes nothing."""
+    variables = TeamVariables(limit=100)
+    variables.put("a", reference(size=60))
+    variables.put("b", reference(size=40))
+    with pytest.raises(VariablesFullError, match="more than 100 bytes"):
+        variables.put("b", reference(size=41))
+    assert (1, 2) == (variables.get("b").version, variables.put("a", reference(size=60)))
+
+
+def test_the_variables_have_a_limit_of_names() -> None:
+    """A loop in hostile code does not fill the team's process."""
+    variables = TeamVariables()
+    for number in range(MAX_NAMES):
+        variables.put(f"v{number}", reference())
+    with pytest.raises(VariablesFullError, match="names"):
+        variables.put("one_more", reference())
+    assert 2 == variables.put("v0", reference())
+
+
+def test_a_jail_cannot_understate_what_it_sends() -> None:
+    """The size that counts is that of what came."""
+    content = Content.pack([b"x" * 5_000])
+    said = VariableInfo(name="x", type="list", size=1)
+    assert content.size == ObjectReference.of_sealed(content, said).size >= 5_000
 
 
 async def test_waiting_ends_with_a_version_above_the_one_that_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import replace
 
 from cenote_security.errors import UsageError
 from cenote_worker.content import Content
@@ -28,8 +29,12 @@ class ObjectReference:
 
     @classmethod
     def of_sealed(cls, content: Content, info: VariableInfo | None) -> ObjectReference:
-        """A reference to something on its way between two jails, of which its size may be all that is known."""
-        return cls(HeldHere(content), info or VariableInfo(name="", type="object", size=content.size))
+        """A reference to something on its way between two jails.
+
+        info: what the jail that sends it says; nothing is taken on trust that can be seen from here.
+        """
+        said = info or VariableInfo(name="", type="object")
+        return cls(HeldHere(content), replace(said, size=content.size))
 
     @property
     def type(self) -> str:

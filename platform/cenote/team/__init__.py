@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from cenote.models.prices import Price
 from cenote.team.budget import Amount, Budget
-from cenote.team.errors import BudgetExceededError, NoSuccessError, StepFailedError, UnknownTeamNameError
+from cenote.team.errors import (
+    BudgetExceededError,
+    NoSuccessError,
+    StepFailedError,
+    UnknownTeamNameError,
+    VariablesFullError,
+)
 from cenote.team.events import TeamEvent
 from cenote.team.member import Member
 from cenote.team.metered_model import Meter
@@ -47,6 +53,7 @@ __all__ = [
     "TeamVariable",
     "TeamVariables",
     "UnknownTeamNameError",
+    "VariablesFullError",
     "VariableState",
     "Work",
 ]

@@ -57,6 +57,24 @@ class NoSuccessError(CenoteError):
         return f"none of {len(self.errors)} ways succeeded: {reasons}"
 
 
+class VariablesFullError(RejectedError):
+    """The team's variables hold as much as they may. The variable is as it was.
+
+    what: `bytes` or `names`. limit: how many there may be.
+    """
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(what, limit)
+        self.what = what
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"the team's variables would hold more than {self.limit} {self.what} together; "
+            f"put smaller values, or under names that are there, or give the team a larger variable_memory"
+        )
+
+
 class UnknownTeamNameError(UsageError):
     """The team has nothing of that name. kind: `agent` or `variable`."""
 

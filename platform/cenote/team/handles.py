@@ -14,8 +14,8 @@ from cenote_security.errors import UsageError
 
 BUDGET_HINT = "what the whole team may still use: budget.remaining() and budget.spent() give dicts"
 TEAM_HINT = (
-    "variables of the whole team: put(name, value), get(name), list(); await changed(name, after=version); "
-    "to look at large ones: await preview(name), read(name, start, stop), search(name, text)"
+    "the team's variables: put(name, value), get(name), list(); "
+    "await changed(name, after=1), preview(name), read(name, 0, 20), search(name, text)"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -18,6 +18,7 @@ from cenote.team.holdings import Holdings
 from cenote.team.metered_model import Meter, MeteredModel
 from cenote.team.profile import Profile
 from cenote.team.runtimes import OwnedRuntime
+from cenote.team.structured import to_its_end
 from cenote.team.sub_agent_handle import SubAgentHandle
 from cenote_security.containment import weakness
 from cenote_security.errors import WeakerSandboxError
@@ -116,8 +117,7 @@ class Member:
                 await member.prepare()
             missing = [item for item in self._items() if item.name not in self._injected]
             if missing:
-                await self.runtime.inject(*missing)
-                self._injected.update(item.name for item in missing)
+                await to_its_end(self._inject(missing))
 
     async def run(self, task: str) -> AgentResponse:
         """Work on a task until it is done; sub-agents that still work for it then are stopped.
@@ -131,6 +131,10 @@ class Member:
                 return await self._agent.run(task)
         finally:
             await self._stop_helpers()
+
+    async def _inject(self, items: Sequence[Injectable]) -> None:
+        await self.runtime.inject(*items)
+        self._injected.update(item.name for item in items)
 
     def _items(self) -> list[Injectable]:
         ground, levels = self.ground, self.ground.treasury.budget.depth

@@ -11,6 +11,9 @@ from cenote.runtime import ObjectReference
 from cenote.team.reference_store import ReferenceStore
 from cenote.team.state import ReferenceState, StepState
 
+MAX_DIGESTED = 2**18
+"""Characters of a plain value that it is worth to compare by; larger ones are better given as references."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
@@ -99,10 +102,23 @@ def described(reference: ObjectReference, store: ReferenceStore) -> ReferenceSta
 def _digest(value: object) -> str:
     """The digest of a value that is plain data; empty for others: whether they are equal, nobody can tell."""
     try:
-        text = json.dumps(value, sort_keys=True, allow_nan=False)
+        text = _json(value)
         is_plain = (
             json.loads(text) == value
         )  # JSON takes tuples for lists, and numbers that are keys for strings
     except (TypeError, ValueError, RecursionError):
         return ""
     return "" if not is_plain else f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _json(value: object) -> str:
+    """Raises ValueError for a value of more than MAX_DIGESTED characters, before much more of it was written."""
+    pieces: list[str] = []
+    for piece in json.JSONEncoder(sort_keys=True, allow_nan=False).iterencode(value):
+        pieces.append(piece)
+        if len(pieces) > MAX_DIGESTED:
+            break
+    text = "".join(pieces)
+    if len(text) > MAX_DIGESTED:
+        raise ValueError("too long to be compared")
+    return text

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from cenote.runtime import AsyncPythonRuntime, ObjectReference
 from cenote.runtime.injectables import Variable
+from cenote.team.bell import Bell
 from cenote.team.runtimes import OwnedRuntime, RuntimeFactory
 from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -15,6 +19,9 @@ MAX_TEXT = 8_000
 """Characters of one piece. What is longer belongs into code; a jail that sends more is cut off here."""
 
 MOST_FOUND = 100
+AT_ONCE = 4
+"""Jails that read for one team: hostile code asks as often as it can."""
+
 SECONDS = 60.0
 """Time for one piece. The jail loads the value, which may be made by hostile code."""
 
@@ -29,6 +36,8 @@ class Reader:
     def __init__(self, runtimes: RuntimeFactory, sandbox: SandboxPolicy) -> None:
         self._runtimes = runtimes
         self._sandbox = replace(sandbox, network="none", mounts=())
+        self._places = threading.BoundedSemaphore(AT_ONCE)
+        self._place_is_free = Bell()
 
     async def preview(self, reference: ObjectReference) -> str:
         """Type, shape, size, schema, and how the value begins and ends; the same for equal values."""
@@ -52,11 +61,21 @@ class Reader:
     async def _ask(self, reference: ObjectReference, expression: str) -> str:
         function = expression.partition("(")[0]
         code = f"from cenote_worker.in_jail.pieces import {function}\nprint({expression}, end='')"
-        runtime = OwnedRuntime(self._runtimes("reader", self._sandbox), tuple)
+        async with self._place():
+            runtime = OwnedRuntime(self._runtimes("reader", self._sandbox), tuple)
+            try:
+                return await _answer(runtime.face, reference, code)
+            finally:
+                await runtime.close()
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncGenerator[None, None]:
+        await self._place_is_free.until(lambda: self._places.acquire(blocking=False) or None)
         try:
-            return await _answer(runtime.face, reference, code)
+            yield
         finally:
-            await runtime.close()
+            self._places.release()
+            self._place_is_free.ring()
 
 
 async def _answer(runtime: AsyncPythonRuntime, reference: ObjectReference, code: str) -> str:

@@ -66,7 +66,7 @@ class VariableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamState:
-    """Everything that a team knows of itself, values excepted. tokens, nanodollars: spent so far."""
+    """Everything that a team knows of itself, values excepted. tokens, nanodollars: spent so far, or reserved."""
 
     team: str
     tokens: int = 0

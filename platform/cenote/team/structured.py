@@ -26,6 +26,16 @@ async def all_of(jobs: Sequence[Job[T]], limit: int | None = None) -> list[T]:
     return [task.result() for task in tasks]
 
 
+async def to_its_end(job: Job[T]) -> T:
+    """What the job gives. A cancellation waits until it has ended: for what must not be left half done."""
+    task = asyncio.ensure_future(job)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
 async def first_of(jobs: Sequence[Job[T]]) -> T:
     """What the first job to end gives, or raises; the others are cancelled and have ended by then."""
     (first,) = (await _until(jobs, lambda _: True))[-1:]

@@ -27,6 +27,7 @@ from cenote.team.variables import TeamVariables
 from cenote.team.work import Outcome, Work
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.size import Size, parse_size
 
 
 class Team:
@@ -42,6 +43,7 @@ class Team:
     runtimes: makes the runtime of an agent; by default on this machine.
     state: where a team of this name had come to before a restart: what it spent, its variables, steps that are done.
     references: gives references names that outlast this process, and finds them again for `state`.
+    variable_memory: bytes that the team's variables may hold together.
     on_state: called with the new state after each step's begin and end and each new variable, in the thread that made
         the change.
 
@@ -57,6 +59,7 @@ class Team:
         runtimes: RuntimeFactory = embedded,
         state: TeamState | None = None,
         references: ReferenceStore | None = None,
+        variable_memory: Size = "8GiB",
         on_state: Callable[[TeamState], None] | None = None,
     ) -> None:
         if state is not None and state.team != name:
@@ -74,7 +77,7 @@ class Team:
             treasury=Treasury(
                 budget or Budget(), Amount(tokens=before.tokens, nanodollars=before.nanodollars)
             ),
-            variables=TeamVariables(self._changed),
+            variables=TeamVariables(parse_size(variable_memory), self._changed),
             reader=Reader(runtimes, sandbox or SandboxPolicy()),
             broadcast=Broadcast(),
             progress=Progress(self._references, before.steps, self._changed),
@@ -167,7 +170,7 @@ class Team:
                 await running
             finally:
                 running.cancel()
-                await asyncio.wait([running])
+                await asyncio.gather(running, return_exceptions=True)
 
     async def _any_work(self, work: str | Work, inputs: Sequence[object]) -> AgentResponse | Outcome:
         return await work.run(*inputs) if isinstance(work, Work) else await self.run(work)
@@ -214,8 +217,11 @@ class Team:
 
     @property
     def state(self) -> TeamState:
-        """Everything that is known of the team, values excepted."""
-        spent, store = self.spent, self._references
+        """Everything that is known of the team, values excepted.
+
+        Reservations of calls under way are taken as spent: after a crash nobody knows what became of them.
+        """
+        spent, store = self._ground.treasury.committed, self._references
         return TeamState(
             team=self.name,
             tokens=spent.tokens,

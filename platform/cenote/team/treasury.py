@@ -98,6 +98,12 @@ class Treasury:
         with self._lock:
             return self._account.spent
 
+    @property
+    def committed(self) -> Amount:
+        """What settled calls have cost, and calls under way may."""
+        with self._lock:
+            return self._account.spent + self._account.reserved
+
     def remaining(self) -> Remaining:
         budget = self.budget
         with self._lock:

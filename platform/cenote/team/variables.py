@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from cenote.runtime import ObjectReference
 from cenote.runtime.injectables import check_name
 from cenote.team.bell import Bell
-from cenote.team.errors import UnknownTeamNameError
+from cenote.team.errors import UnknownTeamNameError, VariablesFullError
 from cenote_security.errors import UsageError
+
+MAX_NAMES = 1_000
+"""Variables of one team. Each may hold a descriptor of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +29,12 @@ class TeamVariable:
 class TeamVariables:
     """The newest version of each variable, from any thread. Older versions live on where they are in use.
 
+    limit: bytes of all newest versions together: they are held outside of all jails, and jails put them there.
     on_change: called after each new version.
     """
 
-    def __init__(self, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(self, limit: int = 2**33, on_change: Callable[[], None] | None = None) -> None:
+        self._limit = limit
         self._newest: dict[str, TeamVariable] = {}
         self._versions: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -37,13 +42,14 @@ class TeamVariables:
         self._on_change = on_change
 
     def put(self, name: str, reference: ObjectReference, *, author: str = "") -> int:
-        """A new version of a variable, new or not; gives its number. Raises UsageError."""
+        """A new version of a variable, new or not; gives its number. Raises UsageError, VariablesFullError."""
         check_name(name, "team variable")
         if not isinstance(reference, ObjectReference):
             raise UsageError(
                 f"a team variable is an ObjectReference, as runtime.share(name) gives, not {type(reference).__name__}"
             )
         with self._lock:
+            self._check_room(name, reference.size)
             version = self._versions[name] = self._versions.get(name, 0) + 1
             variable = TeamVariable(name=name, version=version, reference=reference, author=author)
             self._newest[name] = variable
@@ -51,6 +57,13 @@ class TeamVariables:
             self._on_change()
         self._changed.ring()
         return version
+
+    def _check_room(self, name: str, size: int) -> None:
+        others = [variable.reference.size for variable in self._newest.values() if variable.name != name]
+        if sum(others) + size > self._limit:
+            raise VariablesFullError("bytes", self._limit)
+        if len(others) >= MAX_NAMES:
+            raise VariablesFullError("names", MAX_NAMES)
 
     def restore(self, name: str, version: int, reference: ObjectReference | None, author: str) -> None:
         """A version from before a restart. None: the value is lost; its number is not used again all the same."""
