@@ -280,3 +280,17 @@ async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on(
         with pytest.raises(asyncio.CancelledError):
             await cell
         await asyncio.wait_for(runtime.execute("1"), 20)
+
+
+async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
+    """The interrupt may overtake the cell: it is heard all the same, and nothing has to be killed."""
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        await runtime.execute("x = 1")
+        for turns in range(40):
+            cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+            for _ in range(1 + turns % 4):
+                await asyncio.sleep(0)
+            cell.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cell
+            assert "1" == (await asyncio.wait_for(runtime.execute("x"), 20)).value

@@ -110,7 +110,10 @@ class Execute(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
+    AFTER_INTERRUPT_FIELD_NUMBER: _builtins.int
     step: _builtins.int
+    after_interrupt: _builtins.bool
+    """True: an interrupt was sent since the cell before, so that one that is heard before this cell may be meant for it."""
     @_builtins.property
     def code(self) -> Global___Payload:
         """UTF-8"""
@@ -120,10 +123,11 @@ class Execute(_message.Message):
         *,
         step: _builtins.int = ...,
         code: Global___Payload | None = ...,
+        after_interrupt: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "code", b"code", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
