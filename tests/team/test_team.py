@@ -284,6 +284,41 @@ print(await first)
     assert shown(lead, 1).startswith(f"Output:\n{AgentBusyError()}\nFirst.")
 
 
+async def test_being_asked_while_busy_disturbs_nothing() -> None:
+    """The lead is refused a second task; what its sub-agent does for the first goes on."""
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    async def working() -> None:
+        at_work.set()
+        await go_on.wait()
+
+    async with Team("busy", sandbox=SMALL) as team:
+        team.add("lead", model=says(block("print(await w.run('Work.'))"), "Done."))
+        team.add(
+            "w", model=says(block("await working()"), "Worked."), functions=[Function(working, host=True)]
+        )
+        run = asyncio.ensure_future(team.run("Direct."))
+        await asyncio.wait_for(at_work.wait(), 20)
+        with pytest.raises(AgentBusyError):
+            await team.run("Something else.")
+        go_on.set()
+        assert "Done." == (await asyncio.wait_for(run, 20)).content
+        assert 2 == team["w"].meter.calls
+
+
+async def test_code_that_nobody_waits_for_sets_nobody_to_work() -> None:
+    """A thread that a cell left behind, or a jail that was taken over, cannot spend when its agent has no task."""
+    worker = says("Never said.")
+    async with Team("idle", sandbox=SMALL) as team:
+        team.add("lead", model=says("Done."))
+        team.add("w", model=worker)
+        await team.run("Begin.")
+        result = await team["lead"].runtime.execute("await w.run('Work.')")
+    assert result.error is not None
+    assert "a sub-agent works only while its parent works on a task" in result.error.message
+    assert () == worker.prompts
+
+
 async def test_events_have_the_name_of_their_agent() -> None:
     """In order, the sub-agent's between those of the cell that runs it."""
     async with Team("loud", sandbox=SMALL) as team:

@@ -11,6 +11,7 @@ from itertools import count
 from cenote.agent import AgentResponse, CaveAgent
 from cenote.runtime import AsyncPythonRuntime
 from cenote.runtime.injectables import Injectable, Variable
+from cenote.team.errands import Errands
 from cenote.team.errors import BudgetExceededError
 from cenote.team.ground import Ground
 from cenote.team.handles import BUDGET_HINT, TEAM_HINT, BudgetHandle, TeamHandle
@@ -53,7 +54,7 @@ class Member:
         self._holdings = Holdings(ground.variables)
         self._preparing = asyncio.Lock()
         self._injected: set[str] = set()
-        self._helpers: set[asyncio.Task[object]] = set()
+        self._errands = Errands()
         self._copies = count(1)
         if parent is not None:
             parent.check_below(self)
@@ -126,11 +127,8 @@ class Member:
         """
         await self.prepare()
         self.ground.treasury.start()
-        try:
-            async with self._in_time():
-                return await self._agent.run(task)
-        finally:
-            await self._stop_helpers()
+        async with self._errands.allowed(), self._in_time():
+            return await self._agent.run(task)
 
     async def _inject(self, items: Sequence[Injectable]) -> None:
         await self.runtime.inject(*items)
@@ -140,7 +138,7 @@ class Member:
         ground, levels = self.ground, self.ground.treasury.budget.depth
         items = list(self.profile.items)
         for member in self.members:
-            handle = SubAgentHandle(member, self._helpers)
+            handle = SubAgentHandle(member, self._errands)
             items.append(Variable(member.name, handle, member.profile.description))
         team = TeamHandle(self.name, ground.variables, self._holdings, ground.reader)
         items.append(Variable("team", team, TEAM_HINT, host=True))
@@ -160,14 +158,6 @@ class Member:
             if limit.expired():
                 raise BudgetExceededError("seconds") from None
             raise
-
-    async def _stop_helpers(self) -> None:
-        """Calls of a cell end some time after their cell does; a run that is over leaves none behind."""
-        helpers = tuple(self._helpers)
-        for helper in helpers:
-            helper.cancel()
-        if helpers:
-            await asyncio.wait(helpers)
 
     # -- more of the kind, and the end --
 

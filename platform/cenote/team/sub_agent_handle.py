@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from cenote.agent import AgentResponse, SubAgent
 from cenote.runtime import AsyncPythonRuntime
+from cenote.team.errands import Errands
 
 if TYPE_CHECKING:
     from cenote.team.member import Member
@@ -15,21 +15,16 @@ if TYPE_CHECKING:
 class SubAgentHandle(SubAgent):
     """Runs the member, and says so to the parent: a sub-agent does not work on when its parent has ended.
 
-    at_work: the parent's set of tasks in which its sub-agents work for it.
+    errands: the parent's.
     """
 
-    def __init__(self, member: Member, at_work: set[asyncio.Task[object]]) -> None:
+    def __init__(self, member: Member, errands: Errands) -> None:
         self._member = member
-        self._at_work = at_work
+        self._errands = errands
 
     async def run(self, task: str) -> AgentResponse:
-        current = asyncio.current_task()
-        assert current is not None, "a coroutine runs in a task"
-        self._at_work.add(current)
-        try:
+        with self._errands.errand():
             return await self._member.run(task)
-        finally:
-            self._at_work.discard(current)
 
     @property
     def runtime(self) -> AsyncPythonRuntime:
