@@ -11,7 +11,7 @@ from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 
 # Weakest first. `auto` is the best that a machine has, so it may turn out to be what stands before it, never after.
-_ISOLATIONS: Final = ("none", "landlock", "auto", "strict")
+_ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
 _LIMITS: Final = ("watchdog", "auto", "cgroup")
 
 NOT_COMPARED: Final = frozenset({"env", "preload"})
@@ -42,6 +42,11 @@ def weakness(child: SandboxPolicy, parent: SandboxPolicy) -> Weakness | None:
 def _at_most(wanted: float | None, allowed: float | None) -> bool:
     """None is no limit."""
     return (math.inf if wanted is None else wanted) <= (math.inf if allowed is None else allowed)
+
+
+def _no_less(wanted: bool, allowed: bool) -> bool:
+    """For what forbids something."""
+    return wanted or not allowed
 
 
 def _as_strong_in(order: Sequence[str]) -> Callable[[str, str], bool]:
@@ -87,6 +92,7 @@ COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
     "cpus": _at_most,
     "processes": _at_most,
     "disk": _at_most,
+    "noexec": _no_less,
     "output": _at_most,
     "cell_timeout": _at_most,
     "runtime_timeout": _at_most,

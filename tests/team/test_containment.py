@@ -52,6 +52,8 @@ WEAKER = [
 AS_STRONG = [
     {},
     {"isolation": "strict"},
+    {"isolation": "gvisor", "network": "none"},
+    {"noexec": True},
     {"network": "none"},
     {"network": Allow(["a.b.example.com", "*.b.example.com:443"], connections=1, rate=1, volume=0)},
     {"memory": "1GiB", "cpus": 2.0, "processes": 8, "cell_timeout": 9.5},
@@ -88,6 +90,13 @@ def test_auto_stands_between_what_it_may_become() -> None:
     assert "isolation" == getattr(weakness(auto, strict), "field", None)
     assert weakness(auto, landlock) is None
     assert "isolation" == getattr(weakness(landlock, auto), "field", None)
+
+
+def test_what_may_not_be_executed_stays_so() -> None:
+    """A child of a parent with `noexec` has it too; by itself it is a tightening."""
+    plain, tight = SandboxPolicy(), SandboxPolicy(noexec=True)
+    assert "noexec" == getattr(weakness(plain, tight), "field", None)
+    assert weakness(tight, tight) is None
 
 
 def test_no_network_at_all_permits_none() -> None:

@@ -60,7 +60,7 @@ class Reader:
 
     async def _ask(self, reference: ObjectReference, expression: str) -> str:
         function = expression.partition("(")[0]
-        code = f"from cenote_worker.in_jail.pieces import {function}\nprint({expression}, end='')"
+        code = f"from cenote_worker.in_jail.extracts import {function}\nprint({expression}, end='')"
         async with self._place():
             runtime = OwnedRuntime(self._runtimes("reader", self._sandbox), tuple)
             try:

@@ -1,4 +1,4 @@
-"""Pieces of a value as text: how it begins, a range of it, where something occurs in it."""
+"""Extracts of a value as text: how it begins, a range of it, where something occurs in it."""
 
 from __future__ import annotations
 

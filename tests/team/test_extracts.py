@@ -1,4 +1,4 @@
-"""Pieces of values as text: ranges, and where something occurs."""
+"""Extracts of values as text: ranges, and where something occurs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.in_jail.pieces import occurrences, piece, preview
+from cenote_worker.in_jail.extracts import occurrences, piece, preview
 
 FRAME = pd.DataFrame({"name": [f"bird {n}" for n in range(10_000)], "grams": range(10_000)})
 NESTED = [{"id": n, "tags": ["a", f"tag-{n}"]} for n in range(9_000)]
