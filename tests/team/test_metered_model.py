@@ -13,6 +13,7 @@ from cenote.models import (
     Model,
     ModelChunk,
     ModelInterruptedError,
+    ModelResponseError,
     ModelTurn,
     ModelUnavailableError,
     ScriptedModel,
@@ -122,6 +123,35 @@ async def test_a_stream_that_is_closed_early_is_settled() -> None:
         await anext(chunks)
     assert 5000 - treasury.spent.tokens == treasury.remaining().tokens
     assert treasury.spent.tokens > 0
+
+
+async def test_what_a_closed_stream_delivered_is_counted() -> None:
+    """The piece that its reader was given last included."""
+    text = "one two three four five six seven eight nine ten"
+    spent = []
+    for size in (1, len(text)):
+        model, treasury = metered(ScriptedModel([text], chunk_size=size), tokens=5000)
+        async with aclosing(model.stream(PROMPT)) as chunks:
+            await anext(chunks)
+        spent.append(treasury.spent.tokens)
+    assert 9 == spent[1] - spent[0]
+
+
+class Careless(Model):
+    """Forgets to end its answer."""
+
+    model_id = "careless"
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        yield "Hm."
+
+
+async def test_an_answer_without_an_end_stays_one() -> None:
+    """It is not taken for one that was cut off; what was heard of it is paid for."""
+    model, treasury = metered(Careless(), tokens=5000)
+    with pytest.raises(ModelResponseError, match="without a ModelTurn"):
+        await model.complete(PROMPT)
+    assert treasury.spent.tokens > 5
 
 
 async def test_money_is_reserved_and_settled_at_the_model_s_price() -> None:

@@ -49,26 +49,26 @@ class MeteredModel(Model):
         estimate = self._estimate(messages)
         ticket = await self._treasury.reserve(self._amount(estimate))
         answer = _Answer(estimate.completion, self.model_id)
-        usage: TokenUsage | None = None
         turn: ModelTurn | None = None
+        used: TokenUsage | None = None
         try:
             async with aclosing(self._model.stream(messages)) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, ModelTurn):
-                        turn, usage = chunk, chunk.usage
-                        break
-                    yield chunk
-                    if answer.outgrows(chunk):
+                    turn = chunk if isinstance(chunk, ModelTurn) else answer.take(chunk, messages)
+                    if turn is not None:
+                        used = turn.usage
+                    if isinstance(chunk, str):
+                        yield chunk
+                    if turn is not None:
                         break
         except ModelError:
-            usage = (
-                None if answer.text else TokenUsage()
-            )  # refused before a word was written: nothing is charged
+            # Refused before a word was written: nothing is charged.
+            used = None if answer.text else TokenUsage()
             raise
         finally:
-            used = usage or estimate_usage(messages, answer.text, self.model_id)
-            self._settle(ticket, messages, estimate, used)
-        yield turn or ModelTurn(answer.text, CUT_OFF, used)
+            self._settle(ticket, messages, estimate, used or answer.usage(messages))
+        if turn is not None:
+            yield turn
 
     def _estimate(self, messages: Sequence[Message]) -> TokenUsage:
         """What the call takes at most; nothing is counted where nothing is limited."""
@@ -108,10 +108,18 @@ class _Answer:
     def text(self) -> str:
         return "".join(self._parts)
 
-    def outgrows(self, piece: str) -> bool:
-        """Take a piece in. No token is shorter than a byte, so that counting can wait until it may matter."""
+    def usage(self, messages: Sequence[Message]) -> TokenUsage:
+        """What it comes to so far, counted here: of a call that is stopped, no server tells."""
+        return estimate_usage(messages, self.text, self._model_id)
+
+    def take(self, piece: str, messages: Sequence[Message]) -> ModelTurn | None:
+        """A further piece of the answer to these messages; the end of it if it has become too long."""
         self._parts.append(piece)
         self._bytes += len(piece.encode("utf-8", "replace"))
+        return ModelTurn(self.text, CUT_OFF, self.usage(messages)) if self._is_too_long() else None
+
+    def _is_too_long(self) -> bool:
+        """No token is shorter than a byte, so that counting can wait until it may matter."""
         if not self._reserved or self._bytes <= self._counted_at:
             return False
         left = self._reserved - tokens.count_tokens(self.text, self._model_id)
