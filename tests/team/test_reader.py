@@ -75,6 +75,19 @@ async def test_a_hostile_value_harms_its_own_reading_only() -> None:
     assert "items 0:1 of 1\n[1]" == await reader.read(await shared("x = [1]"))
 
 
+@pytest.mark.parametrize("method", ["__reduce__", "__getitem__"])
+async def test_a_value_that_keeps_its_reader_waiting_is_given_up(method: str) -> None:
+    """Whether it is the loading that does not end, or the showing."""
+    code = (
+        "import time\nclass Slow(list):\n    def __getitem__(self, key): time.sleep(60)\nx = Slow([1, 2])\n"
+        if method == "__getitem__"
+        else "import time\nclass Slow:\n    def __reduce__(self): return (time.sleep, (60,))\nx = Slow()"
+    )
+    reference = await shared(code)
+    with pytest.raises(RejectedError, match=r"cannot be read in 0\.5 seconds"):
+        await Reader(embedded, SMALL, seconds=0.5).read(reference)
+
+
 async def test_a_value_that_cannot_be_shown_says_why() -> None:
     """An error of the value's own code is told as text."""
     code = "class Odd(list):\n    def __getitem__(self, key): raise ValueError('no\\nway')\nx = Odd([1, 2])"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -30,11 +31,12 @@ class Reader:
     """Opens references in jails of their own, which end with each question: what one value's code does there is not
     seen by the next.
 
-    sandbox: of those jails; without a network and mounts, whatever it says.
+    sandbox: of those jails; without a network and mounts, whatever it says. seconds: for one question.
     """
 
-    def __init__(self, runtimes: RuntimeFactory, sandbox: SandboxPolicy) -> None:
+    def __init__(self, runtimes: RuntimeFactory, sandbox: SandboxPolicy, seconds: float = SECONDS) -> None:
         self._runtimes = runtimes
+        self._seconds = seconds
         self._sandbox = replace(sandbox, network="none", mounts=())
         self._places = threading.BoundedSemaphore(AT_ONCE)
         self._place_is_free = Bell()
@@ -64,7 +66,10 @@ class Reader:
         async with self._place():
             runtime = OwnedRuntime(self._runtimes("reader", self._sandbox), tuple)
             try:
-                return await _answer(runtime.face, reference, code)
+                async with asyncio.timeout(self._seconds):
+                    return await _answer(runtime.face, reference, code)
+            except TimeoutError:
+                raise RejectedError(f"this value cannot be read in {self._seconds:g} seconds") from None
             finally:
                 await runtime.close()
 
@@ -80,7 +85,7 @@ class Reader:
 
 async def _answer(runtime: AsyncPythonRuntime, reference: ObjectReference, code: str) -> str:
     await runtime.inject(Variable("value", reference))
-    result = await runtime.execute(code, timeout=SECONDS)
+    result = await runtime.execute(code)
     if not result.success:
         reason = f"{result.error.type}: {result.error.message}" if result.error else "no reason given"
         raise RejectedError(f"this value cannot be read: {printable(reason[:500])}")
