@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from cenote.runtime import ObjectReference
 from cenote.team.member import Member
@@ -105,7 +106,7 @@ class Chain(Work):
         self.works: tuple[Work, ...] = tuple(
             part for work in works for part in (work.works if isinstance(work, Chain) else (work,))
         )
-        for before, after in zip(self.works, self.works[1:], strict=False):
+        for before, after in pairwise(self.works):
             if before.gives != after.takes:
                 raise UsageError(
                     f"a stage gives {before.gives} references and the next one takes {after.takes}; "
