@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         Variable,
     )
     from cenote.skills import Skill
+    from cenote.team import Budget, Team
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "CaveAgent": "cenote.agent",
     "Skill": "cenote.skills",
+    **dict.fromkeys(("Budget", "Team"), "cenote.team"),
     **dict.fromkeys(
         (
             "AsyncPythonRuntime",
@@ -51,6 +53,7 @@ _HOMES = {
 __all__ = [
     "Allow",
     "AsyncPythonRuntime",
+    "Budget",
     "CaveAgent",
     "CenoteError",
     "ExecutionResult",
@@ -60,6 +63,7 @@ __all__ = [
     "PythonRuntime",
     "SandboxPolicy",
     "Skill",
+    "Team",
     "Type",
     "Variable",
 ]

@@ -132,6 +132,26 @@ class RuntimeExpiredError(RejectedError):
         return f"this runtime's time of {self.seconds:g} s is over (runtime_timeout); make a new one"
 
 
+class WeakerSandboxError(RejectedError):
+    """A sub-agent's sandbox would allow more than its parent's.
+
+    agent: whose sandbox it is. field: of SandboxPolicy. wanted, allowed: what the policies of the two say there.
+    """
+
+    def __init__(self, agent: str, field: str, wanted: object, allowed: object) -> None:
+        super().__init__(agent, field, wanted, allowed)
+        self.agent = agent
+        self.field = field
+        self.wanted = wanted
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return (
+            f"the sandbox of {self.agent!r} would be weaker than its parent's in {self.field}: {self.wanted!r}, "
+            f"where the parent has {self.allowed!r}; give it a tighter one, or its parent a wider one"
+        )
+
+
 class UnsafeValueError(RejectedError):
     """A value inside a jail is of a kind that a trusted process does not rebuild."""
 

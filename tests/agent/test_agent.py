@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -15,6 +16,7 @@ from cenote.models import Message, Model, ModelChunk, ScriptedModel
 from cenote.models.errors import ModelResponseError, ModelUnavailableError
 from cenote.runtime.injectables import Function, Variable
 from cenote_security.errors import UsageError
+from cenote_worker.results import ExecutionResult
 
 
 def block(code: str) -> str:
@@ -319,3 +321,25 @@ def test_the_log_level_says_how_much_is_logged(
             "x"
         )
     assert expected == [record.message.partition(":")[0] for record in caplog.records]
+
+
+async def test_events_are_also_heard_by_who_made_the_agent() -> None:
+    """Whoever sets the task: an orchestrator's code awaits only the answer."""
+    heard: list[str] = []
+    model = ScriptedModel([block("1 + 1"), "Two."])
+    agent = CaveAgent(model, InProcessRuntime(), on_event=lambda event: heard.append(event.type.value))
+    await agent.run("1 + 1?")
+    assert ["code", "execution_output", "text", "final_response"] == list(dict.fromkeys(heard))
+
+
+async def test_what_others_did_is_told_after_a_block() -> None:
+    """Each line of the news of a cell's result is a line of the observation."""
+
+    class Noticing(InProcessRuntime):
+        async def execute(self, code: str, **options: object) -> ExecutionResult:
+            result = await super().execute(code, **options)
+            return replace(result, news=("a new `cleaned` is there",))
+
+    model = ScriptedModel([block("print(1)"), "Done."])
+    await CaveAgent(model, Noticing()).run("the task")
+    assert "Output:\n1\n[a new `cleaned` is there]" == model.prompts[1][-1].content

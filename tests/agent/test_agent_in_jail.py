@@ -75,9 +75,15 @@ async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
 async def test_cancelling_a_task_interrupts_its_cell() -> None:
     """The namespace goes on as it is; the next task is told of the interruption."""
     entered = asyncio.Event()
-    async with AsyncPythonRuntime(functions=[Function(entered.set, host=True, name="enter")]) as runtime:
+
+    async def enter() -> (
+        None
+    ):  # on this loop: a plain function would set the event from a thread, which wakes nobody
+        entered.set()
+
+    async with AsyncPythonRuntime(functions=[Function(enter, host=True)]) as runtime:
         model = ScriptedModel(
-            [block("n = 1\nenter()\nimport time\ntime.sleep(60)"), block("print(n)"), "Done."]
+            [block("n = 1\nawait enter()\nimport time\ntime.sleep(60)"), block("print(n)"), "Done."]
         )
         agent = CaveAgent(model, runtime)
         task = asyncio.create_task(agent.run("sleep"))

@@ -20,6 +20,12 @@ SHOWN = {
         "thermostat: Thermostat(celsius=22)",
     ],
     "multi_agent": ["insights: {'count': 5, 'mean': 13.6, 'range': [12.5, 15.2]}"],
+    "team_pipeline": [
+        "agents: 20",
+        "result: <ObjectReference smoothed: numpy.ndarray (500000,), 4000000 bytes>",
+        "from jail to jail: 80 MB",
+        "kB in 40 calls, metadata only",
+    ],
     "stream": ["Executing: mean =", "Result: mean 126.4", "Result: best day 4"],
     "security_rules": [
         "security_error: ",

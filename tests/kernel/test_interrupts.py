@@ -15,8 +15,18 @@ def test_ends_the_cell_with_its_reason(failing, kernel):
     assert "after" not in kernel.namespace
 
 
-def test_is_ignored_between_cells(good):
+def test_that_comes_late_is_not_for_the_next_cell(kernel, good):
+    """One was sent for the cell before: what is heard between the two may be that one."""
     os.kill(os.getpid(), signal.SIGINT)
+    assert "1" == kernel.run_cell("1", 1, after_interrupt=True).value
+    assert "1" == good("1").value
+
+
+def test_that_comes_early_stops_its_cell(kernel, good):
+    """None was sent before: it can only be meant for the cell that is about to begin. It stops that one alone."""
+    os.kill(os.getpid(), signal.SIGINT)
+    error = kernel.run_cell("x = 1", 1).error
+    assert ("interrupt", False) == (error.reason, "x" in kernel.namespace)
     assert "1" == good("1").value
 
 

@@ -24,7 +24,8 @@ HEAVY = {
     "yaml",
 }
 PUBLIC = [
-    f"cenote{name}" for name in ("", ".agent", ".cli.main", ".models", ".runtime", ".security", ".skills")
+    f"cenote{name}"
+    for name in ("", ".agent", ".cli.main", ".models", ".runtime", ".security", ".skills", ".team")
 ]
 JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.main", "cenote_security.walls.probe"]
 

@@ -8,12 +8,14 @@ from importlib.metadata import version
 import pytest
 
 PUBLIC = {
-    "cenote": "Allow CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Type Variable",
+    "cenote": "Allow Budget CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Team Type Variable",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult Function PythonRuntime Type Variable",
     "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
     "SecurityError SecurityRule SecurityViolation",
     "cenote.skills": "Skill SkillDiscovery",
+    "cenote.team": "Budget BudgetExceededError Member Outcome Price Step Team TeamEvent TeamState fan_out first "
+    "gather race",
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
-from cenote.runtime import ExecutionResult, PythonRuntime, Span
+from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 
@@ -268,3 +269,28 @@ def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     result = ok(runtime.execute(code, timeout=60))
     assert "this-runtime-has-no-network" in result.stdout
     assert "Retrying" not in result.stderr
+
+
+async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on() -> None:
+    """Nobody waits for it: the next cell has the runtime."""
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+        await asyncio.sleep(0)
+        cell.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cell
+        await asyncio.wait_for(runtime.execute("1"), 20)
+
+
+async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
+    """The interrupt may overtake the cell: it is heard all the same, and nothing has to be killed."""
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        await runtime.execute("x = 1")
+        for turns in range(40):
+            cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+            for _ in range(1 + turns % 4):
+                await asyncio.sleep(0)
+            cell.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cell
+            assert "1" == (await asyncio.wait_for(runtime.execute("x"), 20)).value

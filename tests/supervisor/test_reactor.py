@@ -60,3 +60,15 @@ def test_watching_ends() -> None:
     assert heard.wait(FOREVER)
     os.close(reader)
     os.close(writer)
+
+
+def test_a_socket_that_was_closed_may_be_unwatched() -> None:
+    """Its descriptor is -1 then: its jail ended by another event of the same turn."""
+    reactor, unwatched = Reactor(), threading.Event()
+
+    def unwatch() -> None:
+        reactor.unwatch(-1)
+        unwatched.set()
+
+    reactor.call_soon(unwatch)
+    assert unwatched.wait(FOREVER)

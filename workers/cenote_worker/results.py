@@ -78,6 +78,7 @@ class ExecutionResult:
     truncated: True when stdout or stderr went over `SandboxPolicy.output` and lost its middle.
     reply: text given to `reply(...)` by a cell that succeeded; an agent's final answer.
     usage: what the cell cost, counted outside the jail; zeros for a cell that did not run.
+    news: what happened meanwhile outside that concerns whoever ran it, a line each; a model is shown them.
     """
 
     success: bool
@@ -92,6 +93,7 @@ class ExecutionResult:
     truncated: bool = False
     reply: str | None = None
     usage: CellUsage = CellUsage()
+    news: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

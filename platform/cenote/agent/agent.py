@@ -52,6 +52,7 @@ class CaveAgent(SubAgent):
     on_error: what becomes of what a failing block did; `keep` is the only choice.
     log_level: how much goes to the log `cenote.agent`.
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
+    on_event: called with each event, also of tasks that another agent's code has set.
 
     Raises UsageError for settings that make no sense, SkillError for a malformed skill.
     """
@@ -76,6 +77,7 @@ class CaveAgent(SubAgent):
         on_error: Literal["keep"] = "keep",
         log_level: LogLevel = LogLevel.DEBUG,
         namespace_delta: bool = False,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         _check(model, runtime, on_error, max_exec_timeout, messages or ())
         self.model = model
@@ -84,6 +86,7 @@ class CaveAgent(SubAgent):
         self._outputs = KeptOutputs()
         self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
         self._log = AgentLog(LogLevel(log_level))
+        self._on_event = on_event
         self._busy = False
         prompt = PromptParts(
             instructions=instructions,
@@ -173,6 +176,8 @@ class CaveAgent(SubAgent):
             async with aclosing(run.events(task)) as events:
                 async for event in events:
                     self._log.event(event)
+                    if self._on_event is not None:
+                        self._on_event(event)
                     yield event
         finally:
             self._busy = False

@@ -66,12 +66,24 @@ class AsyncPythonRuntime:
         if self.core.running:
             withdraw = self.core.execute(code, timeout, listener)
         else:
-            withdraw = await asyncio.to_thread(self.core.execute, code, timeout, listener)
+            withdraw = await self._queued_on_a_thread(code, timeout, listener)
         try:
             return result(await listener.future)
         except BaseException:
             if withdraw is not None:
                 withdraw()
+            raise
+
+    async def _queued_on_a_thread(
+        self, code: str, timeout: float | None, listener: Listener
+    ) -> Callable[[], None] | None:
+        """Queues a cell where a jail must be started first; the cell is withdrawn if its caller leaves meanwhile."""
+        queuing = asyncio.ensure_future(asyncio.to_thread(self.core.execute, code, timeout, listener))
+        try:
+            return await asyncio.shield(queuing)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped, and what it queues would run with nobody waiting.
+            queuing.add_done_callback(_withdraw)
             raise
 
     async def interrupt(self) -> bool:
@@ -185,3 +197,11 @@ class AsyncPythonRuntime:
         known = [info.name for info in await self.describe()]
         if name not in known:
             raise UnknownNameError(name, nearest(name, known))
+
+
+def _withdraw(queuing: asyncio.Future[Callable[[], None] | None]) -> None:
+    if queuing.cancelled() or queuing.exception() is not None:
+        return
+    withdraw = queuing.result()
+    if withdraw is not None:
+        withdraw()

@@ -195,7 +195,7 @@ class LineDesk:
 
     def _given(self, call: HostCall) -> ObjectReference | None:
         if call.opaque is not None:
-            return ObjectReference.of_sealed(call.opaque.duplicate())
+            return ObjectReference.of_sealed(call.opaque.duplicate(), call.info)
         if not call.reference:
             return None
         with self._lock:

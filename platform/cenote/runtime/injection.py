@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cenote.runtime.host_desk import Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.pickling_unsafe import Pickled, dump
-from cenote.runtime.references import ObjectReference
+from cenote.runtime.references import ObjectReference, Sealed
 from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
 from cenote_proto.v1 import jail_pb2
@@ -153,8 +153,15 @@ def _offer_methods(targets: dict[tuple[str, str], Target], item: Variable, spec:
             doc=_doc(method, None),
             is_async=inspect.iscoroutinefunction(method),
             signature=signature_text(method),
+            takes_value=_takes_value(method),
         )
         targets[item.name, name] = method
+
+
+def _takes_value(method: Callable[..., object]) -> bool:
+    """Whether it is a method of `(name, value: Sealed)`: whatever it is given stays closed on its way."""
+    annotations = getattr(method, "__annotations__", {})
+    return annotations.get("value") in (Sealed, Sealed.__name__)
 
 
 def _doc(thing: object, description: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import replace
 
 from cenote_security.errors import UsageError
 from cenote_worker.content import Content
@@ -27,9 +28,13 @@ class ObjectReference:
         self._finalizer = weakref.finalize(self, holding.release)
 
     @classmethod
-    def of_sealed(cls, content: Content) -> ObjectReference:
-        """A reference to something on its way between two jails, of which nothing is known but its size."""
-        return cls(HeldHere(content), VariableInfo(name="", type="object", size=content.size))
+    def of_sealed(cls, content: Content, info: VariableInfo | None) -> ObjectReference:
+        """A reference to something on its way between two jails.
+
+        info: what the jail that sends it says; nothing is taken on trust that can be seen from here.
+        """
+        said = info or VariableInfo(name="", type="object")
+        return cls(HeldHere(content), replace(said, size=content.size))
 
     @property
     def type(self) -> str:

@@ -110,7 +110,10 @@ class Execute(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
+    AFTER_INTERRUPT_FIELD_NUMBER: _builtins.int
     step: _builtins.int
+    after_interrupt: _builtins.bool
+    """True: an interrupt was sent since the cell before, so that one that is heard before this cell may be meant for it."""
     @_builtins.property
     def code(self) -> Global___Payload:
         """UTF-8"""
@@ -120,10 +123,11 @@ class Execute(_message.Message):
         *,
         step: _builtins.int = ...,
         code: Global___Payload | None = ...,
+        after_interrupt: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "code", b"code", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -251,10 +255,13 @@ class HostMethod(_message.Message):
     DOC_FIELD_NUMBER: _builtins.int
     IS_ASYNC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    TAKES_VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     doc: _builtins.str
     is_async: _builtins.bool
     signature: _builtins.str
+    takes_value: _builtins.bool
+    """True: its arguments are `name` and `value`, which may be anything and travels sealed."""
     def __init__(
         self,
         *,
@@ -262,10 +269,11 @@ class HostMethod(_message.Message):
         doc: _builtins.str = ...,
         is_async: _builtins.bool = ...,
         signature: _builtins.str = ...,
+        takes_value: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc", b"doc", "is_async", b"is_async", "name", b"name", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc", b"doc", "is_async", b"is_async", "name", b"name", "signature", b"signature", "takes_value", b"takes_value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -924,6 +932,7 @@ class HostCall(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     OPAQUE_FIELD_NUMBER: _builtins.int
     REFERENCE_FIELD_NUMBER: _builtins.int
+    INFO_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     target: _builtins.str
     method: _builtins.str
@@ -936,7 +945,11 @@ class HostCall(_message.Message):
 
     @_builtins.property
     def opaque(self) -> Global___Payload:
-        """For an agent's runtime: a pickle that goes to the other jail unopened."""
+        """For another jail: a pickle that goes there unopened."""
+
+    @_builtins.property
+    def info(self) -> Global___VariableInfo:
+        """What may be said of `opaque`."""
 
     def __init__(
         self,
@@ -947,10 +960,11 @@ class HostCall(_message.Message):
         arguments: Global___Payload | None = ...,
         opaque: Global___Payload | None = ...,
         reference: _builtins.int = ...,
+        info: Global___VariableInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "opaque", b"opaque"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "info", b"info", "opaque", b"opaque"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "method", b"method", "opaque", b"opaque", "reference", b"reference", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "info", b"info", "method", b"method", "opaque", b"opaque", "reference", b"reference", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -183,7 +183,8 @@ class ServerFrame(_message.Message):
     HOST_ANSWERED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
-    itself; a Failure ends it.
+    itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
+    calls.)
     """
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...

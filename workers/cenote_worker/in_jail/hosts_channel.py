@@ -13,7 +13,9 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
+from cenote_worker.described import fill
 from cenote_worker.frames import MAX_PACKET, Send, receive_packet
+from cenote_worker.results import VariableInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class HostChannel:
         arguments: Content,
         *,
         opaque: Content | None = None,
+        info: VariableInfo | None = None,
         reference: int = 0,
     ) -> tuple[int, Future[Answer]]:
         """Sends the call; the future gets its answer or HostCallFailed. Closes the contents."""
@@ -68,6 +71,8 @@ class HostChannel:
         arguments.to_wire(request.call.arguments, descriptors)
         if opaque is not None:
             opaque.to_wire(request.call.opaque, descriptors)
+        if info is not None:
+            fill(request.call.info, info)
         request.call.reference = reference
         future: Future[Answer] = Future()
         self._waiting[number] = future

@@ -17,6 +17,7 @@ from cenote_worker.content import Content
 from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
 from cenote_worker.in_jail.signatures import parse_signature
 from cenote_worker.in_jail.transfer_unsafe import dump
+from cenote_worker.in_jail.variables import describe_variable
 from cenote_worker.pickled_unsafe import loads
 
 _RAISABLE = {
@@ -80,13 +81,16 @@ class _Caller:
             self.channel.cancel(number)
             raise
 
-    def send_value(self, method: str, name: str, value: object) -> object:
-        """Gives `value` to another jail: a reference by its number, anything else as a sealed pickle."""
+    def send_value(self, method: str, value: object, args: tuple[object, ...], name: str) -> object:
+        """Gives `value` to another jail: a reference by its number, anything else as a sealed pickle.
+
+        name: what it is called, for what is said of it.
+        """
+        arguments = _arguments(args, {})
         if isinstance(value, Reference):
-            pending = self.channel.call(self.target, method, _arguments((name,), {}), reference=value._number)
-        else:
-            pending = self.channel.call(self.target, method, _arguments((name,), {}), opaque=dump(value))
-        return self._wait(*pending)
+            return self._wait(*self.channel.call(self.target, method, arguments, reference=value._number))
+        info = describe_variable(name, value)
+        return self._wait(*self.channel.call(self.target, method, arguments, opaque=dump(value), info=info))
 
     def _wait(self, number: int, future: Future[Answer]) -> object:
         try:
@@ -135,7 +139,12 @@ def function_stub(
     async def acall(*args: object, **kwargs: object) -> object:
         return await caller.acall(method, args, kwargs)
 
+    def call_with_value(name: str, value: object) -> object:
+        return caller.send_value(method, value, (name,), name)
+
     stub: Callable[..., object] = acall if spec.is_async else call
+    if isinstance(spec, jail_pb2.HostMethod) and spec.takes_value:
+        stub = call_with_value
     stub.__name__ = stub.__qualname__ = spec.name
     stub.__doc__ = spec.doc or None
     stub.__module__ = "__main__"
@@ -175,7 +184,7 @@ class SubAgentRuntime:
 
     def update_variable(self, name: str, value: object) -> None:
         """Sets a variable of the sub-agent to a value, or to what a reference stands for."""
-        self._caller.send_value("runtime.update_variable", name, value)
+        self._caller.send_value("runtime.update_variable", value, (name,), name)
 
     def retrieve(self, name: str) -> object:
         """A copy of a variable of the sub-agent; changes to it stay here."""

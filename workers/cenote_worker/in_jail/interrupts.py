@@ -15,7 +15,7 @@ _get_handler, _set_handler, _SIGINT = _signal.getsignal, _signal.signal, _signal
 
 
 class Interrupts:
-    """The handler of SIGINT: raises KeyboardInterrupt while armed, does nothing otherwise.
+    """The handler of SIGINT: raises KeyboardInterrupt while armed, takes a note otherwise.
 
     armed: whether code of a cell is running.
     cancel: set while the event loop runs; asked first, and says whether it dealt with the interrupt.
@@ -23,6 +23,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.armed = False
+        self._heard = False
         self.cancel: Callable[[], bool] | None = None
         self._handler = self._on_signal
 
@@ -31,8 +32,19 @@ class Interrupts:
         if _get_handler(_SIGINT) is not self._handler:
             _set_handler(_SIGINT, self._handler)
 
+    def begin_cell(self, *, after_interrupt: bool) -> None:
+        """Arms. Raises KeyboardInterrupt if an interrupt came before the cell could begin.
+
+        after_interrupt: what was heard may as well have come late, and be meant for the cell before.
+        """
+        self.armed = True
+        heard, self._heard = self._heard, False
+        if heard and not after_interrupt:
+            raise KeyboardInterrupt
+
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self.armed:
+            self._heard = True
             return
         if self.cancel is not None and self.cancel():
             return

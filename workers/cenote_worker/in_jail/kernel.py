@@ -64,11 +64,14 @@ class Kernel:
         self._reply: str | None = None
         self._install_helpers()
 
-    def run_cell(self, code: str, step: int) -> CellOutcome:
-        """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child."""
+    def run_cell(self, code: str, step: int, *, after_interrupt: bool = False) -> CellOutcome:
+        """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child.
+
+        after_interrupt: see `Interrupts.begin_cell`.
+        """
         started = _now()
         self._begin()
-        value, error = self._run(code, step)
+        value, error = self._run(code, step, after_interrupt)
         self._end()
         return CellOutcome(
             success=error is None,
@@ -107,12 +110,12 @@ class Kernel:
         # Python shows a warning once per line number, and each cell has a line 1.
         self.namespace.pop("__warningregistry__", None)
 
-    def _run(self, code: str, step: int) -> tuple[str | None, ErrorInfo | None]:
+    def _run(self, code: str, step: int, after_interrupt: bool) -> tuple[str | None, ErrorInfo | None]:
         """The value and the error of a cell. An interrupt may come at any moment until the last line."""
         value, error = None, None
         try:
-            self._interrupts.armed = True
             try:
+                self._interrupts.begin_cell(after_interrupt=after_interrupt)
                 value = self._attempt(code, step)
             except BaseException as raised:
                 error = self._explain(raised, f"<cell {step}>")

@@ -134,7 +134,7 @@ class Worker:
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
-        outcome = self._kernel.run_cell(code, request.step)
+        outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         _fill_outcome(executed, outcome)
 
     # -- values --

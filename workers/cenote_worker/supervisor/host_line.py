@@ -17,6 +17,7 @@ from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.results import VariableInfo
+from cenote_worker.supervisor.edge import read_info
 
 MAX_PENDING = 10_000
 """Calls of one jail that may wait for their answers."""
@@ -30,7 +31,10 @@ SEND_PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """A jail wants `target` (and there `method`, if not empty) called. Whoever takes it owns the contents."""
+    """A jail wants `target` (and there `method`, if not empty) called. Whoever takes it owns the contents.
+
+    info: what the jail says of `opaque`.
+    """
 
     id: int
     target: str
@@ -38,6 +42,7 @@ class HostCall:
     arguments: Content
     opaque: Content | None
     reference: int
+    info: VariableInfo | None = None
 
     def close(self) -> None:
         self.arguments.close()
@@ -179,7 +184,9 @@ class HostLine:
         opaque = None
         if message.HasField("opaque"):
             opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
-        call = HostCall(message.id, message.target, message.method, arguments, opaque, message.reference)
+        info = read_info(message.info) if message.HasField("info") else None
+        target, method = message.target, message.method
+        call = HostCall(message.id, target, method, arguments, opaque, message.reference, info)
         if len(self._pending) >= MAX_PENDING:
             call.close()
             self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))

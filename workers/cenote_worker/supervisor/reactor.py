@@ -70,8 +70,11 @@ class Reactor:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored."""
-        if descriptor in self._selector.get_map():
+        """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored.
+
+        So is -1, that of a socket which was closed by what happened before in the same turn.
+        """
+        if descriptor >= 0 and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
 
     def _run(self) -> None:

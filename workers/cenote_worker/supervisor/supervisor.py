@@ -95,6 +95,7 @@ class Supervisor:
         self._sentence: Death | None = None
         self.death: Death | None = None
         self._hosts: HostLine | None = None
+        self._interrupted = False  # an interrupt was sent since the last cell was
         self._control = ControlLine(ends.control, self._bury)
         self._pipes = (
             PipeReader(ends.stdout, lambda text: self._print("stdout", text)),
@@ -154,9 +155,13 @@ class Supervisor:
             if self._running is None:
                 return False
             self._running.clock.interrupt(time.monotonic())
-            self._control.interrupt()
+            self._send_interrupt()
             self._arm()
             return True
+
+    def _send_interrupt(self) -> None:
+        self._interrupted = True
+        self._control.interrupt()
 
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
         """Asks the warden; `answer` is called, on any thread, with None if the jail has ended."""
@@ -205,6 +210,7 @@ class Supervisor:
         request.message.id = self._conversation.ask(request.ask)
         if request.ask is Ask.EXECUTE:
             self._account.begin()
+            request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
         except BlockingIOError:
@@ -243,7 +249,7 @@ class Supervisor:
             clock = self._running.clock
             match clock.due(time.monotonic()):
                 case "interrupt":
-                    self._control.interrupt()
+                    self._send_interrupt()
                 case "kill":
                     self.end(_ignored(clock, time.monotonic()))
             self._arm()

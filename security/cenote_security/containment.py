@@ -1,0 +1,101 @@
+"""Whether one policy allows at most what another does: an agent hands on no more than it has. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_security.network import Allow
+from cenote_security.policy import Mount, SandboxPolicy
+
+# Weakest first. `auto` is the best that a machine has, so it may turn out to be what stands before it, never after.
+_ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
+_LIMITS: Final = ("watchdog", "auto", "cgroup")
+
+NOT_COMPARED: Final = frozenset({"env", "preload"})
+"""Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weakness:
+    """The first field in which a policy allows more than another one."""
+
+    field: str
+    allowed: object
+    wanted: object
+
+
+def weakness(child: SandboxPolicy, parent: SandboxPolicy) -> Weakness | None:
+    """Where `child` allows what `parent` does not; None if it is as strong or stronger.
+
+    What cannot be compared counts as weaker unless it is equal.
+    """
+    for field, is_within in COMPARED.items():
+        wanted, allowed = getattr(child, field), getattr(parent, field)
+        if not is_within(wanted, allowed):
+            return Weakness(field=field, allowed=allowed, wanted=wanted)
+    return None
+
+
+def _at_most(wanted: float | None, allowed: float | None) -> bool:
+    """None is no limit."""
+    return (math.inf if wanted is None else wanted) <= (math.inf if allowed is None else allowed)
+
+
+def _no_less(wanted: bool, allowed: bool) -> bool:
+    """For what forbids something."""
+    return wanted or not allowed
+
+
+def _as_strong_in(order: Sequence[str]) -> Callable[[str, str], bool]:
+    def is_within(wanted: str, allowed: str) -> bool:
+        if wanted not in order or allowed not in order:
+            return wanted == allowed
+        return order.index(wanted) >= order.index(allowed)
+
+    return is_within
+
+
+def _reaches_no_further(wanted: str | Allow, allowed: str | Allow) -> bool:
+    if not isinstance(wanted, Allow):
+        return True
+    if not isinstance(allowed, Allow):
+        return False
+    return (
+        all(_is_permitted(destination, allowed) for destination in wanted.destinations)
+        and wanted.connections <= allowed.connections
+        and wanted.rate <= allowed.rate
+        and wanted.volume_bytes <= allowed.volume_bytes
+    )
+
+
+def _is_permitted(destination: str, allowed: Allow) -> bool:
+    """`*.a.example.com` ends as each name below it does, so that it is permitted just where they all are."""
+    name, _, port = destination.rpartition(":")
+    return allowed.permits(name, int(port))
+
+
+def _sees_no_more(wanted: Sequence[Mount], allowed: Sequence[Mount]) -> bool:
+    """A mount below one of the parent's is refused: a link there, which its jail cannot follow, may lead anywhere."""
+    readable = {(mount.source, mount.target) for mount in allowed}
+    writable = {(mount.source, mount.target) for mount in allowed if mount.writable}
+    return all((mount.source, mount.target) in (writable if mount.writable else readable) for mount in wanted)
+
+
+COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
+    "isolation": _as_strong_in(_ISOLATIONS),
+    "network": _reaches_no_further,
+    "mounts": _sees_no_more,
+    "memory": _at_most,
+    "cpus": _at_most,
+    "processes": _at_most,
+    "disk": _at_most,
+    "noexec": _no_less,
+    "output": _at_most,
+    "cell_timeout": _at_most,
+    "runtime_timeout": _at_most,
+    "limits": _as_strong_in(_LIMITS),
+}
+"""By field: whether what a child wants is within what its parent has. What matters most comes first."""
