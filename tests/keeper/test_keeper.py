@@ -1,0 +1,239 @@
+"""A keeper holds descriptors under keys, whoever put them there and whatever became of that process."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
+from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
+from cenote_worker.keeper.watch import KeeperWatch
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / ("a folder whose name alone is too long for the address of a socket" * 2) / "keeper"
+    place.parent.mkdir()
+    ensure_keeper(place)
+    yield place
+    KeeperClient(place).shut_down()
+
+
+@pytest.fixture
+def keeper(folder: Path) -> Iterator[KeeperClient]:
+    client = KeeperClient(folder)
+    yield client
+    client.close()
+
+
+def pid_of(folder: Path) -> int:
+    with connect(folder) as line:
+        credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int(struct.unpack("3i", credentials)[0])
+
+
+def memory(text: bytes) -> int:
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, text)
+    return descriptor
+
+
+def ended(pid: int) -> int:
+    """A descriptor that is readable when the process has ended."""
+    return os.pidfd_open(pid)
+
+
+def wait_readable(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(PATIENCE * 1000)
+
+
+def test_what_was_put_is_got(keeper: KeeperClient) -> None:
+    """A record and copies of the descriptors, as often as it is asked for; the putter's own may be closed."""
+    mine = memory(b"kept")
+    keeper.put("a", b"record", [mine])
+    os.close(mine)
+    for _ in range(2):
+        kept = keeper.get("a")
+        assert kept is not None
+        (descriptor,) = kept.descriptors
+        assert (b"record", b"kept") == (kept.record, os.pread(descriptor, 10, 0))
+        assert not os.get_inheritable(descriptor)
+        os.close(descriptor)
+
+
+def test_what_was_dropped_is_let_go(keeper: KeeperClient) -> None:
+    """Dropping and replacing close what was held: the other end of a pipe notices."""
+    for let_go in (lambda: keeper.drop("a"), lambda: keeper.put("a", b"")):
+        reading, writing = os.pipe()
+        keeper.put("a", b"", [writing])
+        os.close(writing)
+        let_go()
+        wait_readable(reading)
+        assert b"" == os.read(reading, 1)
+        os.close(reading)
+    keeper.drop("a")
+    keeper.drop("a")
+    assert keeper.get("a") is None
+
+
+def test_keys_are_listed_by_their_beginning(keeper: KeeperClient) -> None:
+    """In order, also when they are more than fit into one message."""
+    names = [f"many/{number:05}/{'x' * 200}" for number in range(1500)]
+    for name in names:
+        keeper.put(name, b"")
+    keeper.put("other", b"")
+    assert names == keeper.keys("many/")
+    assert [*names, "other"] == keeper.keys()
+    assert [] == keeper.keys("none")
+
+
+def test_entries_are_bounded(keeper: KeeperClient) -> None:
+    """At each limit, and one past it; what is refused changes nothing."""
+    keeper.put("k" * MAX_KEY, b"r" * MAX_RECORD)
+    with pytest.raises(UnavailableError, match="no room"):
+        keeper.put("k" * (MAX_KEY + 1), b"")
+    with pytest.raises(UnavailableError):
+        keeper.put("k", b"r" * (MAX_RECORD + 1))
+    reading, writing = os.pipe()
+    keeper.put("all", b"", [reading] * MAX_DESCRIPTORS)
+    with pytest.raises(UnavailableError, match="too much"):
+        keeper.put("more", b"", [reading] * (MAX_DESCRIPTORS + 1))
+    assert ["all", "k" * MAX_KEY] == keeper.keys()
+    os.close(reading)
+    keeper.drop("all")
+    with pytest.raises(BrokenPipeError):
+        os.write(writing, b"x")
+    os.close(writing)
+
+
+@pytest.mark.parametrize("packet", [b"\x01", b"\x01\xff\xffkey", b"\x63\x00\x00", b"\x01\x01\x00\xff"])
+def test_nonsense_is_refused_and_nothing_ends(folder: Path, keeper: KeeperClient, packet: bytes) -> None:
+    """A client with a mistake gets an answer; the others are not disturbed."""
+    with connect(folder) as line:
+        line.send(packet)
+        answer = Message.receive(line)
+    assert answer is not None
+    assert Status.REFUSED == answer.kind
+    keeper.put("a", b"still here")
+
+
+def test_many_threads_share_a_client(keeper: KeeperClient) -> None:
+    """Each gets the answer to its own question."""
+    wrong: list[int] = []
+
+    def ask(number: int) -> None:
+        for _ in range(50):
+            keeper.put(f"{number}", str(number).encode())
+            kept = keeper.get(f"{number}")
+            if kept is None or kept.record != str(number).encode():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [] == wrong
+
+
+def test_one_keeper_serves_a_folder(folder: Path) -> None:
+    """Starting another is no mistake, and starts none; it belongs to no process."""
+    first = pid_of(folder)
+    ensure_keeper(folder)
+    assert first == pid_of(folder)
+    assert os.getpid() not in (parent := parent_of(first), os.getsid(first)), parent
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
+    """After a while without clients and entries; it takes its socket along."""
+    place = tmp_path / "keeper"
+    ensure_keeper(place, linger=0.2)
+    with connect(place) as line:
+        pid = int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+        end = ended(pid)
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        assert [] == poll.poll(400)
+    wait_readable(end)
+    os.close(end)
+    assert ["keeper.lock"] == os.listdir(place)
+
+
+def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
+    """What was put has nobody else."""
+    place = tmp_path / "keeper"
+    ensure_keeper(place, linger=0.1)
+    client = KeeperClient(place)
+    client.put("a", b"")
+    end = ended(pid_of(place))
+    client.close()
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    assert [] == poll.poll(400)
+    client.shut_down()
+    wait_readable(end)
+    os.close(end)
+
+
+def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
+    """Whoever can write there could serve in the keeper's place."""
+    place = tmp_path / "open"
+    place.mkdir(mode=0o755)
+    with pytest.raises(UsageError, match="0700"):
+        ensure_keeper(place)
+
+
+def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
+    """It does not wait, and goes on once there is one."""
+    place = tmp_path / "keeper"
+    place.mkdir(mode=0o700)
+    client = KeeperClient(place)
+    with pytest.raises(UnavailableError, match="keeper"):
+        client.get("a")
+    ensure_keeper(place)
+    assert client.get("a") is None
+    client.shut_down()
+
+
+def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
+    """Whoever watches starts another and puts everything again."""
+    client = KeeperClient(folder)
+    filled = threading.Event()
+
+    def refill() -> None:
+        client.put("a", b"again")
+        filled.set()
+
+    watch = KeeperWatch(folder)
+    watch.add(refill)
+    client.put("a", b"first")
+    former = pid_of(folder)
+    os.kill(former, signal.SIGKILL)
+    assert filled.wait(PATIENCE)
+    assert former != pid_of(folder)
+    assert b"again" == getattr(client.get("a"), "record", None)
+    watch.close()
+    client.close()
+
+
+def test_a_message_fits_what_carries_it() -> None:
+    """A packet fits the default send buffer, its descriptors what the kernel takes at once (SCM_MAX_FD)."""
+    assert MAX_RECORD + MAX_KEY < 212_992 // 2
+    assert MAX_DESCRIPTORS < 253

@@ -1,0 +1,196 @@
+"""A process that holds descriptors for others, so that what they stand for outlives whoever works with it.
+
+Like the descriptor store of a service manager: it never reads, writes or polls what it holds. A jail lives for as
+long as anybody holds the far ends of its sockets; this is where they are while a supervisor is being replaced.
+One thread, no library, nothing to go wrong: it must not die before those that rely on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cenote_worker.keeper.message import MAX_KEY, MAX_RECORD, Message, Operation, Status, close_all
+from cenote_worker.keeper.place import address
+
+_LOCK: Final = "keeper.lock"
+
+READY: Final = b"ready"
+TAKEN: Final = b"taken"
+"""What a fresh keeper says to its starter; the second when another serves the folder, or is about to."""
+
+MAX_ENTRIES: Final = 100_000
+"""Of some hundred bytes each; the table of open files is full before that."""
+
+_UCRED: Final = struct.Struct("3i")
+_BACKLOG: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    record: bytes
+    descriptors: Sequence[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeper:
+    """Serves `listener` until it is told to end, or for `linger` seconds had neither a client nor an entry."""
+
+    listener: socket.socket
+    linger: float
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _clients: set[socket.socket] = field(default_factory=set)
+    _ending: bool = False
+
+    def serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.listener, selectors.EVENT_READ)
+            idle_since = time.monotonic()
+            while not self._ending:
+                if self._entries or self._clients:
+                    idle_since = time.monotonic()
+                left = idle_since + self.linger - time.monotonic()
+                if left <= 0:
+                    return
+                for key, _ in selector.select(None if self._entries or self._clients else left):
+                    self._attend(selector, key.fileobj)
+
+    def _attend(self, selector: selectors.BaseSelector, ready: object) -> None:
+        if ready is self.listener:
+            with suppress(OSError):  # a client that is gone, or no descriptor left for it
+                client = self.listener.accept()[0]
+                if _is_ours(client):
+                    self._clients.add(client)
+                    selector.register(client, selectors.EVENT_READ)
+                else:
+                    client.close()
+            return
+        assert isinstance(ready, socket.socket)
+        if not self._serve_one(ready):
+            selector.unregister(ready)
+            self._clients.remove(ready)
+            ready.close()
+
+    def _serve_one(self, client: socket.socket) -> bool:
+        """Answers one message. False when the client has gone."""
+        try:
+            message = Message.receive(client)
+            answer = self._answer(message) if message is not None else None
+        except ValueError as error:
+            answer = _refused(str(error))
+        except OSError:
+            return False
+        try:
+            if answer is not None:
+                # A client waits for its answer: one that does not take it is broken.
+                answer.send(client, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return answer is not None
+
+    def _answer(self, message: Message) -> Message:
+        if message.kind == Operation.PUT:
+            return self._put(message)
+        close_all(message.descriptors)
+        match message.kind:
+            case Operation.GET:
+                entry = self._entries.get(message.key)
+                if entry is None:
+                    return Message(kind=Status.UNKNOWN)
+                return Message(kind=Status.DONE, record=entry.record, descriptors=entry.descriptors)
+            case Operation.DROP:
+                self._drop(message.key)
+            case Operation.LIST:
+                return Message(kind=Status.DONE, record=self._listed(message))
+            case Operation.SHUT_DOWN:
+                self._ending = True
+            case _:
+                return _refused("an unknown operation")
+        return Message(kind=Status.DONE)
+
+    def _put(self, message: Message) -> Message:
+        full = len(self._entries) >= MAX_ENTRIES and message.key not in self._entries
+        if full or len(message.key.encode()) > MAX_KEY or len(message.record) > MAX_RECORD:
+            close_all(message.descriptors)
+            return _refused("no room for that")
+        self._drop(message.key)
+        self._entries[message.key] = _Entry(message.record, message.descriptors)
+        return Message(kind=Status.DONE)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            close_all(entry.descriptors)
+
+    def _listed(self, message: Message) -> bytes:
+        """Keys that begin with the message's key and come after its record, in order, as many as fit."""
+        after = message.record.decode()
+        listed = bytearray()
+        for key in sorted(key for key in self._entries if key.startswith(message.key) and key > after):
+            line = key.encode() + b"\n"
+            if len(listed) + len(line) > MAX_RECORD:
+                break
+            listed += line
+        return bytes(listed)
+
+
+def _refused(reason: str) -> Message:
+    return Message(kind=Status.REFUSED, record=reason.encode())
+
+
+def _is_ours(client: socket.socket) -> bool:
+    """The folder is closed to others; this holds when somebody opens it."""
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return bool(_UCRED.unpack(credentials)[1] == os.geteuid())
+
+
+def run(folder: str, linger: str) -> None:
+    """The whole life of a keeper: leaves its starter, serves, and removes its socket."""
+    if os.fork():
+        return
+    os.setsid()
+    os.umask(0o077)
+    lock = _locked(Path(folder))
+    if lock is None:
+        os.write(1, TAKEN)
+        os._exit(0)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with (
+        address(Path(folder)) as place,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+    ):
+        Path(place).unlink(missing_ok=True)  # of one that was killed
+        listener.bind(place)
+        listener.listen(_BACKLOG)
+        _say_ready()
+        Keeper(listener=listener, linger=float(linger)).serve()
+        Path(place).unlink(missing_ok=True)
+    os._exit(0)
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock that is held for as long as this process lives; None when another holds it."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    return lock
+
+
+def _say_ready() -> None:
+    os.write(1, READY)
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,100 @@
+"""What a keeper is asked and answers: one packet each, descriptors beside it.
+
+    operation or status (1 byte)  length of the key (2 bytes)  key  record
+
+Both sides are trusted and of one user; the bounds are there for mistakes.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+MAX_KEY: Final = 300
+"""Bytes. A kind, the name of a runtime, a number."""
+
+MAX_RECORD: Final = 96 * 1024
+"""Bytes: a packet must fit a socket's send buffer. What is larger belongs into a memory file."""
+
+MAX_DESCRIPTORS: Final = 16
+"""A jail has seven."""
+
+_HEAD: Final = struct.Struct("<BH")
+_ROOM: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+
+
+class Operation(IntEnum):
+    PUT = 1
+    GET = 2
+    DROP = 3
+    LIST = 4
+    SHUT_DOWN = 5
+
+
+class Status(IntEnum):
+    DONE = 1
+    UNKNOWN = 2
+    REFUSED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Whoever receives one owns its descriptors."""
+
+    kind: int
+    key: str = ""
+    record: bytes = b""
+    descriptors: Sequence[int] = ()
+
+    def send(self, sock: socket.socket, flags: int = 0) -> None:
+        """The sender keeps its descriptors. Raises OSError."""
+        key = self.key.encode()
+        packet = _HEAD.pack(self.kind, len(key)) + key + self.record
+        socket.send_fds(sock, [packet], self.descriptors, flags | socket.MSG_NOSIGNAL)
+
+    @classmethod
+    def receive(cls, sock: socket.socket) -> Message | None:
+        """None at the end. Raises OSError; ValueError for what is no message, its descriptors closed."""
+        size = _HEAD.size + MAX_KEY + MAX_RECORD
+        # Not recv_fds, which drops its flags: what is received must not be inherited by a program started here.
+        packet, ancillary, flags, _ = sock.recvmsg(size, _ROOM, socket.MSG_CMSG_CLOEXEC)
+        descriptors = _rights(ancillary)
+        if not packet and not descriptors:
+            return None
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise ValueError("a message with too much, or no room for its descriptors in this process")
+            return cls._parsed(packet, descriptors)
+        except ValueError:
+            close_all(descriptors)
+            raise
+
+    @classmethod
+    def _parsed(cls, packet: bytes, descriptors: Sequence[int]) -> Message:
+        if len(packet) < _HEAD.size:
+            raise ValueError("a message without its head")
+        kind, length = _HEAD.unpack_from(packet)
+        key = packet[_HEAD.size : _HEAD.size + length]
+        if len(key) != length:
+            raise ValueError("a message without its key")
+        record = packet[_HEAD.size + length :]
+        return cls(kind=kind, key=key.decode(), record=record, descriptors=descriptors)
+
+
+def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return list(descriptors)
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
