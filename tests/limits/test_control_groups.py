@@ -64,12 +64,12 @@ def test_removed_with_the_jail(start_runtime: StartRuntime, site: Site) -> None:
     """Closing a runtime takes its group along, and so does the death of its jail."""
     runtime = start_runtime(limits="cgroup")
     runtime.core.start()
-    first = list(group_of(runtime)._folders.values())
+    first = list(group_of(runtime).folders.values())
     assert all(folder.is_dir() for folder in first)
     runtime.execute("import os; os._exit(3)")
     assert wait_until_gone(first)
     runtime.execute("1")
-    second = list(group_of(runtime)._folders.values())
+    second = list(group_of(runtime).folders.values())
     runtime.close()
     assert wait_until_gone(second)
 
@@ -80,7 +80,7 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 runtime = PythonRuntime(sandbox=SandboxPolicy(limits="cgroup", preload=()))
 runtime.core.start()
-print(*{str(f.parent) for f in runtime.core.backend.supervisor._account._group._folders.values()}, flush=True)
+print(*{str(f.parent) for f in runtime.core.backend.supervisor._account._group.folders.values()}, flush=True)
 if sys.argv[1] == "wait":
     sys.stdin.read()
 """
@@ -123,10 +123,10 @@ def test_limits_are_written_before_anybody_enters(site: Site) -> None:
     group = groups.make(SHARE)
     try:
         name = {"cgroup v1": "memory.limit_in_bytes", "cgroup v2": "memory.max"}[site.version]
-        assert SHARE.memory == int((group._folders["memory"] / name).read_text())
-        assert SHARE.tasks == int((group._folders["pids"] / "pids.max").read_text())
+        assert SHARE.memory == int((group.folders["memory"] / name).read_text())
+        assert SHARE.tasks == int((group.folders["pids"] / "pids.max").read_text())
         if site.version == "cgroup v1" and group.has_quota:
-            assert 50_000 == int((group._folders["cpu"] / "cpu.cfs_quota_us").read_text())
+            assert 50_000 == int((group.folders["cpu"] / "cpu.cfs_quota_us").read_text())
     finally:
         group.close()
         assert group.remove()

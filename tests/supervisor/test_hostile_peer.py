@@ -35,10 +35,11 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.results import ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.account import MemoryLimit
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.reactor import Timer
 from cenote_worker.supervisor.requests import JailRequest, Outcome
-from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess
@@ -122,7 +123,15 @@ class HostilePeer(RuleBasedStateMachine):
         control, self.control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, self.out = os.pipe()
         err, self.err = os.pipe()
-        ends = JailEnds(os.pidfd_open(self.process.pid), ours, control, out, err)
+        ends = JailEnds(
+            pidfd=os.pidfd_open(self.process.pid),
+            frames=ours,
+            control=control,
+            stdout=out,
+            stderr=err,
+            isolation="strict",
+            base=0,
+        )
         for sock in (self.frames, self.control):
             sock.setblocking(False)
         limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
@@ -131,7 +140,6 @@ class HostilePeer(RuleBasedStateMachine):
             self.reactor,  # type: ignore[arg-type]
             ends,
             SandboxPolicy(),
-            "strict",
             account,
             lambda: None,
         )

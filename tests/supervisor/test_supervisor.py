@@ -20,10 +20,11 @@ from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor import supervisor as module
 from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.requests import JailRequest, Outcome
-from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess
@@ -38,10 +39,18 @@ class Jail:
         control, self.control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, self.stdout = os.pipe()
         err, self.stderr = os.pipe()
-        ends = JailEnds(os.pidfd_open(self.process.pid), ours, control, out, err)
+        ends = JailEnds(
+            pidfd=os.pidfd_open(self.process.pid),
+            frames=ours,
+            control=control,
+            stdout=out,
+            stderr=err,
+            isolation="none",
+            base=0,
+        )
         limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
         account = TreeAccount(WorkerProcess(self.process.pid), limit, Watchdog(), -1)
-        self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), "none", account, lambda: None)
+        self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), account, lambda: None)
         self.frames.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=1)).SerializeToString())
 
     def answer(self) -> None:

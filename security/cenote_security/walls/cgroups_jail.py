@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from cenote_security.walls.cgroups import Version
 
@@ -109,26 +109,40 @@ class JailGroup:
 
     def __init__(self, version: Version, folders: Mapping[str, Path], share: Share) -> None:
         """Raises OSError; nothing is left then."""
-        self.version = version
-        self.share = share
-        self._folders = folders
-        self._dialect = _DIALECTS[version]
-        self._peak = self._cpu = -1
+        self._begin(version, folders, share)
         try:
             for folder in dict.fromkeys(folders.values()):
                 folder.mkdir()
             self._set_limits()
-            self._peak = self._open(*self._dialect.peak, os.O_RDWR)
-            self._cpu = self._open(*self._dialect.cpu, os.O_RDONLY)
+            self._open_accounts()
         except OSError:
             self.close()
             self.remove()
             raise
 
+    @classmethod
+    def there(cls, version: Version, folders: Mapping[str, Path], share: Share) -> Self:
+        """A group that another process has made, with whatever is in it."""
+        group = cls.__new__(cls)
+        group._begin(version, folders, share)
+        group._open_accounts()
+        return group
+
+    def _begin(self, version: Version, folders: Mapping[str, Path], share: Share) -> None:
+        self.version = version
+        self.share = share
+        self.folders = folders
+        self._dialect = _DIALECTS[version]
+        self._peak = self._cpu = -1
+
+    def _open_accounts(self) -> None:
+        self._peak = self._open(*self._dialect.peak, os.O_RDWR)
+        self._cpu = self._open(*self._dialect.cpu, os.O_RDONLY)
+
     @property
     def has_quota(self) -> bool:
         """Whether CPU time is bounded."""
-        return "cpu" in self._folders
+        return "cpu" in self.folders
 
     @property
     def counts_cpu(self) -> bool:
@@ -138,7 +152,7 @@ class JailGroup:
     def entrances(self, until: ExitStack) -> tuple[int, ...]:
         """Descriptors that `until` closes; a process that writes `0` to each is in the group."""
         entrances = []
-        for folder in dict.fromkeys(self._folders.values()):
+        for folder in dict.fromkeys(self.folders.values()):
             entrances.append(os.open(folder / self._dialect.entrance, os.O_WRONLY | os.O_CLOEXEC))
             until.callback(os.close, entrances[-1])
         return tuple(entrances)
@@ -185,7 +199,7 @@ class JailGroup:
 
     def kill(self) -> None:
         """End every process in it at once; nothing where the kernel has no file for that (v1, Linux before 5.14)."""
-        for folder in dict.fromkeys(self._folders.values()):
+        for folder in dict.fromkeys(self.folders.values()):
             with (
                 suppress(OSError),
                 open(os.open(folder / "cgroup.kill", os.O_WRONLY | os.O_CLOEXEC), "w") as file,
@@ -195,7 +209,7 @@ class JailGroup:
     def remove(self) -> bool:
         """False while there are processes in it."""
         gone = True
-        for folder in dict.fromkeys(self._folders.values()):
+        for folder in dict.fromkeys(self.folders.values()):
             try:
                 folder.rmdir()
             except FileNotFoundError:
@@ -208,18 +222,18 @@ class JailGroup:
 
     def _set_limits(self) -> None:
         for controller, file, text in self._dialect.limits(self.share):
-            if controller in self._folders:
+            if controller in self.folders:
                 try:
-                    (self._folders[controller] / file).write_text(text)
+                    (self.folders[controller] / file).write_text(text)
                 except OSError:
                     if file not in _OPTIONAL:
                         raise
 
     def _open(self, controller: str, file: str, mode: int) -> int:
         """-1 for what this machine does not have: fewer accounts, the same limits."""
-        if controller not in self._folders:
+        if controller not in self.folders:
             return -1
-        path = self._folders[controller] / file
+        path = self.folders[controller] / file
         for flags in (mode, os.O_RDONLY):
             with suppress(OSError):
                 return os.open(path, flags | os.O_CLOEXEC)
@@ -228,7 +242,7 @@ class JailGroup:
     def _count(self, controller: str, file: str, name: str = "") -> int:
         """A number of a file that holds one, or lines of a name and a number. 0 for what is not there."""
         with suppress(OSError, KeyError, ValueError):
-            text = (self._folders[controller] / file).read_text()
+            text = (self.folders[controller] / file).read_text()
             if not name:
                 return int(text)
             return next((int(line.split()[1]) for line in text.splitlines() if line.split()[0] == name), 0)

@@ -21,6 +21,15 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What the counters of a jail stood at when a cell began. cpu: seconds. written: bytes. kills: see Spent."""
+
+    cpu: float = 0.0
+    written: int = 0
+    kills: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimit:
     """policy: bytes of the policy. base: what the jail has from its zygote, and may come to own by writing to it."""
 
@@ -46,8 +55,11 @@ class Account(Protocol):
     def mode(self) -> str:
         """`cgroup v1`, `cgroup v2` or `watchdog`."""
 
-    def begin(self) -> None:
+    def begin(self) -> Baseline:
         """A cell is about to be sent."""
+
+    def resume(self, begun: Baseline) -> None:
+        """A cell is running that began when another process kept this account."""
 
     def spent(self) -> Spent:
         """The cell has ended."""

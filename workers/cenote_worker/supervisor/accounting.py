@@ -15,11 +15,12 @@ from cenote_security.walls.cgroups_jail import JailGroup, Share
 from cenote_security.walls.level import LevelName
 from cenote_worker.supervisor.account import Account, MemoryLimit
 from cenote_worker.supervisor.group_account import GroupAccount
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
-from cenote_worker.zygote.connection import StartedJail, ZygoteFacts
+from cenote_worker.zygote.connection import ZygoteFacts
 
 WARDEN = 1
 """A jail's first process is a task of its group too, and not one of the policy's."""
@@ -60,16 +61,14 @@ class Accounting:
                 ) from error
             return None
 
-    def account(
-        self, policy: SandboxPolicy, started: StartedJail, group: JailGroup | None, base: int
-    ) -> Account:
-        """For a jail in which nothing of the user's has run yet."""
-        worker = WorkerProcess(pid_of(started.pidfd))
-        limit = MemoryLimit(policy=policy.memory_bytes, base=base)
-        if group is not None:
-            own_kernel = started.isolation == "gvisor"
-            return GroupAccount(group, worker, limit, self._reactor, own_kernel=own_kernel)
-        disk = _open_disk(started.isolation, worker)
+    def account(self, policy: SandboxPolicy, ends: JailEnds) -> Account:
+        """For a jail with these ends. Of them it takes over the group."""
+        worker = WorkerProcess(pid_of(ends.pidfd))
+        limit = MemoryLimit(policy=policy.memory_bytes, base=ends.base)
+        if ends.group is not None:
+            own_kernel = ends.isolation == "gvisor"
+            return GroupAccount(ends.group, worker, limit, self._reactor, own_kernel=own_kernel)
+        disk = os.dup(ends.disk) if ends.disk >= 0 else -1
         return TreeAccount(worker, limit, self._watchdog, disk)
 
     def remove_groups(self) -> None:
@@ -92,15 +91,17 @@ class Accounting:
             return self._groups
 
 
-def _open_disk(isolation: LevelName, worker: WorkerProcess) -> int:
-    """The jail's disk where it is its own and in memory, else -1.
+def open_disk(pidfd: int, isolation: LevelName) -> int:
+    """A jail's disk where it is its own and in memory, else -1.
 
     Opened before the jail's code runs: by name, later, it could be something else. At `strict` the warden may not be
     looked into; at `gvisor` there is only gVisor to look into, and its later processes have other roots.
     """
     if isolation not in ("strict", "gvisor"):
         return -1
-    pid = worker.pid if isolation == "strict" else worker.warden
     with suppress(OSError):
+        worker = WorkerProcess(pid_of(pidfd))
+        worker.close()
+        pid = worker.pid if isolation == "strict" else worker.warden
         return os.open(f"/proc/{pid}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return -1

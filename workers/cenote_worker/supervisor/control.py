@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable
 
 from cenote_security.errors import ProtocolViolation
@@ -29,8 +30,21 @@ class ControlLine:
         self._sock.setblocking(False)
         self._on_end = on_end
         self._number = 0
+        self._before = 0
         self._interrupts: set[int] = set()
         self._questions: dict[int, tuple[Answered, Callable[[], None]]] = {}
+
+    def take_up(self) -> None:
+        """Goes on behind another process, whose questions may still be answered and interrupts be on their way.
+
+        The warden answers in order, so they are over when a question of this process is answered.
+        """
+        self._number = self._before = time.monotonic_ns()  # greater than any number of any process before
+        number = self._send("status")
+        if number is not None:
+            self._interrupts.add(number)
+            over = self._interrupts.discard
+            self._questions[number] = (lambda _memory, _processes: over(number), _nobody_waits)
 
     @property
     def interrupting(self) -> bool:
@@ -96,10 +110,16 @@ class ControlLine:
         return False
 
     def _answer(self, number: int | None, memory: int | None, processes: int | None) -> None:
+        if number is not None and 0 < number <= self._before:
+            return
         waiting = self._questions.pop(number, None) if number is not None else None
         if waiting is None or memory is None or processes is None:
             raise ProtocolViolation("a status that nobody asked for")
         waiting[0](memory, processes)
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 def _parse(data: bytes) -> dict[str, object]:

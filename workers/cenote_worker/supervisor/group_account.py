@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cenote_security.walls.cgroups_jail import JailGroup
-from cenote_worker.supervisor.account import MIB, Condemn, MemoryLimit, Spent
+from cenote_worker.supervisor.account import MIB, Baseline, Condemn, MemoryLimit, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.worker_process import WorkerProcess
@@ -35,27 +35,29 @@ class GroupAccount:
         self._limit = limit
         self._reactor = reactor
         self._own_kernel = own_kernel
-        self._cpu = 0.0
-        self._written = 0
+        self._begun = Baseline()
         self._kills = 0
 
     @property
     def mode(self) -> str:
         return self._group.version
 
-    def begin(self) -> None:
+    def begin(self) -> Baseline:
         self._group.forget_peak()
-        self._cpu = self._cpu_seconds()
-        self._written = self._worker.written()
+        self._begun = Baseline(cpu=self._cpu_seconds(), written=self._worker.written(), kills=self._kills)
+        return self._begun
+
+    def resume(self, begun: Baseline) -> None:
+        self._begun, self._kills = begun, begun.kills
 
     def spent(self) -> Spent:
         peak = self._group.peak()
         # Only a group that came to its limit can have lost a process to it: else there is nothing to look up.
         killed = self._newly_killed() if peak >= self._limit.total - MIB else 0
         return Spent(
-            cpu=max(self._cpu_seconds() - self._cpu, 0.0),
+            cpu=max(self._cpu_seconds() - self._begun.cpu, 0.0),
             peak_memory=peak,
-            bytes_written=max(self._worker.written() - self._written, 0),
+            bytes_written=max(self._worker.written() - self._begun.written, 0),
             killed=killed,
         )
 

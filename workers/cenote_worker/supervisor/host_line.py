@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,10 @@ MAX_PENDING = 10_000
 
 MAX_NAME = 200
 """Characters of a target's or a method's name."""
+
+LEFT = (
+    "whoever carried out this host call was replaced before it answered; it may have been carried out, or not"
+)
 
 SEND_PATIENCE = 5.0
 """Seconds that a full socket may stay full before its jail counts as broken."""
@@ -85,6 +90,26 @@ class HostHandler(Protocol):
         """The jail has ended: cancel everything."""
 
 
+class HostLog(Protocol):
+    """What is written down of host calls, if somebody may have to go on from there."""
+
+    def receive_call(self, sock: socket.socket) -> Packet | None:
+        """As `receive_packet` does."""
+
+    def answered(self, call_id: int) -> None:
+        """An answer has left."""
+
+
+class NoHostLog:
+    """The HostLog of a jail that ends with its process."""
+
+    def receive_call(self, sock: socket.socket) -> Packet | None:
+        return receive_packet(sock)
+
+    def answered(self, call_id: int) -> None:
+        pass
+
+
 class HostLine:
     """The supervisor's end of a jail's host channel."""
 
@@ -94,13 +119,20 @@ class HostLine:
         handler: HostHandler,
         value_limit: int,
         assembly: Assembly | None = None,
+        log: HostLog | None = None,
+        orphans: Iterable[int] = (),
     ) -> None:
-        """assembly: for a jail that sends its packets in pieces."""
+        """assembly: for a jail that sends its packets in pieces.
+
+        orphans: calls that a former supervisor heard and may not have answered.
+        """
         sock.setblocking(False)
         self._sock = sock
         self._handler = handler
         self._value_limit = value_limit
         self._assembly = assembly
+        self._log = log or NoHostLog()
+        self._orphans = frozenset(orphans)
         self._pending: set[int] = set()
         self._sending = threading.Lock()
         self._open = True
@@ -109,11 +141,16 @@ class HostLine:
     def descriptor(self) -> int:
         return self._sock.fileno()
 
+    def disown(self) -> None:
+        """Tells the jail that nobody knows what became of the orphans."""
+        for call_id in self._orphans:
+            self.answer(call_id, HostFailure("RuntimeError", LEFT))
+
     def read(self, most: int) -> bool:
         """Takes up to `most` packets. False at the end. Raises ProtocolViolation."""
         for _ in range(most):
             try:
-                packet = receive_packet(self._sock)
+                packet = self._log.receive_call(self._sock)
             except BlockingIOError:
                 return True
             except OSError:
@@ -133,6 +170,7 @@ class HostLine:
             self._pending.discard(call_id)
             if self._open:
                 self._send(reply.SerializeToString(), descriptors)
+                self._log.answered(call_id)
         if isinstance(answer, Content):
             answer.close()
 
@@ -187,6 +225,9 @@ class HostLine:
         info = read_info(message.info) if message.HasField("info") else None
         target, method = message.target, message.method
         call = HostCall(message.id, target, method, arguments, opaque, message.reference, info)
+        if message.id in self._orphans:  # it still stood in the socket, and has its answer
+            call.close()
+            return
         if len(self._pending) >= MAX_PENDING:
             call.close()
             self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))

@@ -31,6 +31,11 @@ class HeadAndTail:
         if text:
             self._add_to_tail(text)
 
+    def skip(self, characters: int) -> None:
+        """So much came that is not known any more."""
+        self._head_size = max(self._head_size, self._half)
+        self._dropped += characters
+
     @property
     def truncated(self) -> bool:
         return self._dropped > 0 or self._excess() > 0

@@ -35,8 +35,3 @@ class PipeReader:
             text = self._decoder.decode(data, final=not data)
             if text:
                 self._deliver(text)
-
-    def close(self) -> None:
-        """Closes the descriptor; there is nothing to read any more."""
-        self.open = False
-        os.close(self.descriptor)

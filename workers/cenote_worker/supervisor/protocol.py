@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from cenote_security.errors import ProtocolViolation
@@ -52,6 +53,11 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class NeverLeft:
+    """The request of which nobody knew whether it was sent was not."""
+
+
 class Conversation:
     """One request at a time, one answer of the right kind to each, output whenever it comes."""
 
@@ -59,6 +65,20 @@ class Conversation:
         self.phase = Phase.STARTING
         self._ask: Ask | None = None
         self._number = 0
+        self._probe = 0
+        """Number of a question that is asked behind a request of which nobody knows whether it was sent."""
+
+    def take_up(self, number: int, ask: Ask | None, *, ready: bool) -> None:
+        """Goes on with a conversation that another has begun. ask: of the request that is not answered yet."""
+        self._number, self._ask = number, ask
+        if ready:
+            self.phase = Phase.IDLE if ask is None else Phase.BUSY
+
+    def probe(self) -> int:
+        """Asks behind a request that may not have been sent: if the answer comes first, it was not."""
+        assert self.phase is Phase.BUSY
+        self._probe = self._number + 1
+        return self._probe
 
     def ask(self, kind: Ask) -> int:
         """Opens a request; returns its number. The jail must be idle."""
@@ -67,7 +87,7 @@ class Conversation:
         self._number += 1
         return self._number
 
-    def hear(self, event: JailEvent) -> ReplyBody | None:
+    def hear(self, event: JailEvent) -> ReplyBody | NeverLeft | None:
         """Follows what the jail said; returns the answer when it is one.
 
         Raises ProtocolViolation for anything that it may not say now.
@@ -88,12 +108,22 @@ class Conversation:
     def end(self) -> None:
         self.phase = Phase.ENDED
 
-    def _answer(self, event: ReplyEvent) -> ReplyBody:
+    def _answer(self, event: ReplyEvent) -> ReplyBody | NeverLeft | None:
+        if self._probe and event.id == self._probe:
+            return self._probed()
         if self.phase is not Phase.BUSY or self._ask is None:
             raise ProtocolViolation("an answer that nobody waits for")
         if event.id != self._number:
             raise ProtocolViolation("an answer to another request")
         if not isinstance(event.body, _ANSWERS[self._ask]):
             raise ProtocolViolation(f"a {type(event.body).__name__} in answer to {self._ask.name.lower()}")
-        self.phase, self._ask = Phase.IDLE, None
+        self._ask = None
+        if not self._probe:
+            self.phase = Phase.IDLE
         return event.body
+
+    def _probed(self) -> NeverLeft | None:
+        unanswered = self._ask is not None
+        self._number, self._probe = self._probe, 0
+        self.phase, self._ask = Phase.IDLE, None
+        return NeverLeft() if unanswered else None

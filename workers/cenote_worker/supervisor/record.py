@@ -31,6 +31,12 @@ class Printed:
         self.size += len(text)
         self._streams[stream].add(text)
 
+    def skip(self, characters: int) -> None:
+        """So much was printed, nobody knows to which stream, that is not known any more."""
+        if characters:
+            self.size += characters
+            self._streams["stdout"].skip(characters)
+
     def text(self, stream: StreamName) -> str:
         return self._streams[stream].text()
 

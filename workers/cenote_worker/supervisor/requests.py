@@ -49,6 +49,7 @@ class JailRequest:
     message: with every payload filled in. descriptors: what travels with it, in the message's order.
     owned: called once when the request was sent or dropped, to close what travelled.
     timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
+    key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     """
 
     ask: Ask
@@ -58,6 +59,8 @@ class JailRequest:
     owned: list[Callable[[], None]] = field(default_factory=list)
     timeout: float | None = None
     step: int = 0
+    key: str = ""
+    injection: int = 0
 
     def dispose(self) -> None:
         for close in self.owned:

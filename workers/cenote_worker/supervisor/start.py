@@ -15,11 +15,13 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
-from cenote_worker.supervisor.accounting import Accounting
+from cenote_worker.supervisor.accounting import Accounting, open_disk
 from cenote_worker.supervisor.ceiling import Ceiling
+from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
 from cenote_worker.supervisor.descriptors import ensure_room
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.supervisor import JailEnds, Supervisor
+from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
 
@@ -46,23 +48,23 @@ class Nursery:
 
         ledger: of its runtime, when the policy has a network. Raises IsolationUnavailableError, UnavailableError.
         """
-        ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
         ceiling = self._own_ceiling()
-        ceiling.take()
-        try:
-            return self._start(policy, ledger, ends_at, ceiling.give)
-        except BaseException:
-            ceiling.give()
-            raise
+        with ExitStack() as started:
+            ceiling.take()
+            started.callback(ceiling.give)
+            ends = self.start_ends(policy)
+            started.callback(ends.close)
+            supervisor = self._supervise(ends, policy, ledger, ends_at, ceiling.give)
+            started.pop_all()
+        return supervisor
 
-    def _start(
-        self,
-        policy: SandboxPolicy,
-        ledger: Ledger | None,
-        ends_at: float | None,
-        buried: Callable[[], None],
-    ) -> Supervisor:
-        reactor, accounting, zygote = self._for(policy)
+    def start_ends(self, policy: SandboxPolicy) -> JailEnds:
+        """A fresh jail with nothing in it, for any process to supervise. It ends with this process's zygote.
+
+        Raises IsolationUnavailableError, UnavailableError.
+        """
+        ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
+        _, accounting, zygote = self._for(policy)
         if isinstance(policy.network, Allow):
             _check_network(zygote)
         facts = zygote.facts
@@ -82,17 +84,61 @@ class Nursery:
                 groups=group.entrances(theirs) if group is not None else (),
             )
             started = zygote.start_jail(policy, passed)
-            ours.callback(os.close, started.pidfd)
-            egress = None
-            if isinstance(policy.network, Allow):
-                assert started.egress is not None, "a zygote gives a jail with a network its way out"
-                listener = ours.enter_context(socket.socket(fileno=started.egress))
-                egress = self._egress_service().open(listener, ledger or Ledger(policy.network))
-                ours.callback(egress.close)
-            account = accounting.account(policy, started, group, base)
             ours.pop_all()
-        ends = JailEnds(started.pidfd, frames[0], control[0], out[0], err[0], egress)
-        return Supervisor(reactor, ends, policy, started.isolation, account, buried, ends_at)
+        return JailEnds(
+            pidfd=started.pidfd,
+            frames=frames[0],
+            control=control[0],
+            stdout=out[0],
+            stderr=err[0],
+            isolation=started.isolation,
+            base=base,
+            group=group,
+            # A group counts files in memory itself.
+            disk=open_disk(started.pidfd, started.isolation) if group is None else -1,
+            egress=-1 if started.egress is None else started.egress,
+        )
+
+    def supervise(
+        self,
+        ends: JailEnds,
+        policy: SandboxPolicy,
+        ledger: Ledger | None,
+        ends_at: float | None,
+        chronicle: Chronicle,
+        succession: Succession | None = None,
+    ) -> Supervisor:
+        """A jail that was started before, in whichever process. Its ends are taken over unless this raises.
+
+        Whoever supervises a jail removes its control group in the end.
+        """
+        ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
+        ceiling = self._own_ceiling()
+        ceiling.take()
+        try:
+            return self._supervise(ends, policy, ledger, ends_at, ceiling.give, chronicle, succession)
+        except BaseException:
+            ceiling.give()
+            raise
+
+    def _supervise(
+        self,
+        ends: JailEnds,
+        policy: SandboxPolicy,
+        ledger: Ledger | None,
+        ends_at: float | None,
+        buried: Callable[[], None],
+        chronicle: Chronicle = UNWRITTEN,
+        succession: Succession | None = None,
+    ) -> Supervisor:
+        reactor, accounting = self._own_threads()
+        egress = None
+        if ends.egress >= 0:
+            assert isinstance(policy.network, Allow), "a jail has a way out if its policy has a network"
+            listener = socket.socket(fileno=os.dup(ends.egress))
+            egress = self._egress_service().open(listener, ledger or Ledger(policy.network))
+        account = accounting.account(policy, ends)
+        return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, chronicle, succession)
 
     def _egress_service(self) -> EgressService:
         with self._lock:
@@ -117,16 +163,21 @@ class Nursery:
             return self._ceiling
 
     def _for(self, policy: SandboxPolicy) -> tuple[Reactor, Accounting, ZygoteClient]:
+        reactor, accounting = self._own_threads()
+        with self._lock:
+            for zygote in self._zygotes:
+                if zygote.fits(policy):
+                    return reactor, accounting, zygote
+            self._zygotes.append(ZygoteClient.for_policy(policy))
+            return reactor, accounting, self._zygotes[-1]
+
+    def _own_threads(self) -> tuple[Reactor, Accounting]:
         with self._lock:
             if self._reactor is None or self._accounting is None:
                 self._reactor = Reactor()
                 self._accounting = Accounting(self._reactor)
                 atexit.register(self.close)
-            for zygote in self._zygotes:
-                if zygote.fits(policy):
-                    return self._reactor, self._accounting, zygote
-            self._zygotes.append(ZygoteClient.for_policy(policy))
-            return self._reactor, self._accounting, self._zygotes[-1]
+            return self._reactor, self._accounting
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -160,6 +211,26 @@ def start_jail(
         return _nursery.start(policy, ledger, ends_at)
     except OSError as error:
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
+
+
+def start_ends(policy: SandboxPolicy) -> JailEnds:
+    """A fresh jail with nothing in it, that nobody supervises yet. See Nursery.start_ends."""
+    try:
+        return _nursery.start_ends(policy)
+    except OSError as error:
+        raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
+
+
+def supervise(
+    ends: JailEnds,
+    policy: SandboxPolicy,
+    ledger: Ledger | None,
+    ends_at: float | None,
+    chronicle: Chronicle,
+    succession: Succession | None = None,
+) -> Supervisor:
+    """Goes on with a jail that was started before. See Nursery.supervise."""
+    return _nursery.supervise(ends, policy, ledger, ends_at, chronicle, succession)
 
 
 def _socket_pair(ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -7,7 +7,6 @@ runs on the reactor's thread, except that a request to an idle jail is sent by i
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import socket
 import threading
@@ -15,23 +14,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
+from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
-from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
-from cenote_worker.supervisor.account import Account, Spent
+from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.host_line import HostLine
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
-from cenote_worker.supervisor.protocol import Ask, Conversation, Phase
+from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.requests import JailRequest, Outcome
@@ -45,21 +46,11 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
+_NO_NAME = "\0"
+"""No variable has it."""
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class JailEnds:
-    """The supervisor's ends of a jail's channels, and the jail's first process. egress: its way out, if any."""
-
-    pidfd: int
-    frames: socket.socket
-    control: socket.socket
-    stdout: int
-    stderr: int
-    egress: OpenSession | None = None
 
 
 class Supervisor:
@@ -70,18 +61,25 @@ class Supervisor:
         reactor: Reactor,
         ends: JailEnds,
         policy: SandboxPolicy,
-        isolation: str,
         account: Account,
         buried: Callable[[], None],
+        egress: OpenSession | None = None,
         ends_at: float | None = None,
+        chronicle: Chronicle = UNWRITTEN,
+        succession: Succession | None = None,
     ) -> None:
-        """buried: called once, when the jail has ended. ends_at: when it is ended in any case, monotonic."""
+        """buried: called once, when the jail has ended. egress: its way out, if any.
+
+        ends_at: when it is ended in any case, monotonic. succession: how a former supervisor left it.
+        """
         self._reactor = reactor
         self._ends = ends
         self._policy = policy
-        self.isolation = isolation
+        self.isolation: str = ends.isolation
         self._account = account
         self._buried = buried
+        self._egress = egress
+        self._chronicle = chronicle
         self._lock = threading.RLock()
         self._value_limit = 2 * policy.memory_bytes
         self._assembly = self.new_assembly()
@@ -98,13 +96,65 @@ class Supervisor:
         self._interrupted = False  # an interrupt was sent since the last cell was
         self._control = ControlLine(ends.control, self._bury)
         self._pipes = (
-            PipeReader(ends.stdout, lambda text: self._print("stdout", text)),
-            PipeReader(ends.stderr, lambda text: self._print("stderr", text)),
+            PipeReader(ends.stdout, partial(self._piped, "stdout")),
+            PipeReader(ends.stderr, partial(self._piped, "stderr")),
         )
         ends.frames.setblocking(False)
         self._end_of_life = None if ends_at is None else reactor.call_at(ends_at, self._expire)
         account.watch(self.end)
+        if succession is not None:
+            self._take_up(succession)
         reactor.call_soon(self._watch)
+
+    def _take_up(self, left: Succession) -> None:
+        """Goes on where a former supervisor was ended."""
+        with self._lock:
+            left.skip()
+            self._control.take_up()
+            self._interrupted = True  # for all that is known
+            under = left.underway
+            ask = under.request.ask if under is not None else None
+            self._conversation.take_up(left.number, ask, ready=left.ready)
+            self._account.resume(left.begun)
+            for piece in left.background:
+                self._replay(piece)
+            if under is None:
+                self._account.spent()  # no cell is running
+            else:
+                self._take_up_request(under)
+
+    def _take_up_request(self, under: Underway) -> None:
+        kept = self._policy.output_bytes
+        clock = CellClock(
+            under.started,
+            under.request.timeout,
+            interrupted_at=under.interrupted_at,
+            expired=under.expired,
+        )
+        self._running = Record(under.request, clock, Printed(kept), kept)
+        self._running.printed.skip(under.missing)
+        for piece in under.heard:
+            self._replay(piece)
+        if self._running is not None:
+            if not under.sent:
+                self._probe()
+            self._arm()
+
+    def _replay(self, piece: Piece) -> None:
+        if not isinstance(piece, Packet):
+            self._print(*piece)
+            return
+        try:
+            self._hear(self._parsed(piece))
+        except ProtocolViolation as violation:
+            self.end(Death(reason="protocol", detail=str(violation)))
+
+    def _probe(self) -> None:
+        """The running request may never have been sent: asks for nothing behind it. Which is answered first?"""
+        probe = jail_pb2.Request(id=self._conversation.probe())
+        probe.describe.names.append(_NO_NAME)
+        with suppress(OSError):  # the jail is dying, which the control channel reports
+            send_packet(self._ends.frames, probe.SerializeToString())
 
     @property
     def limits(self) -> str:
@@ -154,7 +204,8 @@ class Supervisor:
         with self._lock:
             if self._running is None:
                 return False
-            self._running.clock.interrupt(time.monotonic())
+            self._running.clock.interrupt(now := time.monotonic())
+            self._chronicle.interrupted(now, expired=False)
             self._send_interrupt()
             self._arm()
             return True
@@ -207,12 +258,15 @@ class Supervisor:
         now = time.monotonic()
         kept = self._policy.output_bytes
         self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
-        request.message.id = self._conversation.ask(request.ask)
+        request.message.id = number = self._conversation.ask(request.ask)
+        begun = Baseline()
         if request.ask is Ask.EXECUTE:
-            self._account.begin()
+            begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
+        self._chronicle.asked(number, request, now, begun)
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
+            self._chronicle.sent()
         except BlockingIOError:
             self.end(Death(reason="protocol", detail="an idle runtime does not read its requests"))
         except OSError as error:
@@ -225,6 +279,7 @@ class Supervisor:
     def _unsent(self, request: JailRequest, error: OSError) -> None:
         """The system would not carry the request: too many descriptors are on their way, or no memory is left."""
         self._conversation.unsent()
+        self._chronicle.unsent()
         self._running = None
         request.dispose()
         text = f"the request could not be sent to the runtime ({error.strerror}); nothing ran, try again"
@@ -249,6 +304,7 @@ class Supervisor:
             clock = self._running.clock
             match clock.due(time.monotonic()):
                 case "interrupt":
+                    self._chronicle.interrupted(time.monotonic(), expired=True)
                     self._send_interrupt()
                 case "kill":
                     self.end(_ignored(clock, time.monotonic()))
@@ -297,7 +353,7 @@ class Supervisor:
             if self._paused or self._deaf or self.death is not None:
                 return False
             try:
-                packet = receive_packet(self._ends.frames)
+                packet = self._chronicle.receive(self._ends.frames)
                 if packet is None:
                     self._reactor.unwatch(self._ends.frames.fileno())
                     return True
@@ -330,10 +386,21 @@ class Supervisor:
             self._print(event.stream, event.text)
         elif isinstance(event, edge.DisplayEvent) and self._running is not None:
             self._running.display(event)
-        elif isinstance(event, edge.ReadyEvent):
-            self._send_next()
+        elif isinstance(reply, NeverLeft):
+            self._never_left()
         elif reply is not None:
             self._finish(reply)
+        else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
+            self._send_next()
+
+    def _never_left(self) -> None:
+        running, self._running = self._running, None
+        assert running is not None
+        running.rearm(None)
+        self._chronicle.unsent()
+        text = "the runtime was taken over before the request was sent; nothing ran, try again"
+        running.request.listener.done(UnavailableError(text))
+        self._send_next()
 
     def _on_pipe(self, pipe: PipeReader) -> None:
         """Reads a pipe, but only behind every frame that was sent before its bytes were written."""
@@ -354,6 +421,10 @@ class Supervisor:
                 self._bury(death)
             if self.death is None:
                 self._send_next()
+
+    def _piped(self, stream: StreamName, text: str) -> None:
+        self._chronicle.printed(stream, text)
+        self._print(stream, text)
 
     def _print(self, stream: StreamName, text: str) -> None:
         running = self._running
@@ -384,8 +455,14 @@ class Supervisor:
             outcome = running.finished(
                 reply, self._take_background(), self._account.spent(), time.monotonic()
             )
-        self._send_next()
-        running.request.listener.done(outcome)
+        try:
+            running.request.listener.done(
+                outcome
+            )  # before the next is sent: a chronicle has one request under way
+        finally:
+            self._send_next()
+            if self._running is None:
+                self._chronicle.rest()
 
     def _take_background(self) -> Printed:
         taken, self._background = self._background, Printed(BACKGROUND)
@@ -433,6 +510,7 @@ class Supervisor:
             self._report_lost(running, self.death, spent)
         for request in waiting:
             _decline(request, self.death)
+        self._chronicle.ended()
 
     def _read_last_words(self) -> None:
         """What was printed before the end; nothing from a jail that broke the protocol."""
@@ -456,15 +534,11 @@ class Supervisor:
         if self._hosts is not None:
             self._reactor.unwatch(self._hosts.descriptor)
             self._hosts.close()
-        if self._ends.egress is not None:
-            self._ends.egress.close()
+        if self._egress is not None:
+            self._egress.close()
         if self._assembly is not None:
             self._assembly.close()
-        self._ends.frames.close()
-        self._ends.control.close()
-        for pipe in self._pipes:
-            pipe.close()
-        os.close(self._ends.pidfd)
+        self._ends.close()
 
 
 def _ignored(clock: CellClock, now: float) -> Death:

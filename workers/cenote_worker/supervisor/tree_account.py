@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from cenote_worker.supervisor import tree
-from cenote_worker.supervisor.account import Condemn, MemoryLimit, Spent
+from cenote_worker.supervisor.account import Baseline, Condemn, MemoryLimit, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.watchdog import Watchdog
 from cenote_worker.supervisor.worker_process import WorkerProcess, anonymous_resident
@@ -50,8 +50,7 @@ class TreeAccount:
         self._spared = anonymous_resident(worker.warden)
         self._looking = threading.Lock()
         self._condemn: Condemn | None = None
-        self._cpu = 0.0
-        self._written = 0
+        self._begun = Baseline()
         self._peak = 0
         self._mapped_only = 0
         self._mappings_due = time.monotonic() + LONGEST
@@ -67,10 +66,13 @@ class TreeAccount:
         self._condemn = condemn
         self._watchdog.add(self)
 
-    def begin(self) -> None:
+    def begin(self) -> Baseline:
         self._peak = 0
-        self._cpu = self._worker.cpu_seconds()
-        self._written = self._worker.written()
+        self.resume(Baseline(cpu=self._worker.cpu_seconds(), written=self._worker.written()))
+        return self._begun
+
+    def resume(self, begun: Baseline) -> None:
+        self._begun = begun
         self._idle = False
         self._mappings_due = min(self._mappings_due, time.monotonic() + LONGEST)
         if self.due > time.monotonic() + LONGEST:
@@ -80,9 +82,9 @@ class TreeAccount:
     def spent(self) -> Spent:
         self._idle = True
         return Spent(
-            cpu=max(self._worker.cpu_seconds() - self._cpu, 0.0),
+            cpu=max(self._worker.cpu_seconds() - self._begun.cpu, 0.0),
             peak_memory=max(self._peak, self._worker.resident()),
-            bytes_written=max(self._worker.written() - self._written, 0),
+            bytes_written=max(self._worker.written() - self._begun.written, 0),
         )
 
     def explain(self, found: Death) -> Death:

@@ -1,0 +1,108 @@
+"""What a supervisor writes down while it works, if somebody may have to go on from there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cenote_worker.frames import Packet, receive_packet
+from cenote_worker.results import StreamName
+from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.requests import JailRequest
+
+Piece = tuple[StreamName, str] | Packet
+"""Output of a request, or a packet as its jail sent it: something displayed, an answer."""
+
+
+class Chronicle(Protocol):
+    """Of one jail. Called under its supervisor's lock, before what is noted has any effect."""
+
+    def asked(self, number: int, request: JailRequest, started: float, begun: Baseline) -> None:
+        """A request is about to be sent."""
+
+    def sent(self) -> None:
+        """It has left."""
+
+    def unsent(self) -> None:
+        """It never will."""
+
+    def receive(self, sock: socket.socket) -> Packet | None:
+        """As `receive_packet` does."""
+
+    def printed(self, stream: StreamName, text: str) -> None:
+        """Output came through a pipe."""
+
+    def interrupted(self, at: float, *, expired: bool) -> None:
+        """The running cell is about to be interrupted, because its time is over or for another reason."""
+
+    def rest(self) -> None:
+        """Nothing is under way just now: a time to tidy up."""
+
+    def ended(self) -> None:
+        """The jail is gone and everybody was told."""
+
+
+class Unwritten:
+    """The Chronicle of a jail that ends with its process."""
+
+    def asked(self, number: int, request: JailRequest, started: float, begun: Baseline) -> None:
+        pass
+
+    def sent(self) -> None:
+        pass
+
+    def unsent(self) -> None:
+        pass
+
+    def receive(self, sock: socket.socket) -> Packet | None:
+        return receive_packet(sock)
+
+    def printed(self, stream: StreamName, text: str) -> None:
+        pass
+
+    def interrupted(self, at: float, *, expired: bool) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+UNWRITTEN: Final[Chronicle] = Unwritten()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Underway:
+    """A request that a former supervisor sent, or was about to.
+
+    started: as CellClock has it, like the next two. sent: False when nobody knows whether it left. missing: that many
+    characters were printed that are not kept. heard: what came of it behind those, in order.
+    """
+
+    request: JailRequest
+    started: float
+    interrupted_at: float | None
+    expired: bool
+    sent: bool
+    missing: int
+    heard: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succession:
+    """How a former supervisor of a jail left it.
+
+    ready: whether the jail has said that it is. number: of the last request. begun: the counters when that began.
+    background: what was printed behind it. skip: called before anything is read from the frames socket.
+    """
+
+    ready: bool
+    number: int
+    begun: Baseline
+    underway: Underway | None
+    background: Sequence[Piece]
+    skip: Callable[[], None]
