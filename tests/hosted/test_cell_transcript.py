@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.hosted.transcript import Transcript
 from cenote_worker.results import StreamName
+from cenote_worker.transcript import Transcript
 
 STREAMS = st.sampled_from(("stdout", "stderr"))
 WRITES = st.lists(st.tuples(STREAMS, st.text(max_size=40_000)), max_size=8)

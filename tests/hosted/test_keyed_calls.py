@@ -14,8 +14,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import MAX_KEY, RequestKey
-from cenote_worker.hosted.keyed_calls import MAX_KEYS, MAX_OUTCOMES, KeyedCalls
+from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.journal.story import MAX_KEYS, MAX_OUTCOMES
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply, RefusedReply
 

@@ -19,6 +19,7 @@ class Injection:
     values: a pickle, never opened out here: of one value where `single` names it, else of two dictionaries, values
         and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
+    number: what it is kept under for a successor; 0 for nothing.
     """
 
     values: Content
@@ -27,6 +28,7 @@ class Injection:
     replaces: str = ""
     names: tuple[str, ...] = ()
     hosts: tuple[jail_pb2.HostTarget, ...] = ()
+    number: int = 0
 
     def request(
         self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.hosted.transcript import Transcript
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome, Withdraw
+from cenote_worker.transcript import Transcript
 
 MAX_KEY = 200
 """Characters. What clients make up by chance has some thirty."""
@@ -98,6 +98,11 @@ class KeyedCall:
             listeners, self._listeners = self._listeners, []
             for listener in listeners:
                 listener.done(outcome)
+
+
+def key_of(listener: Listener) -> str:
+    """Empty for a request without a key."""
+    return listener.key if isinstance(listener, KeyedCall) else ""
 
 
 def nothing_ran(outcome: Outcome) -> bool:

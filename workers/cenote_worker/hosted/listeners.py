@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from cenote_security.errors import JailLostError
 from cenote_worker.holding import HeldHere
 from cenote_worker.results import ExecutionResult, StreamName
-from cenote_worker.supervisor.edge import RefusedReply, ValueReply
+from cenote_worker.supervisor.edge import FileReply, RefusedReply, ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
 
 
@@ -31,11 +31,12 @@ class Witness:
 
 
 class Keeper:
-    """Notes that an injection succeeded before its caller hears of it."""
+    """Notes that an injection succeeded, or did not, before its caller hears of it."""
 
-    def __init__(self, listener: Listener, keep: Callable[[], None]) -> None:
+    def __init__(self, listener: Listener, keep: Callable[[], None], release: Callable[[], None]) -> None:
         self._listener = listener
         self._keep = keep
+        self._release = release
 
     def output(self, stream: StreamName, text: str) -> bool:
         return self._listener.output(stream, text)
@@ -43,6 +44,8 @@ class Keeper:
     def done(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Exception | RefusedReply):
             self._keep()
+        else:
+            self._release()
         self._listener.done(outcome)
 
 
@@ -72,3 +75,14 @@ class Delivery:
 
     def done(self, outcome: Outcome) -> None:
         self.outcomes.put(outcome)
+
+
+class Unheard:
+    """Of a request whose caller has gone. What it would own is closed."""
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ValueReply | FileReply):
+            outcome.content.close()

@@ -25,9 +25,11 @@ from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.keyed_call import KeyedCall, RequestKey
+from cenote_worker.hosted.keyed_call import RequestKey, key_of
 from cenote_worker.hosted.keyed_calls import KeyedCalls
-from cenote_worker.hosted.listeners import Delivery, Keeper, Sharer, Witness
+from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
+from cenote_worker.hosted.listeners import Delivery, Sharer, Witness
+from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.autopsy import Death
@@ -52,11 +54,16 @@ class HostedRuntime:
     """Of references: their values lie in this process."""
 
     def __init__(
-        self, policy: SandboxPolicy, hosts: HostHandler, start: StartJail | None = None, name: str = ""
+        self,
+        policy: SandboxPolicy,
+        hosts: HostHandler,
+        start: StartJail | None = None,
+        name: str = "",
+        legacy: Legacy = NO_LEGACY,
     ) -> None:
         """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
 
-        name: what errors call it.
+        name: what errors call it. legacy: what is left to another process that takes it over.
         """
         self.policy = policy
         self.name = name
@@ -64,16 +71,32 @@ class HostedRuntime:
         self._start_jail = start or start_jail
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        # A lock of its own: injections are noted on the reactor's thread, which must never wait for `start`.
-        self._noting = threading.Lock()
-        self._injections: list[Injection] = []
-        self._ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
+        self._legacy = legacy
+        self.noted = NotedInjections(legacy)
+        self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
         self._supervisor: Supervisor | None = None
         self._mourned = True
         self._closed = False
         self._step = 0
         self._ends_at: float | None = None
-        self._calls = KeyedCalls(name, policy.output_bytes)
+        self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
+        self._bereft: Death | None = None
+
+    # -- what another process has left --
+
+    def count_on(self, steps: int, ends_at: float | None) -> None:
+        """So many steps have had a number; when the runtime's time is over, if its first jail has been started."""
+        self._step, self._ends_at = steps, ends_at
+
+    def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
+        """Goes on with the jail that `supervise` gives."""
+        self._mourned = False  # before anybody can hear of its end
+        self._supervisor = supervisor = supervise()
+        return supervisor
+
+    def bereave(self, death: Death) -> None:
+        """The jail that was left is not there any more, and nobody was told."""
+        self._bereft = death
 
     # -- life --
 
@@ -91,11 +114,12 @@ class HostedRuntime:
             if death is not None:
                 self._mourned = True
                 raise JailLostError(death.describe())
-            self._supervisor = self._start_jail(self.policy, self._ledger, self._lifetime_left())
+            self._supervisor = self._start_jail(self.policy, self.ledger, self._lifetime_left())
             self._mourned = False
             try:
-                for injection in self._noted():
+                for injection in self.noted.all():
                     self._deliver(self._supervisor, injection)
+                self._legacy.filled()
             except BaseException:
                 self._mourned = True
                 self._supervisor.end(Death(reason="closed"))
@@ -120,6 +144,9 @@ class HostedRuntime:
 
     def _unmourned(self) -> Death | None:
         """How the jail ended, if it did and nobody was told."""
+        if self._bereft is not None:
+            death, self._bereft = self._bereft, None
+            return death
         return self._supervisor.death if self._supervisor is not None and not self._mourned else None
 
     @property
@@ -146,7 +173,7 @@ class HostedRuntime:
     @property
     def network_log(self) -> tuple[Decision, ...]:
         """What the proxy decided last, oldest first; empty without a network."""
-        return self._ledger.decisions if self._ledger is not None else ()
+        return self.ledger.decisions if self.ledger is not None else ()
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
@@ -166,8 +193,9 @@ class HostedRuntime:
             supervisor = self._supervisor
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
-        for injection in self._noted():
+        for injection in self.noted.all():
             injection.close()
+        self._legacy.close()
 
     def check_open(self) -> None:
         """Raises RuntimeClosedError."""
@@ -194,7 +222,7 @@ class HostedRuntime:
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self._once(key, listener, lambda heard: self._execute(code, timeout, heard))
+        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard))
 
     def _execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
         with self._lock:
@@ -209,48 +237,13 @@ class HostedRuntime:
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
-    def _once(
-        self,
-        key: RequestKey | None,
-        listener: Listener,
-        carry_out: Callable[[Listener], Withdraw | None],
-        spare: Callable[[], None] | None = None,
-    ) -> Withdraw | None:
-        """Carries a request out unless it has been, and lets the listener hear of it.
-
-        spare: lets go of what the request owns when it is not carried out.
-        """
-        if key is None:
-            return carry_out(listener)
-        try:
-            call, fresh = self._calls.claim(key.text)
-            call.join(listener, key)
-            if fresh:
-                spare = None
-                self._begin(call, listener, carry_out)
-        finally:
-            if spare is not None:
-                spare()
-        return call.withdraw
-
-    @staticmethod
-    def _begin(call: KeyedCall, listener: Listener, carry_out: Callable[[Listener], Withdraw | None]) -> None:
-        try:
-            call.begun(carry_out(call))
-        except Exception as error:
-            call.leave(listener)  # its caller gets the error itself
-            call.done(UnavailableError(f"the request could not be carried out: {error}"))
-            raise
-
     def join(self, key: RequestKey, listener: Listener) -> None:
         """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
-        self._calls.find(key.text).join(listener, key)
+        self.calls.find(key.text).join(listener, key)
 
     def leave(self, key: str, listener: Listener) -> None:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
-        call = self._calls.running(key)
-        if call is not None:
-            call.leave(listener)
+        self.calls.leave(key, listener)
 
     def _cell(self, code: str, timeout: float | None, listener: Listener, step: int) -> JailRequest:
         content = Content.pack([code.encode("utf-8", "surrogatepass")])
@@ -260,11 +253,12 @@ class HostedRuntime:
         return JailRequest(
             Ask.EXECUTE,
             message,
-            Witness(listener, self._lost),
+            Witness(listener, self.lost),
             descriptors,
             [content.close],
             timeout or self.policy.cell_timeout,
             step,
+            key_of(listener),
         )
 
     def interrupt(self) -> bool:
@@ -284,35 +278,23 @@ class HostedRuntime:
 
     def declare(self, injection: Injection) -> None:
         """Every jail of this runtime begins with it; for what is known before the first one. Takes it over."""
-        with self._noting:
-            self._injections.append(injection)
+        self._legacy.hold(injection)
+        self.noted.add(injection)
 
     def inject(
         self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
     ) -> None:
         """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
-        self._once(
+        self.calls.once(
             key, listener, lambda heard: self._inject(injection, heard, replace=replace), injection.close
         )
 
     def _inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         with self._lock:
             supervisor = self._started()
-            keep = Keeper(listener, lambda: self._keep(injection))
-            supervisor.submit(self._injection(supervisor, injection, keep, replace=replace))
-
-    def _keep(self, injection: Injection) -> None:
-        with self._noting:
-            superseded = [
-                old for old in self._injections if old.replaces and old.replaces == injection.replaces
-            ]
-            self._injections = [old for old in self._injections if old not in superseded] + [injection]
-        for old in superseded:
-            old.close()
-
-    def _noted(self) -> list[Injection]:
-        with self._noting:
-            return list(self._injections)
+            self._legacy.hold(injection)
+            noting, key = self.noted.noting(injection, listener), key_of(listener)
+            supervisor.submit(self._injection(supervisor, injection, noting, replace=replace, key=key))
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
@@ -328,7 +310,7 @@ class HostedRuntime:
         """Queues the removal of a variable."""
         message = jail_pb2.Request()
         message.delete.name = name
-        self._once(key, listener, lambda heard: self._ask(Ask.DELETE, message, heard))
+        self.calls.once(key, listener, lambda heard: self._ask(Ask.DELETE, message, heard))
 
     def describe(self, listener: Listener) -> None:
         """Queues a question for all names and what may be said of their values."""
@@ -338,14 +320,22 @@ class HostedRuntime:
 
     def file(self, ask: FileAsk, listener: Listener, key: RequestKey | None = None) -> None:
         """Queues a request about the working directory. A key is for those that change something."""
-        self._once(key, listener, lambda heard: self._file(ask, heard), ask.close)
+        self.calls.once(key, listener, lambda heard: self._file(ask, heard), ask.close)
 
     def _file(self, ask: FileAsk, listener: Listener) -> None:
         message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
         if ask.content is not None:
             ask.content.to_wire(message.file.content, descriptors)
-        witness = Witness(listener, self._lost)
-        request = JailRequest(ask.ask, message, witness, descriptors, [ask.close], timeout=FETCH_TIMEOUT)
+        witness = Witness(listener, self.lost)
+        request = JailRequest(
+            ask.ask,
+            message,
+            witness,
+            descriptors,
+            [ask.close],
+            timeout=FETCH_TIMEOUT,
+            key=key_of(listener),
+        )
         try:
             self._started().submit(request)
         except BaseException:
@@ -355,11 +345,12 @@ class HostedRuntime:
     def _ask(
         self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None
     ) -> None:
-        self._started().submit(JailRequest(ask, message, Witness(listener, self._lost), timeout=timeout))
+        witness = Witness(listener, self.lost)
+        self._started().submit(JailRequest(ask, message, witness, timeout=timeout, key=key_of(listener)))
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
         """Somebody was told that the jail died; nobody has to be told again."""
-        self._mourned = True
+        self._mourned, self._bereft = True, None
 
     # -- injections into a fresh jail --
 
@@ -373,7 +364,13 @@ class HostedRuntime:
             raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
 
     def _injection(
-        self, supervisor: Supervisor, injection: Injection, listener: Listener, *, replace: bool
+        self,
+        supervisor: Supervisor,
+        injection: Injection,
+        listener: Listener,
+        *,
+        replace: bool,
+        key: str = "",
     ) -> JailRequest:
         descriptors: list[int] = []
         needs_channel = bool(injection.hosts) and not supervisor.has_host_line
@@ -383,8 +380,17 @@ class HostedRuntime:
         )
         if needs_channel:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            line = HostLine(ours, self._hosts, 2 * self.policy.memory_bytes, supervisor.new_assembly())
-            supervisor.open_host_line(line)
+            limit, log = 2 * self.policy.memory_bytes, self._legacy.host_channel(ours)
+            supervisor.open_host_line(HostLine(ours, self._hosts, limit, supervisor.new_assembly(), log))
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
-        return JailRequest(Ask.INJECT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
+        return JailRequest(
+            Ask.INJECT,
+            message,
+            listener,
+            descriptors,
+            owned,
+            timeout=FETCH_TIMEOUT,
+            key=key,
+            injection=injection.number,
+        )

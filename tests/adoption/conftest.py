@@ -1,0 +1,148 @@
+"""A node: a keeper, jails that wait in it, processes that supervise them and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.adoption.supervising import NAME, POLICY, SpareJails
+from tests.hosted.listening import PATIENCE, Heard, NoHosts
+
+from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.supervisor.host_line import HostHandler
+from cenote_worker.supervisor.start import start_ends
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Victim:
+    """A process that hosts the runtime."""
+
+    def __init__(self, folder: Path, *, adopting: bool = False) -> None:
+        path = os.pathsep.join([str(ROOT), *sys.path])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.adoption.supervising", str(folder), *["adopt"] * adopting],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.printed: dict[str, str] = {}
+        self._reports: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._reader = Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self._reports.put(json.loads(line))
+
+    def tell(self, do: str, key: str, **arguments: object) -> None:
+        assert self.process.stdin is not None
+        print(json.dumps({"do": do, "key": key, **arguments}), file=self.process.stdin, flush=True)
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The next report that is wanted."""
+        while True:
+            report = self.report(PATIENCE)
+            if wanted(report):
+                return report
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        """The next report. Raises queue.Empty when there is none in time."""
+        report = self._reports.get(timeout=seconds)
+        self._note(report)
+        return report
+
+    def execute(self, code: str, key: str, timeout: float | None = None) -> None:
+        self.tell("execute", key, code=code, timeout=timeout)
+
+    def value(self, key: str) -> Any:
+        return self.wait_for(lambda report: report["key"] == key and "done" in report)["done"]
+
+    def heard(self, key: str, text: str) -> None:
+        """Until that was printed."""
+        self.wait_for(lambda _report: text in self.printed.get(key, ""))
+
+    def kill(self) -> None:
+        """Ends it at whatever instruction; what it had said by then is in `printed`."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
+        while not self._reports.empty():
+            self._note(self._reports.get())
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _note(self, report: dict[str, Any]) -> None:
+        if "output" in report:
+            key = report["key"]
+            self.printed[key] = self.printed.get(key, "") + report["output"]
+
+
+class Node:
+    """keeper: a client of its own. Everything that it gives ends with it."""
+
+    def __init__(self, folder: Path, until: ExitStack) -> None:
+        self.folder = folder
+        ensure_keeper(folder, linger=5.0)
+        self.keeper = KeeperClient(folder)
+        self._until = until
+        self._spares = 0
+        until.callback(self.keeper.shut_down)
+
+    def spare(self) -> None:
+        """Starts a jail, for whoever takes it."""
+        ends = start_ends(POLICY)
+        self._spares += 1
+        self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
+        ends.close()
+
+    def victim(self) -> Victim:
+        self.spare()
+        victim = Victim(self.folder)
+        self._until.callback(lambda: victim.process.poll() is None and victim.kill())
+        return victim
+
+    def adopt(self, hosts: HostHandler | None = None) -> HostedRuntime:
+        kept = KeptRuntime.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept)
+        self._until.callback(runtime.close)
+        return runtime
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with ExitStack() as until:
+        yield Node(tmp_path / "keeper", until)
+
+
+def join(runtime: HostedRuntime, key: str, heard: int = 0) -> Heard:
+    """Comes back for a call."""
+    listener = Heard()
+    runtime.execute("1 / 0", None, listener, RequestKey(text=key, heard=heard, missed=listener.missed))
+    return listener
+
+
+def value(runtime: HostedRuntime, code: str) -> str | None:
+    listener = Heard()
+    runtime.execute(code, None, listener)
+    result = listener.result()
+    assert result.success, result.error
+    return result.value

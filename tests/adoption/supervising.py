@@ -1,0 +1,133 @@
+"""A process that hosts one runtime, does what it reads, and says what it hears: it is there to be killed.
+
+Commands and reports are JSON, one a line. Its jails were started by another process and lie in the keeper.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import CenoteError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.watch import KeeperWatch
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.requests import Outcome
+
+POLICY = SandboxPolicy(preload=(), output=200_000)
+NAME = "adopted"
+
+
+class SpareJails:
+    """Takes jails that another process has started and put into the keeper."""
+
+    def __init__(self, keeper: KeeperClient) -> None:
+        self._keeper = keeper
+
+    def __call__(self, _policy: SandboxPolicy) -> JailEnds:
+        key = self._keeper.keys("spare/")[0]
+        kept = self._keeper.get(key)
+        assert kept is not None
+        self._keeper.drop(key)
+        return JailEnds.arrived(kept.record, kept.descriptors)
+
+
+class Reports:
+    """A Listener that says what it hears."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def say(self, **report: object) -> None:
+        with self._lock:
+            print(json.dumps({"key": self._key, **report}), flush=True)
+
+    def output(self, _stream: StreamName, text: str) -> bool:
+        self.say(output=text)
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        value = outcome.value if isinstance(outcome, ExecutionResult) else type(outcome).__name__
+        self.say(done=value)
+
+
+class Silent:
+    """A HostHandler that says which calls it gets, and answers none."""
+
+    def call(self, _line: HostLine, call: HostCall) -> None:
+        call.close()
+        Reports("host").say(called=call.target)
+
+    def cancel(self, _call_id: int) -> None:
+        pass
+
+    def release(self, _reference: int) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+def gift(name: str, value: object) -> Injection:
+    pickled = pickle.dumps(({name: value}, {}))
+    return Injection(values=Content.pack([pickled]), names=(name,), replaces=name)
+
+
+def offer(name: str) -> Injection:
+    """A function that stays outside."""
+    target = jail_pb2.HostTarget(name=name, signature="()")
+    return Injection(values=Content.pack([pickle.dumps(({}, {}))]), names=(name,), hosts=(target,))
+
+
+def main(folder: str, *adopting: str) -> None:
+    keeper = KeeperClient(Path(folder))
+    watch = KeeperWatch(Path(folder))
+    if adopting:
+        kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
+        runtime = adopt(NAME, POLICY, Silent(), kept)
+    else:
+        kept = KeptRuntime.fresh(NAME, POLICY, keeper, SpareJails(keeper))
+        runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept)
+    watch.add(kept.refill)
+    Reports("").say(hosting=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        listener = Reports(command["key"])
+        try:
+            obey(runtime, command, listener)
+        except CenoteError as error:
+            listener.say(refused=type(error).__name__)
+
+
+def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> None:
+    key = RequestKey(text=command["key"])
+    match command["do"]:
+        case "execute":
+            runtime.execute(command["code"], command.get("timeout"), listener, key)
+        case "inject":
+            injection = gift(command["name"], [command["value"], bytes(command["size"])])
+            runtime.inject(injection, listener, replace=True, key=key)
+        case "offer":
+            runtime.inject(offer(command["name"]), listener, replace=True, key=key)
+        case "interrupt":
+            runtime.interrupt()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

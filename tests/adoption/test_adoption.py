@@ -1,0 +1,345 @@
+"""A runtime goes on when the process that hosts it is killed, at whatever instruction."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.adoption.conftest import Node, Victim, join, value
+from tests.adoption.supervising import gift
+from tests.hosted.listening import PATIENCE, Heard, NoHosts
+
+from cenote_security.errors import UnavailableError, UnknownRuntimeError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.keeper.client import connect
+from cenote_worker.keeper.message import close_all
+from cenote_worker.supervisor.edge import DoneReply
+from cenote_worker.supervisor.host_line import HostCall, HostLine
+
+COUNT = "import time\nfor i in range(60):\n    print(i)\n    time.sleep(0.01)\n'done'"
+COUNTED = "".join(f"{i}\n" for i in range(60))
+
+
+def test_the_namespace_is_there(node: Node) -> None:
+    """Killed between cells: variables, step numbers and outcomes of keyed cells are as they were."""
+    victim = node.victim()
+    victim.execute("x = 41", "a")
+    victim.execute("print('two')\nx + 1", "b")
+    assert "42" == victim.value("b")
+    victim.kill()
+    runtime = node.adopt()
+    assert "41" == value(runtime, "x")
+    again = join(runtime, "b")
+    assert ("42", 2, "two\n") == ((result := again.result()).value, result.step, result.stdout)
+    assert "two\n" == again.printed
+
+
+def test_the_running_cell_goes_on(node: Node) -> None:
+    """Killed in the middle of a cell: it comes to its end, and its output arrives once and in order."""
+    victim = node.victim()
+    victim.execute(COUNT, "count")
+    victim.heard("count", "20\n")
+    victim.kill()
+    runtime = node.adopt()
+    whole = join(runtime, "count")
+    before = victim.printed["count"]
+    rest = join(runtime, "count", heard=len(before))
+    result = whole.result()
+    assert (COUNTED, "'done'") == (result.stdout, result.value)
+    assert COUNTED == whole.printed
+    assert COUNTED == before + rest.printed
+    assert 1 == result.step
+
+
+def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
+    """A key is a key in the successor too: the outcome is the first one, whoever asks."""
+    victim = node.victim()
+    victim.execute("count = 0", "a")
+    victim.execute("count += 1\ncount", "b")
+    assert "1" == victim.value("b")
+    victim.kill()
+    runtime = node.adopt()
+    assert "1" == join(runtime, "b").result().value
+    assert "1" == value(runtime, "count")
+
+
+def test_the_time_of_a_cell_goes_on(node: Node) -> None:
+    """The deadline is counted from where the cell began, not from where it was taken over."""
+    victim = node.victim()
+    victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow", timeout=1.5)
+    victim.heard("slow", "begun")
+    victim.kill()
+    runtime = node.adopt()
+    result = join(runtime, "slow").result()
+    assert result.error is not None
+    assert "time" == result.error.reason
+    assert 1.4 < result.usage.wall < 3.5
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_a_cell_that_ignores_its_interrupt_is_ended(node: Node) -> None:
+    """The grace of an interrupted cell is counted on by the successor."""
+    victim = node.victim()
+    stubborn = """
+import time
+print('begun')
+while True:
+    try:
+        while True: time.sleep(1)
+    except KeyboardInterrupt:
+        print('no')
+"""
+    victim.execute(stubborn, "stubborn")
+    victim.heard("stubborn", "begun")
+    victim.tell("interrupt", "any")
+    victim.heard("stubborn", "no")
+    victim.kill()
+    node.spare()
+    runtime = node.adopt()
+    result = join(runtime, "stubborn").result()
+    assert ("lost", "interrupt") == (result.state, result.error and result.error.reason)
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_a_taken_over_cell_can_be_interrupted(node: Node) -> None:
+    """An interrupt of the successor reaches the cell of its predecessor, and only that."""
+    victim = node.victim()
+    victim.execute("x = 1\nprint('begun')\nimport time\ntime.sleep(60)", "slow")
+    victim.heard("slow", "begun")
+    victim.kill()
+    runtime = node.adopt()
+    listener = join(runtime, "slow")
+    assert runtime.interrupt()
+    result = listener.result()
+    assert result.error is not None
+    assert ("interrupt", "kept") == (result.error.reason, result.state)
+    assert "1" == value(runtime, "x")
+
+
+def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
+    """Nobody supervised it: its cell is lost, with what it printed, and the next call starts a fresh jail."""
+    victim = node.victim()
+    victim.tell("inject", "gift", name="gift", value=7, size=100_000)
+    victim.execute("import time, os\nprint('begun', flush=True)\ntime.sleep(0.7)\nos._exit(3)", "end")
+    victim.heard("end", "begun")
+    victim.kill()
+    listener = Heard()
+    wait_for_end(node)
+    node.spare()
+    runtime = node.adopt()
+    listener = join(runtime, "end")
+    result = listener.result()
+    assert ("lost", "begun\n", "exit") == (result.state, result.stdout, result.error and result.error.reason)
+    assert "7" == value(runtime, "gift[0]")
+
+
+def wait_for_end(node: Node) -> None:
+    """Until the first process of the jail has ended."""
+    kept = node.keeper.get("runtime/adopted/jail")
+    assert kept is not None
+    poll = select.poll()
+    poll.register(kept.descriptors[0], select.POLLIN)
+    assert poll.poll(PATIENCE * 1000)
+    close_all(kept.descriptors)
+
+
+def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None:
+    """The next call hears of it, the one after that has a fresh jail."""
+    victim = node.victim()
+    victim.execute("import os, threading\nthreading.Timer(0.5, os._exit, [3]).start()", "end")
+    victim.value("end")
+    victim.kill()
+    wait_for_end(node)
+    node.spare()
+    runtime = node.adopt()
+    lost = join(runtime, "next").result()
+    assert ("lost", "exit") == (lost.state, lost.error and lost.error.reason)
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_injections_are_there_for_later_jails(node: Node) -> None:
+    """What was injected before the take-over is in the jail, and in the next one; what replaced it stands for it."""
+    victim = node.victim()
+    for number in (1, 2):
+        victim.tell("inject", f"gift {number}", name="gift", value=number, size=100_000)
+        victim.value(f"gift {number}")
+    victim.tell("inject", "small", name="small", value=3, size=1)
+    victim.value("small")
+    victim.kill()
+    assert 2 == len(node.keeper.keys("runtime/adopted/injection/"))
+    node.spare()
+    runtime = node.adopt()
+    assert "(2, 3)" == value(runtime, "gift[0], small[0]")
+    runtime.reset()
+    assert "(2, 3)" == value(runtime, "gift[0], small[0]")
+    listener = Heard()
+    runtime.inject(gift("gift", [4]), listener, replace=True, key=RequestKey(text="gift 2"))
+    assert DoneReply() == listener.outcome()
+    assert "2" == value(runtime, "gift[0]")
+
+
+def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
+    """Also when the first is gone in the middle of the same cell."""
+    victim = node.victim()
+    victim.execute(COUNT, "count")
+    victim.heard("count", "10\n")
+    victim.kill()
+    second = Victim(node.folder, adopting=True)
+    second.execute("", "count")
+    second.heard("count", "30\n")
+    second.kill()
+    runtime = node.adopt()
+    whole = join(runtime, "count")
+    assert COUNTED == whole.result().stdout
+    assert COUNTED == whole.printed
+
+
+def test_large_displays_and_results_are_not_lost(node: Node) -> None:
+    """What travels beside a packet, in memory of its own, is there for the successor too."""
+    victim = node.victim()
+    show = "import time\nclass Big:\n    def _repr_html_(self): return 'x' * 60_000\ndisplay(Big())\nprint('shown')\n"
+    victim.execute(show + "time.sleep(1)\nprint('y' * 150_000)\n'z' * 100", "show")
+    victim.heard("show", "shown")
+    victim.kill()
+    runtime = node.adopt()
+    result = join(runtime, "show").result()
+    assert ["x" * 60_000] == [bundle.get("text/html") for bundle in result.outputs if "text/html" in bundle]
+    assert 6 + 150_001 == len(result.stdout)
+
+
+def test_host_calls_under_way_get_a_clear_error(node: Node) -> None:
+    """Nobody knows whether they were carried out: the cell may handle that. Later ones reach the successor."""
+    victim = node.victim()
+    victim.tell("offer", "offer", name="ask")
+    victim.value("offer")
+    call = "try:\n    ask()\nexcept RuntimeError as error:\n    print(error)\n"
+    victim.execute(call, "call")
+    victim.wait_for(lambda report: "called" in report)
+    victim.kill()
+    runtime = node.adopt(Answering())
+    assert "may have been carried out" in join(runtime, "call").result().stdout
+    assert "'answered'" == value(runtime, "ask()")
+
+
+class Answering(NoHosts):
+    def call(self, line: HostLine, call: HostCall) -> None:
+        call.close()
+        line.answer(call.id, Content.pack([pickle.dumps("answered")]))
+
+
+def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
+    """Running jails go on; the next keeper holds everything that a successor needs."""
+    victim = node.victim()
+    victim.tell("inject", "gift", name="gift", value=5, size=100_000)
+    victim.value("gift")
+    victim.execute(COUNT, "count")
+    victim.heard("count", "10\n")
+    os.kill(keeper_pid(node), signal.SIGKILL)
+    victim.heard("count", "40\n")
+    wait_until(lambda: "runtime/adopted/journal" in keys(node))
+    victim.kill()
+    node.spare()
+    runtime = node.adopt()
+    assert COUNTED == join(runtime, "count").result().stdout
+    assert "5" == value(runtime, "gift[0]")
+    runtime.reset()
+    assert "5" == value(runtime, "gift[0]")
+
+
+def keeper_pid(node: Node) -> int:
+    with connect(node.folder) as line:
+        return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+
+def keys(node: Node) -> list[str]:
+    with suppress(UnavailableError):
+        return node.keeper.keys()
+    return []
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
+    """Closing an adopted runtime takes its jail, its control group and its entries along."""
+    victim = node.victim()
+    victim.tell("inject", "gift", name="gift", value=5, size=100_000)
+    victim.execute("import os\nos.getpid()", "pid")
+    victim.value("pid")
+    victim.kill()
+    before = open_files()
+    runtime = node.adopt()
+    value(runtime, "1")
+    groups = group_folders(runtime)
+    assert all(folder.exists() for folder in groups)
+    runtime.close()
+    wait_until(lambda: [] == node.keeper.keys())
+    wait_until(lambda: before == open_files())
+    wait_until(lambda: not any(folder.exists() for folder in groups))
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def group_folders(runtime: HostedRuntime) -> list[Path]:
+    assert runtime.supervisor is not None
+    group = runtime.supervisor._ends.group
+    return [] if group is None else list(group.folders.values())
+
+
+def test_without_keeper_and_supervisor_the_jail_ends(node: Node) -> None:
+    """Nobody is there who could want it."""
+    victim = node.victim()
+    victim.execute("1", "one")
+    victim.value("one")
+    kept = node.keeper.get("runtime/adopted/jail")
+    assert kept is not None
+    close_all(kept.descriptors[1:])
+    victim.kill()
+    node.keeper.shut_down()
+    poll = select.poll()
+    poll.register(kept.descriptors[0], select.POLLIN)
+    assert poll.poll(PATIENCE * 1000)
+    close_all(kept.descriptors[:1])
+
+
+def test_what_nobody_keeps_cannot_be_adopted(node: Node) -> None:
+    """The error names the runtime."""
+    with pytest.raises(UnknownRuntimeError, match="adopted"):
+        node.adopt()
+
+
+def test_a_process_that_lives_keeps_its_runtime(node: Node) -> None:
+    """Two that go on with one runtime would each answer for half of it."""
+    victim = node.victim()
+    victim.execute("1", "one")
+    victim.value("one")
+    with pytest.raises(UnavailableError, match="has not ended"):
+        node.adopt()
+    victim.execute("2", "two")
+    assert "2" == victim.value("two")
+
+
+def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
+    """It could not be taken over: that is said before there is one, not when it is lost."""
+    with pytest.raises(UnavailableError, match="gVisor"):
+        KeptRuntime.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
+    assert [] == node.keeper.keys()

@@ -1,0 +1,146 @@
+"""A process may be killed between writing down that it sends a request and sending it: then the jail is asked."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterable
+
+from tests.adoption.conftest import Node, join, value
+from tests.hosted.listening import PATIENCE
+
+from cenote_proto.v1 import journal_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_security.errors import UnavailableError
+from cenote_worker.journal.file import JournalFile, entries_of
+from cenote_worker.keeper.message import close_all
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.edge import DoneReply, ReplyEvent
+from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
+
+
+def rewrite(node: Node, change: Callable[[list[JournalEntry]], Iterable[JournalEntry]]) -> None:
+    """As if the process had been killed a moment earlier or later."""
+    kept = node.keeper.get("runtime/adopted/journal")
+    assert kept is not None
+    (descriptor,) = kept.descriptors
+    written = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    os.close(descriptor)
+    file = JournalFile.create(change(list(entries_of(written))))
+    node.keeper.put("runtime/adopted/journal", b"", [file.descriptor])
+    file.close()
+
+
+def test_a_request_that_never_left_is_refused_as_such(node: Node) -> None:
+    """Nothing ran: its client hears so, and its key may be used again."""
+    victim = node.victim()
+    victim.execute("x = 1", "a")
+    victim.value("a")
+    victim.kill()
+    late = JournalEntry(asked=journal_pb2.Asked(number=2, ask="EXECUTE", key="late", step=2))
+    rewrite(node, lambda entries: [*entries, late])
+    runtime = node.adopt()
+    outcome = join(runtime, "late").outcome()
+    if isinstance(outcome, UnavailableError):  # else the jail had been asked before
+        outcome = join(runtime, "late").outcome()
+    assert isinstance(outcome, ExecutionResult)
+    assert ("ZeroDivisionError", 3) == (getattr(outcome.error, "type", None), outcome.step)
+    assert "1" == value(runtime, "x")
+
+
+def test_a_request_that_did_leave_gets_its_answer(node: Node) -> None:
+    """It was sent, and only the note of that is missing: the cell is not run a second time."""
+    victim = node.victim()
+    victim.execute("import time\nx = globals().get('x', 0) + 1\nprint('begun')\ntime.sleep(1)\nx", "slow")
+    victim.heard("slow", "begun")
+    victim.kill()
+    rewrite(node, lambda entries: (entry for entry in entries if not entry.HasField("sent")))
+    runtime = node.adopt()
+    result = join(runtime, "slow").result()
+    assert ("1", "begun\n") == (result.value, result.stdout)
+    assert "1" == value(runtime, "x")
+
+
+def conversation() -> Conversation:
+    """One of a successor, in doubt about request 7."""
+    taken_up = Conversation()
+    taken_up.take_up(7, Ask.DELETE, ready=True)
+    assert 8 == taken_up.probe()
+    return taken_up
+
+
+def done(number: int) -> ReplyEvent:
+    return ReplyEvent(number, DoneReply())
+
+
+def test_the_order_of_the_answers_says_what_was_sent() -> None:
+    """The jail answers in order: an answer to the later question means that the earlier one never came."""
+    lost = conversation()
+    assert NeverLeft() == lost.hear(done(8))
+    assert Phase.IDLE is lost.phase
+    sent = conversation()
+    assert DoneReply() == sent.hear(done(7))
+    assert Phase.BUSY is sent.phase
+    assert sent.hear(done(8)) is None
+    assert Phase.IDLE is sent.phase
+    assert 9 == sent.ask(Ask.EXECUTE) == lost.ask(Ask.EXECUTE)
+
+
+def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
+    """Its process was killed while it put the runtime's values there: nobody has run anything in it."""
+    victim = node.victim()
+    victim.tell("inject", "gift", name="gift", value=7, size=100_000)
+    victim.value("gift")
+    victim.execute("import os\nos.getpid()", "pid")
+    victim.value("pid")
+    victim.kill()
+    rewrite(node, lambda entries: (entry for entry in entries if not entry.HasField("filled")))
+    former = node.keeper.get("runtime/adopted/jail")
+    assert former is not None
+    node.spare()
+    runtime = node.adopt()
+    assert "7" == value(runtime, "gift[0]")
+    poll = select.poll()
+    poll.register(former.descriptors[0], select.POLLIN)
+    assert poll.poll(PATIENCE * 1000), "the half-filled jail was ended"
+    close_all(former.descriptors)
+
+
+def test_a_jail_of_a_former_start_is_not_taken_for_the_last(node: Node) -> None:
+    """The process was killed between two jails: the later one was never kept, so it has ended."""
+    victim = node.victim()
+    victim.execute("x = 1", "x")
+    victim.value("x")
+    victim.kill()
+    later = JournalEntry(began=journal_pb2.Began(jail=2))
+    rewrite(node, lambda entries: [*entries, later])
+    node.spare()
+    runtime = node.adopt()
+    assert "False" == value(runtime, "'x' in globals()")
+
+
+def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:
+    """Supervisor and keeper ended together: whoever asks for the running cell hears that it is lost."""
+    victim = node.victim()
+    victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow")
+    victim.heard("slow", "begun")
+    victim.kill()
+    node.keeper.drop("runtime/adopted/jail")
+    node.spare()
+    runtime = node.adopt()
+    lost = join(runtime, "slow").result()
+    assert ("lost", "killed", 1) == (lost.state, lost.error and lost.error.reason, lost.step)
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_an_idle_jail_that_nobody_held_is_reported_once(node: Node) -> None:
+    """By the next cell, which does not run; the one after it has a fresh jail."""
+    victim = node.victim()
+    victim.execute("x = 1", "x")
+    victim.value("x")
+    victim.kill()
+    node.keeper.drop("runtime/adopted/jail")
+    node.spare()
+    runtime = node.adopt()
+    assert "lost" == join(runtime, "next").result().state
+    assert "2" == value(runtime, "1 + 1")

@@ -1,0 +1,195 @@
+"""No packet of a jail is lost or heard twice, wherever the process that reads it is killed."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.hosted.listening import Heard
+
+from cenote_proto.v1 import jail_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_security.sealed import SealedMemory
+from cenote_worker.frames import send_packet
+from cenote_worker.journal.file import JournalFile
+from cenote_worker.journal.jail_journal import JailJournal
+from cenote_worker.journal.journal import TIDY_SIZE, Journal
+from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest
+
+LIMIT = 100_000
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class MortalFile(JournalFile):
+    """Lives for so many steps: each entry is one before it is written and one behind."""
+
+    life = 1 << 30
+
+    def append(self, entry: JournalEntry) -> None:
+        self._step()
+        super().append(entry)
+        self._step()
+
+    def _step(self) -> None:
+        self.life -= 1
+        if self.life == 0:
+            raise Killed
+
+
+def journal_over(file: JournalFile) -> Journal:
+    return Journal(file, LIMIT, lambda _descriptor: None, lambda: None)
+
+
+def print_from(jail: socket.socket, text: str) -> None:
+    frame = jail_pb2.WorkerFrame(output=jail_pb2.Output(text=text))
+    jail.send(frame.SerializeToString())
+
+
+def ask(chronicle: JailJournal) -> None:
+    request = JailRequest(Ask.EXECUTE, jail_pb2.Request(), Heard(), key="k", step=1)
+    chronicle.asked(1, request, 0.0, Baseline())
+
+
+def drain(chronicle: JailJournal, sock: socket.socket) -> None:
+    """Reads all that is there."""
+    try:
+        while True:
+            packet = chronicle.receive(sock)
+            assert packet is not None
+            packet.close()
+    except BlockingIOError:
+        pass
+
+
+@given(texts=st.lists(st.sampled_from("ab"), max_size=5), lives=st.lists(st.integers(1, 12), max_size=3))
+def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
+    """Equal packets too: the kernel knows which of them was looked at and not yet taken."""
+    sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.setblocking(False)
+    file = MortalFile.create()
+    journal = journal_over(file)
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    chronicle.begin(sock)
+    ask(chronicle)
+    for text in texts:
+        print_from(jail, text)
+    for life in [*lives, 1 << 30]:
+        file.life = life
+        try:
+            drain(chronicle, sock)
+        except Killed:
+            file = MortalFile(os.dup(file.descriptor))
+            journal = journal_over(file)
+            chronicle = JailJournal(journal, 1, LIMIT, lambda: None)
+            chronicle.take_up(sock, journal.story())
+    story = journal.story()
+    assert story.request is not None
+    assert (0, "".join(texts)) == (
+        (heard := story.request.printed.after(0))[0],
+        "".join(text for _, text in heard[1]),
+    )
+    assert not story.untaken
+    for end in (sock, jail):
+        end.close()
+
+
+def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
+    """What a jail says while it dies is no business of the one that has begun meanwhile."""
+    journal = journal_over(JournalFile.create())
+    former = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    later = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    ask(later)
+    former.printed("stdout", "last words")
+    former.ended()
+    story = journal.story()
+    assert story.request is not None
+    assert ((0, []), False) == (story.request.printed.after(0), story.ended)
+    journal.close()
+
+
+def test_memory_that_is_not_sealed_is_not_read() -> None:
+    """Whatever a jail sends in its place: reading it could wait for ever, or kill the reader."""
+    sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    journal = journal_over(JournalFile.create())
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    chronicle.begin(sock)
+    ask(chronicle)
+    reading, writing = os.pipe()
+    frame = jail_pb2.WorkerFrame(display=jail_pb2.Display()).SerializeToString()
+    send_packet(jail, frame, [reading])
+    with SealedMemory.create([b"sealed"]) as memory:
+        send_packet(jail, frame, [memory.fileno()])
+    for _ in range(2):
+        packet = chronicle.receive(sock)
+        assert packet is not None
+        assert 1 == len(packet.descriptors)
+        packet.close()
+    story = journal.story()
+    assert story.request is not None
+    assert [[b""], [b"sealed"]] == [list(packet.attached) for packet in story.request.packets]
+    for end in (sock, jail):
+        end.close()
+    os.close(reading)
+    os.close(writing)
+    journal.close()
+
+
+def test_a_long_journal_is_written_anew() -> None:
+    """A program that prints for ever fills no memory, and the new file is handed over before the old one ends."""
+    handed: list[int] = []
+    journal = Journal(JournalFile.create(), LIMIT, lambda file: handed.append(os.fstat(file).st_size), print)
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    chronicle.begin(sock)
+    ask(chronicle)
+    chronicle.sent()
+    for number in range(2_000):
+        print_from(jail, f"{number:01000}")
+        packet = chronicle.receive(sock)
+        assert packet is not None
+    assert len(handed) > 3
+    assert max(handed) < 2 * LIMIT
+    assert os.fstat(journal.descriptor).st_size < TIDY_SIZE + 4 * LIMIT
+    story = journal.story()
+    assert story.request is not None
+    missing, pieces = story.request.printed.after(0)
+    kept = "".join(text for _, text in pieces)
+    assert 2_000_000 == missing + len(kept)
+    assert kept.endswith(f"{1999:01000}")
+    for end in (sock, jail):
+        end.close()
+    journal.close()
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_machine_without_memory_is_no_reason_to_go_wrong(limit: int) -> None:
+    """A journal that cannot be written is given up, once, and whoever would go by it is told."""
+    given_up: list[bool] = []
+    file = FullFile.create()
+    file.room = limit
+    journal = Journal(file, LIMIT, lambda _file: None, lambda: given_up.append(True))
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    ask(chronicle)
+    chronicle.sent()
+    assert [True] == given_up
+    journal.close()
+
+
+class FullFile(JournalFile):
+    """Takes so many entries."""
+
+    room = 0
+
+    def append(self, entry: JournalEntry) -> None:
+        if self.room <= 0:
+            raise OSError("no space left on device")
+        self.room -= 1
+        super().append(entry)

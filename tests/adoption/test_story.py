@@ -1,0 +1,182 @@
+"""What a journal tells, from its entries alone."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_worker.journal.file import JournalFile, entries_of
+from cenote_worker.journal.story import Story
+
+LIMIT = 200_000
+
+READY = JournalEntry(
+    arrived=journal_pb2.Arrived(data=jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=2)).SerializeToString())
+)
+TAKEN = JournalEntry(taken=journal_pb2.Taken())
+
+
+def began(jail: int) -> JournalEntry:
+    return JournalEntry(began=journal_pb2.Began(jail=jail))
+
+
+def asked(number: int, key: str = "k") -> JournalEntry:
+    return JournalEntry(asked=journal_pb2.Asked(number=number, ask="EXECUTE", key=key, step=number))
+
+
+def output(text: str) -> JournalEntry:
+    frame = jail_pb2.WorkerFrame(output=jail_pb2.Output(text=text))
+    return JournalEntry(arrived=journal_pb2.Arrived(data=frame.SerializeToString()))
+
+
+def replied(number: int) -> JournalEntry:
+    frame = jail_pb2.WorkerFrame(reply=jail_pb2.Reply(id=number, executed=jail_pb2.Executed(success=True)))
+    return JournalEntry(arrived=journal_pb2.Arrived(data=frame.SerializeToString()))
+
+
+def settled(key: str, step: int) -> JournalEntry:
+    result = runtime_pb2.CellResult(success=True, step=step)
+    return JournalEntry(settled=journal_pb2.Settled(key=key, result=result))
+
+
+SENT = JournalEntry(sent=journal_pb2.Sent())
+
+
+def cell(number: int, key: str, texts: list[str]) -> list[JournalEntry]:
+    """Everything that is written of one."""
+    heard = [entry for text in texts for entry in (output(text), TAKEN)]
+    return [asked(number, key), SENT, *heard, replied(number), TAKEN, settled(key, number)]
+
+
+ENTRIES = st.one_of(
+    st.builds(began, st.integers(1, 3)),
+    st.builds(asked, st.integers(1, 5), st.sampled_from(["", "a", "b"])),
+    st.builds(output, st.text(max_size=20)),
+    st.builds(replied, st.integers(1, 5)),
+    st.builds(settled, st.sampled_from(["a", "b"]), st.integers(1, 5)),
+    st.builds(lambda n: JournalEntry(accepted=journal_pb2.Accepted(injection=n)), st.integers(1, 9)),
+    st.builds(lambda n: JournalEntry(host_called=journal_pb2.HostCalled(id=n)), st.integers(1, 3)),
+    st.builds(lambda n: JournalEntry(host_answered=journal_pb2.HostAnswerSent(id=n)), st.integers(1, 3)),
+    st.builds(lambda n: JournalEntry(skipped=journal_pb2.Skipped(characters=n)), st.integers(1, 99)),
+    st.builds(lambda at: JournalEntry(interrupted=journal_pb2.Interrupted(at=at)), st.floats(1, 9)),
+    st.sampled_from(
+        [
+            READY,
+            SENT,
+            JournalEntry(unsent=journal_pb2.Unsent()),
+            JournalEntry(ended=journal_pb2.Ended()),
+            JournalEntry(filled=journal_pb2.Filled()),
+        ]
+    ),
+)
+
+
+def told(story: Story) -> object:
+    """Everything that a successor goes by, comparable."""
+    request = story.request
+    return (
+        story.jail.SerializeToString(),
+        story.ended,
+        story.steps,
+        story.background.after(0),
+        story.injections,
+        sorted(story.host_calls),
+        [(key, one.settled.SerializeToString(), one.printed.after(0)) for key, one in story.outcomes.items()],
+        request
+        and (
+            request.asked.SerializeToString(),
+            request.sent,
+            request.answered,
+            request.interrupted and request.interrupted.at,
+            request.printed.after(0),
+            [packet.SerializeToString() for packet in request.packets],
+        ),
+    )
+
+
+def test_a_cell_under_way_is_told_as_it_stands() -> None:
+    """What was sent, what it printed, and that it has no answer yet."""
+    story = Story.of([began(1), READY, TAKEN, asked(1), SENT, output("a"), TAKEN, output("b")], LIMIT)
+    assert story.request is not None
+    assert (0, [("stdout", "ab")]) == story.request.printed.after(0)
+    assert (True, False) == (story.request.sent, story.request.answered)
+    assert (True, 1, True) == (story.jail.ready, story.jail.number, story.untaken)
+
+
+def test_an_answer_without_an_outcome_is_kept_for_the_successor() -> None:
+    """It was taken from the socket, and nobody has heard of it."""
+    story = Story.of([began(1), READY, TAKEN, asked(1), SENT, replied(1), TAKEN], LIMIT)
+    assert story.request is not None
+    assert (True, 1) == (story.request.answered, len(story.request.packets))
+
+
+def test_an_outcome_keeps_the_output_of_its_cell() -> None:
+    """Whoever joins late gets both."""
+    story = Story.of([began(1), READY, TAKEN, *cell(1, "k", ["a", "b"])], LIMIT)
+    assert story.request is None
+    assert (0, [("stdout", "ab")]) == story.outcomes["k"].printed.after(0)
+    assert 1 == story.steps
+
+
+def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
+    """What belonged to the former jail is forgotten; outcomes and injections are the runtime's."""
+    accepted = JournalEntry(accepted=journal_pb2.Accepted(injection=3))
+    former = [began(1), READY, TAKEN, accepted, *cell(1, "k", []), asked(2), SENT, output("x")]
+    story = Story.of([*former, began(2)], LIMIT)
+    assert (None, False, False, 2) == (story.request, story.untaken, story.jail.ready, story.jail.jail)
+    assert (["k"], [3]) == (list(story.outcomes), story.injections)
+
+
+@settings(max_examples=300)
+@given(st.lists(ENTRIES, max_size=30))
+def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:
+    """A journal that is written anew leaves its runtime as the long one did."""
+    story = Story.of([began(1), *entries, TAKEN], LIMIT)
+    assert told(story) == told(Story.of(story.retold(), LIMIT))
+
+
+@given(st.lists(ENTRIES, max_size=12), st.data())
+def test_any_prefix_of_the_bytes_is_an_earlier_state(
+    entries: list[JournalEntry], data: st.DataObject
+) -> None:
+    """Wherever a process is killed: what was written whole counts, what was not does not."""
+    file = JournalFile.create(entries)
+    try:
+        whole = file.read()
+    finally:
+        file.close()
+    cut = data.draw(st.integers(0, len(whole)))
+    kept = list(entries_of(whole[:cut]))
+    assert entries[: len(kept)] == kept
+    assert (len(kept) == len(entries)) == (cut == len(whole))
+    told(Story.of(kept, LIMIT))
+
+
+def test_a_torn_entry_is_cut_off() -> None:
+    """Its file goes on behind the last one that is whole."""
+    first = JournalFile.create([began(1), READY])
+    os.pwrite(first.descriptor, b"\x40\x00\x00\x00torn", first.size)
+    second = JournalFile(os.dup(first.descriptor))
+    second.append(TAKEN)
+    assert [began(1), READY, TAKEN] == list(entries_of(second.read()))
+    first.close()
+    second.close()
+
+
+def test_what_is_told_is_bounded() -> None:
+    """A program that prints for ever, and clients that never stop, fill no memory."""
+    story = Story(LIMIT)
+    story.follow(began(1))
+    for number in range(1, 3000):
+        for entry in cell(number, f"k{number}", ["x" * 4000]):
+            story.follow(entry)
+    story.follow(asked(3000, "flood"))
+    for _ in range(1000):
+        story.follow(output("y" * 4000))
+    retold = sum(entry.ByteSize() for entry in story.retold())
+    assert retold < 6 * LIMIT
+    assert 3000 == story.steps

@@ -1,0 +1,103 @@
+"""Going on with a runtime whose process has ended: its jail, its namespace, the cell that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.listeners import Unheard, Witness
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.succession import VANISHED, succession, vanished
+from cenote_worker.journal.outcomes import from_entry
+from cenote_worker.journal.story import Request, Story
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.host_line import HostHandler, HostLine
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.requests import Listener
+from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.transcript import Transcript
+
+
+def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntime) -> HostedRuntime:
+    """Goes on with a runtime that another process has left. policy: the one that it had. kept: as it was found.
+
+    Its namespace and its running cell are there, and the outcomes of its last keyed calls. Calls that were waiting
+    never ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
+    """
+    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept)
+    story = kept.story()
+    runtime.count_on(story.steps, story.jail.ends_at or None)
+    for key, step in story.forgotten.items():
+        runtime.calls.restore_key(key, step)
+    for key, outcome in story.outcomes.items():
+        runtime.calls.restore(key, from_entry(outcome.settled), outcome.printed)
+    injections = kept.find_injections()
+    for number in story.injections:
+        if number in injections:
+            runtime.noted.restore(injections[number])
+    if not story.ended:
+        _Takeover(runtime, hosts, kept, story, injections).carry_out()
+    return runtime
+
+
+class _Takeover:
+    """Of one jail that nobody has declared dead."""
+
+    def __init__(
+        self,
+        runtime: HostedRuntime,
+        hosts: HostHandler,
+        kept: KeptRuntime,
+        story: Story,
+        injections: Mapping[int, Injection],
+    ) -> None:
+        self._runtime = runtime
+        self._hosts = hosts
+        self._kept = kept
+        self._story = story
+        self._injections = injections
+
+    def carry_out(self) -> None:
+        request = self._story.request
+        listener = self._listener(request) if request is not None else None
+        ends = self._kept.find_ends(self._story.jail.jail)
+        if ends is None:
+            self._bereave(request, listener)
+            return
+        if self._story.jail.filled:
+            self._open_host_line(self._runtime.take_over(lambda: self._supervise(ends, listener)))
+        else:  # a start was under way: nothing of the user's has run in it, and the next call begins another
+            self._supervise(ends, listener).end(Death(reason="closed"))
+
+    def _supervise(self, ends: JailEnds, listener: Listener | None) -> Supervisor:
+        left = succession(self._kept, self._story, ends, listener)
+        return self._kept.supervise(ends, self._story, self._runtime.ledger, left)
+
+    def _bereave(self, request: Request | None, listener: Listener | None) -> None:
+        if self._story.jail.filled:
+            self._runtime.bereave(VANISHED)
+        if request is not None and listener is not None:
+            listener.done(vanished(request))
+
+    def _open_host_line(self, supervisor: Supervisor) -> None:
+        found = self._kept.find_host_channel(self._story.jail.jail)
+        if found is not None:
+            sock, log = found
+            limit = 2 * self._runtime.policy.memory_bytes
+            line = HostLine(sock, self._hosts, limit, None, log, self._story.host_calls)
+            supervisor.open_host_line(line)
+            line.disown()
+
+    def _listener(self, request: Request) -> Listener:
+        """Of the request that is under way: those who come with its key hear of it."""
+        listener: Listener = Unheard()
+        if key := request.asked.key:
+            printed = Transcript(self._runtime.policy.output_bytes)
+            printed.skip(request.printed.after(0)[0])  # the rest is heard once more
+            listener = self._runtime.calls.restore(key, None, printed)
+        injection = self._injections.get(request.asked.injection)
+        if injection is not None:
+            return self._runtime.noted.noting(injection, listener)
+        return Witness(listener, self._runtime.lost)

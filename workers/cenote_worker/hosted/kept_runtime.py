@@ -1,0 +1,248 @@
+"""A runtime whose jail, journal and injections are held by the keeper of its node."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from cenote_security.errors import UnavailableError, UnknownRuntimeError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.ledger import Ledger
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.kept_injection import from_record, to_record
+from cenote_worker.journal.file import JournalFile
+from cenote_worker.journal.jail_journal import JailJournal
+from cenote_worker.journal.journal import Journal
+from cenote_worker.journal.story import Story
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.message import close_all
+from cenote_worker.supervisor.chronicle import Succession
+from cenote_worker.supervisor.host_line import HostLog
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.start import start_ends, supervise
+from cenote_worker.supervisor.supervisor import Supervisor
+
+_log = logging.getLogger("cenote.keeper")
+
+StartEnds = Callable[[SandboxPolicy], JailEnds]
+"""Starts a jail, in this process or elsewhere."""
+
+_NUMBER: Final = struct.Struct("<Q")
+"""Before a record: which jail of its runtime it is of."""
+
+
+class KeptRuntime:
+    """The Legacy of a runtime, and its StartJail: what a successor needs is held by the keeper at any time.
+
+    A keeper that was replaced is filled again by `refill`; what cannot be put meanwhile is put then.
+    """
+
+    def __init__(
+        self, name: str, policy: SandboxPolicy, keeper: KeeperClient, file: JournalFile, start: StartEnds
+    ) -> None:
+        self._place = f"runtime/{name}/"
+        self._policy = policy
+        self._keeper = keeper
+        self._start_ends = start
+        self._lock = threading.Lock()
+        self._last_injection = 0
+        self._injections: dict[int, Injection] = {}
+        self._ends: JailEnds | None = None
+        self._channel: socket.socket | None = None
+        self._jail_journal: JailJournal | None = None
+        self._journal = Journal(file, policy.output_bytes, self._hand_journal, self._give_up)
+
+    @classmethod
+    def fresh(
+        cls, name: str, policy: SandboxPolicy, keeper: KeeperClient, start: StartEnds = start_ends
+    ) -> KeptRuntime:
+        """Of a runtime that begins. start: makes its jails. Raises UnavailableError when there is no keeper."""
+        if policy.isolation == "gvisor":
+            raise UnavailableError(
+                "a jail in gVisor sends its memory in pieces, which nobody can go on receiving in the middle: "
+                "it cannot outlive the process that supervises it; use another isolation for this runtime"
+            )
+        file = JournalFile.create()
+        keeper.put(f"runtime/{name}/journal", b"", [file.descriptor])
+        return cls(name, policy, keeper, file, start)
+
+    @classmethod
+    def found(
+        cls, name: str, policy: SandboxPolicy, keeper: KeeperClient, start: StartEnds = start_ends
+    ) -> KeptRuntime:
+        """Of a runtime whose process has ended.
+
+        Raises UnknownRuntimeError when nothing is kept of it, UnavailableError when its process still lives.
+        """
+        kept = keeper.get(f"runtime/{name}/journal")
+        if kept is None:
+            raise UnknownRuntimeError(name)
+        try:
+            file = JournalFile(kept.descriptors[0])
+        except OSError as error:
+            close_all(kept.descriptors)
+            raise UnavailableError(f"the process that hosts runtime {name!r} has not ended yet") from error
+        return cls(name, policy, keeper, file, start)
+
+    # -- StartJail --
+
+    def start_jail(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+        """See StartJail."""
+        number = self._journal.begin(ends_at)
+        ends = self._start_ends(policy)
+        self._adopt_ends(number, ends)
+        assert self._jail_journal is not None
+        self._jail_journal.begin(ends.frames)
+        self._put("jail", _NUMBER.pack(number) + ends.record(), ends.descriptors())
+        return supervise(ends, policy, ledger, ends_at, self._jail_journal)
+
+    def _adopt_ends(self, number: int, ends: JailEnds) -> None:
+        with self._lock:
+            self._ends, self._channel = ends, None
+            self._jail_journal = JailJournal(
+                self._journal, number, self._policy.output_bytes, lambda: self._gone(ends)
+            )
+
+    def _gone(self, ends: JailEnds) -> None:
+        with self._lock:
+            if self._ends is not ends:  # there is a later jail under that key
+                return
+            self._ends = self._channel = None
+        self._drop("jail")
+        self._drop("hosts")
+
+    # -- what a former process has left --
+
+    def story(self) -> Story:
+        return self._journal.story()
+
+    def find_ends(self, jail: int) -> JailEnds | None:
+        """The ends of that jail, if they are kept."""
+        kept = self._keeper.get(self._place + "jail")
+        if kept is None:
+            return None
+        ends = JailEnds.arrived(kept.record[_NUMBER.size :], kept.descriptors)
+        if _NUMBER.unpack_from(kept.record)[0] != jail:  # a start was under way, of which this was the former
+            ends.close()
+            return None
+        self._adopt_ends(jail, ends)
+        return ends
+
+    def find_injections(self) -> dict[int, Injection]:
+        """Those that are kept, by number: accepted or under way."""
+        place = self._place + "injection/"
+        for key in self._keeper.keys(place):
+            kept = self._keeper.get(key)
+            number = int(key.removeprefix(place))
+            if kept is not None:
+                self._injections[number] = from_record(kept.record, kept.descriptors, number)
+        self._last_injection = max(self._injections, default=0)
+        return dict(self._injections)
+
+    def find_host_channel(self, jail: int) -> tuple[socket.socket, HostLog] | None:
+        kept = self._keeper.get(self._place + "hosts")
+        if kept is None or self._jail_journal is None:
+            return None
+        sock = socket.socket(fileno=kept.descriptors[0])
+        if _NUMBER.unpack(kept.record)[0] != jail:
+            sock.close()
+            return None
+        self._channel = sock
+        return sock, self._jail_journal
+
+    def supervise(
+        self, ends: JailEnds, story: Story, ledger: Ledger | None, succession: Succession
+    ) -> Supervisor:
+        """Goes on with a jail that was found."""
+        assert self._jail_journal is not None
+        ends_at = story.jail.ends_at or None
+        return supervise(ends, self._policy, ledger, ends_at, self._jail_journal, succession)
+
+    def take_up(self, ends: JailEnds, story: Story) -> None:
+        """Writes on where the journal ends."""
+        assert self._jail_journal is not None
+        self._jail_journal.take_up(ends.frames, story)
+
+    # -- Legacy --
+
+    def hold(self, injection: Injection) -> None:
+        with self._lock:
+            self._last_injection += 1
+            injection.number = self._last_injection
+            self._injections[injection.number] = injection
+        self._put_injection(injection)
+
+    def release(self, injection: Injection) -> None:
+        with self._lock:
+            self._injections.pop(injection.number, None)
+        self._drop(f"injection/{injection.number}")
+
+    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
+        self._journal.accepted(injection.number, [old.number for old in superseded])
+
+    def filled(self) -> None:
+        self._journal.filled()
+
+    def host_channel(self, sock: socket.socket) -> HostLog:
+        assert self._jail_journal is not None, "an injection is sent to a jail"
+        with self._lock:
+            self._channel = sock
+        self._put_channel(sock)
+        return self._jail_journal
+
+    def settled(self, key: str, outcome: Outcome) -> None:
+        self._journal.settled(key, outcome)
+
+    def close(self) -> None:
+        with self._lock:
+            self._ends = self._channel = None
+        with suppress(UnavailableError):  # then nothing is kept
+            for key in self._keeper.keys(self._place):
+                self._keeper.drop(key)
+        self._journal.close()
+
+    # -- the keeper --
+
+    def refill(self) -> None:
+        """Puts everything once more: the keeper is a new one, and holds nothing."""
+        with self._lock:
+            ends, channel, injections = self._ends, self._channel, list(self._injections.values())
+        for injection in injections:
+            self._put_injection(injection)
+        if ends is not None:
+            self._put("jail", _NUMBER.pack(self._journal.jail) + ends.record(), ends.descriptors())
+        if channel is not None:
+            self._put_channel(channel)
+        self._hand_journal(self._journal.descriptor)
+
+    def _hand_journal(self, descriptor: int) -> None:
+        self._put("journal", b"", [descriptor])
+
+    def _give_up(self) -> None:
+        self._drop("journal")
+
+    def _put_injection(self, injection: Injection) -> None:
+        record, descriptors, content = to_record(injection)
+        self._put(f"injection/{injection.number}", record, descriptors)
+        content.close()
+
+    def _put_channel(self, sock: socket.socket) -> None:
+        self._put("hosts", _NUMBER.pack(self._journal.jail), [sock.fileno()])
+
+    def _put(self, what: str, record: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            self._keeper.put(self._place + what, record, descriptors)
+        except UnavailableError as error:
+            _log.warning("%s%s is not kept for a successor: %s", self._place, what, error)
+
+    def _drop(self, what: str) -> None:
+        try:
+            self._keeper.drop(self._place + what)
+        except UnavailableError as error:
+            _log.warning("%s%s could not be dropped: %s", self._place, what, error)

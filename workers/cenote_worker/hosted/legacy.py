@@ -1,0 +1,64 @@
+"""What a runtime leaves to the process that takes it over, as the runtime sees it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.supervisor.host_line import HostLog, NoHostLog
+from cenote_worker.supervisor.requests import Outcome
+
+
+class Legacy(Protocol):
+    """Each call comes before what it tells takes effect. None raises because nobody keeps things any more."""
+
+    def hold(self, injection: Injection) -> None:
+        """An injection is about to be sent. It gets a number."""
+
+    def release(self, injection: Injection) -> None:
+        """It was refused, or a later one stands for it."""
+
+    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
+        """Every later jail begins with it, and no longer with those."""
+
+    def filled(self) -> None:
+        """The jail that was started last has what the runtime's jails begin with."""
+
+    def host_channel(self, sock: socket.socket) -> HostLog:
+        """The jail is about to get the other end of `sock`."""
+
+    def settled(self, key: str, outcome: Outcome) -> None:
+        """A request with a key has an outcome."""
+
+    def close(self) -> None:
+        """The runtime was closed: there is nothing to take over."""
+
+
+class NoLegacy:
+    """The Legacy of a runtime that ends with its process."""
+
+    def hold(self, injection: Injection) -> None:
+        pass
+
+    def release(self, injection: Injection) -> None:
+        pass
+
+    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
+        pass
+
+    def filled(self) -> None:
+        pass
+
+    def host_channel(self, _sock: socket.socket) -> HostLog:
+        return NoHostLog()
+
+    def settled(self, key: str, outcome: Outcome) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+NO_LEGACY: Final[Legacy] = NoLegacy()

@@ -1,0 +1,84 @@
+"""What a journal tells, as a supervisor takes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from cenote_proto.v1 import jail_pb2, journal_pb2
+from cenote_security.errors import JailLostError
+from cenote_security.sealed import SealedMemory
+from cenote_worker.frames import Packet
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.journal.story import Request, Story
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.chronicle import Piece, Succession, Underway
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
+
+VANISHED = Death(
+    reason="killed", text="the runtime's process and whatever held its jail beside it were ended together"
+)
+"""Of a jail that the journal tells of and nobody holds."""
+
+
+def vanished(request: Request) -> Outcome:
+    """What becomes of a request whose jail has vanished."""
+    if request.ask is not Ask.EXECUTE:
+        return JailLostError(VANISHED.describe())
+    error = VANISHED.as_error()
+    return ExecutionResult(success=False, error=error, step=request.asked.step, state="lost")
+
+
+def succession(kept: KeptRuntime, story: Story, ends: JailEnds, listener: Listener | None) -> Succession:
+    """How the former supervisor left its jail. listener: hears of the request that is under way, if one is."""
+    under = None
+    if story.request is not None:
+        assert listener is not None
+        under = _underway(story.request, listener)
+    asked = story.request.asked if story.request is not None else journal_pb2.Asked()
+    kills = max(asked.kills, story.jail.kills)
+    return Succession(
+        ready=story.jail.ready,
+        number=story.jail.number,
+        begun=Baseline(cpu=asked.cpu, written=asked.written, kills=kills),
+        underway=under,
+        background=story.background.after(0)[1],
+        skip=lambda: kept.take_up(ends, story),
+    )
+
+
+def _underway(request: Request, listener: Listener) -> Underway:
+    asked, interrupted = request.asked, request.interrupted
+    return Underway(
+        request=JailRequest(
+            request.ask,
+            jail_pb2.Request(),
+            listener,
+            timeout=asked.timeout or None,
+            step=asked.step,
+            key=asked.key,
+            injection=asked.injection,
+        ),
+        started=asked.started,
+        interrupted_at=interrupted.at if interrupted is not None else None,
+        expired=interrupted is not None and interrupted.expired,
+        # What was answered, or has printed, must have been sent.
+        sent=request.sent or request.answered,
+        missing=request.printed.after(0)[0],
+        heard=list(_heard(request)),
+    )
+
+
+def _heard(request: Request) -> Iterator[Piece]:
+    yield from request.printed.after(0)[1]
+    for arrived in request.packets:
+        yield Packet(arrived.data, [_memory(data) for data in arrived.attached])
+
+
+def _memory(data: bytes) -> int:
+    with SealedMemory.create([data]) as memory:
+        return os.dup(memory.fileno())

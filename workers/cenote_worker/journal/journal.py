@@ -1,0 +1,109 @@
+"""What is written down of one runtime for a successor of its process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from cenote_proto.v1 import journal_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_worker.journal.file import JournalFile, entries_of
+from cenote_worker.journal.outcomes import to_entry
+from cenote_worker.journal.story import Story
+from cenote_worker.supervisor.requests import Outcome
+
+_log = logging.getLogger("cenote.journal")
+
+TIDY_SIZE: Final = 256 * 1024
+"""Bytes. A smaller journal is not worth writing anew: reading one of this size takes a few milliseconds."""
+
+
+class Journal:
+    """Safe to use from several threads.
+
+    limit: see Story. handed: called with the descriptor of each new file, which a successor shall find.
+    broken: called once when nothing can be written any more: a successor must not go by what is there.
+    """
+
+    def __init__(
+        self, file: JournalFile, limit: int, handed: Callable[[int], None], broken: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._limit = limit
+        self._handed = handed
+        self._broken = broken
+        self._lock = threading.Lock()
+        self._dead = False
+        self._tidy_size = max(TIDY_SIZE, 2 * file.size)
+        self.jail = self.story().jail.jail
+        """Number of the jail that was started last; 0 for none."""
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.descriptor
+
+    def story(self) -> Story:
+        """How the runtime stands."""
+        with self._lock:
+            return Story.of(entries_of(self._file.read()), self._limit)
+
+    def write(self, entry: JournalEntry) -> None:
+        with self._lock:
+            self._write(entry)
+
+    def write_of(self, jail: int, entry: JournalEntry) -> None:
+        """What a jail's last words were is of no interest once there is a later one."""
+        with self._lock:
+            if jail == self.jail:
+                self._write(entry)
+
+    def _write(self, entry: JournalEntry) -> None:
+        if self._dead:
+            return
+        try:
+            self._file.append(entry)
+        except OSError:
+            _log.exception("a journal cannot be written any more; its runtime will end with this process")
+            self._dead = True
+            self._broken()
+
+    def close(self) -> None:
+        with self._lock:
+            self._dead = True
+            self._file.close()
+
+    def begin(self, ends_at: float | None) -> int:
+        """A jail is about to be started; its number."""
+        with self._lock:
+            self.jail += 1
+            self._write(JournalEntry(began=journal_pb2.Began(jail=self.jail, ends_at=ends_at or 0.0)))
+            return self.jail
+
+    def filled(self) -> None:
+        """It has what the runtime's jails begin with."""
+        self.write(JournalEntry(filled=journal_pb2.Filled()))
+
+    def settled(self, key: str, outcome: Outcome) -> None:
+        self.write(JournalEntry(settled=to_entry(key, outcome)))
+
+    def accepted(self, injection: int, superseded: list[int]) -> None:
+        """Every later jail begins with this injection too."""
+        self.write(JournalEntry(accepted=journal_pb2.Accepted(injection=injection, superseded=superseded)))
+
+    def tidy(self, *, resting: bool) -> None:
+        """Writes a journal that has become long anew. Not between the arrival of a packet and its being taken."""
+        with self._lock:
+            if self._dead or self._file.size <= (self._tidy_size if resting else 2 * self._tidy_size):
+                return
+            try:
+                story = Story.of(entries_of(self._file.read()), self._limit)
+                fresh = JournalFile.create(story.retold())
+            except OSError:
+                return  # no memory for a second one: the long one will do
+            # Twice, or one that is long whatever is done would be written anew all the time.
+            self._tidy_size = max(TIDY_SIZE, 2 * fresh.size)
+            old, self._file = self._file, fresh
+            self._handed(fresh.descriptor)
+            old.close()

@@ -1,0 +1,273 @@
+"""What a journal tells: how its runtime stood when the last entry was written. Entries in, state out; no I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import jail_pb2, journal_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_worker.results import StreamName
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.record import BACKGROUND
+from cenote_worker.transcript import Transcript
+
+MAX_OUTCOMES: Final = 256
+"""Outcomes kept for clients that come back: they repeat what was under way when their line broke, nothing older."""
+
+MAX_KEYS: Final = 10_000
+"""Keys kept behind those, so that a late repetition is refused and not carried out a second time."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One that a jail was asked. packets: what it showed, and its answer, as they came."""
+
+    asked: journal_pb2.Asked
+    printed: Transcript
+    sent: bool = False
+    answered: bool = False
+    interrupted: journal_pb2.Interrupted | None = None
+    packets: list[journal_pb2.Arrived] = field(default_factory=list)
+    room: int = 0
+
+    @property
+    def ask(self) -> Ask:
+        return Ask[self.asked.ask]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a request with a key. printed: its output, as far as it is kept."""
+
+    settled: journal_pb2.Settled
+    printed: Transcript
+
+    @property
+    def size(self) -> int:
+        return self.settled.ByteSize() + self.printed.size
+
+
+class Story:
+    """Follows a journal. limit: characters of one request's output that are kept, and bytes of what it displayed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.jail = journal_pb2.Began()
+        """The last jail that was started; number 0 for none."""
+        self.ended = True
+        """Whether that jail has ended and somebody was told."""
+        self.request: Request | None = None
+        """What is under way, or was answered and not settled."""
+        self.untaken = False
+        """Whether the last packet may still stand in its socket."""
+        self.background = Transcript(BACKGROUND)
+        self.steps = 0
+        self.outcomes: OrderedDict[str, Outcome] = OrderedDict()
+        self.forgotten: OrderedDict[str, int] = OrderedDict()
+        """Step by key, 0 for what was none."""
+        self.injections: list[int] = []
+        self.host_calls: dict[int, None] = {}
+        self._size = 0
+
+    @classmethod
+    def of(cls, entries: Iterable[JournalEntry], limit: int) -> Story:
+        story = cls(limit)
+        for entry in entries:
+            story.follow(entry)
+        return story
+
+    def follow(self, entry: JournalEntry) -> None:
+        """Takes in the next entry."""
+        match entry.WhichOneof("body"):
+            case "began":
+                self._begin(entry.began)
+            case "asked":
+                self._ask(entry.asked)
+            case "arrived":
+                self.untaken = True
+                self._hear(entry.arrived)
+            case "taken":
+                self.untaken = False
+            case "printed":
+                self._print(_stream(entry.printed), entry.printed.text)
+            case "settled":
+                self._settle(entry.settled)
+            case "accepted":
+                self.injections = [n for n in self.injections if n not in entry.accepted.superseded]
+                self.injections.append(entry.accepted.injection)
+            case "host_called":
+                self.host_calls[entry.host_called.id] = None
+            case "host_answered":
+                self.host_calls.pop(entry.host_answered.id, None)
+            case "ended":
+                self.ended, self.request = True, None
+            case "counted":
+                self.steps = entry.counted.steps
+            case "filled":
+                self.jail.filled = True
+            case _:
+                self._follow_request(entry)
+
+    def _follow_request(self, entry: JournalEntry) -> None:
+        if self.request is None:
+            return
+        match entry.WhichOneof("body"):
+            case "sent":
+                self.request.sent = True
+            case "unsent":
+                self.request = None
+            case "interrupted":
+                self.request.interrupted = entry.interrupted
+            case "skipped":
+                self.request.printed.skip(entry.skipped.characters)
+
+    def _begin(self, began: journal_pb2.Began) -> None:
+        self.jail = journal_pb2.Began()
+        self.jail.CopyFrom(began)
+        self.ended, self.request, self.untaken = False, None, False
+        self.background = Transcript(BACKGROUND)
+        self.host_calls.clear()
+
+    def _ask(self, asked: journal_pb2.Asked) -> None:
+        if self.ended:
+            return
+        self.request = Request(asked, Transcript(self._limit), room=self._limit)
+        self.jail.number = asked.number
+        self.jail.kills = max(self.jail.kills, asked.kills)
+        self.steps = max(self.steps, asked.step)
+
+    def _hear(self, arrived: journal_pb2.Arrived) -> None:
+        try:
+            frame = jail_pb2.WorkerFrame.FromString(arrived.data)
+        except DecodeError:
+            frame = jail_pb2.WorkerFrame()  # whoever goes on from here will refuse it too
+        match frame.WhichOneof("body"):
+            case "ready":
+                self.jail.ready = True
+            case "output":
+                self._print("stderr" if frame.output.is_stderr else "stdout", frame.output.text)
+            case "display":
+                self._show(arrived)
+            case _:
+                self._answer(arrived)
+
+    def _print(self, stream: StreamName, text: str) -> None:
+        if self.request is None or self.request.answered:
+            self.background.add(stream, text)
+        else:
+            self.request.printed.add(stream, text)
+
+    def _show(self, arrived: journal_pb2.Arrived) -> None:
+        size = arrived.ByteSize()
+        if self.request is not None and size <= self.request.room:
+            self.request.room -= size
+            self.request.packets.append(arrived)
+
+    def _answer(self, arrived: journal_pb2.Arrived) -> None:
+        if self.request is None:
+            return
+        if self.request.asked.key:
+            self.request.answered = True
+            self.request.packets.append(arrived)
+        else:
+            self.request = None  # whoever waited for it has gone with the process that asked
+
+    def _settle(self, settled: journal_pb2.Settled) -> None:
+        printed = Transcript(self._limit)
+        if self.request is not None and self.request.asked.key == settled.key:
+            printed, self.request = self.request.printed, None
+        if settled.missing or settled.printed:
+            printed.skip(settled.missing)
+            for piece in settled.printed:
+                printed.add(_stream(piece), piece.text)
+            settled = _without_output(settled)
+        self.steps = max(self.steps, settled.result.step, settled.step)
+        match settled.WhichOneof("outcome"):
+            case "nothing_ran":
+                return
+            case None:
+                self.forgotten[settled.key] = settled.step
+            case _:
+                self._keep(Outcome(settled, printed))
+        while len(self.forgotten) > MAX_KEYS:
+            self.forgotten.popitem(last=False)
+
+    def _keep(self, outcome: Outcome) -> None:
+        former = self.outcomes.pop(outcome.settled.key, None)
+        self._size -= former.size if former is not None else 0
+        self.outcomes[outcome.settled.key] = outcome
+        self._size += outcome.size
+        while len(self.outcomes) > 1 and (len(self.outcomes) > MAX_OUTCOMES or self._size > 4 * self._limit):
+            key, gone = self.outcomes.popitem(last=False)
+            self._size -= gone.size
+            self.forgotten[key] = gone.settled.result.step
+
+    # -- the same, written anew --
+
+    def retold(self) -> Iterator[JournalEntry]:
+        """The fewest entries that tell it. Not while a packet is `untaken`."""
+        yield JournalEntry(counted=journal_pb2.Counted(steps=self.steps))
+        for injection in self.injections:
+            yield JournalEntry(accepted=journal_pb2.Accepted(injection=injection))
+        for key, step in self.forgotten.items():
+            yield JournalEntry(settled=journal_pb2.Settled(key=key, step=step))
+        for outcome in self.outcomes.values():
+            yield JournalEntry(settled=_with_output(outcome))
+        if self.jail.jail:
+            yield from self._retold_jail()
+
+    def _retold_jail(self) -> Iterator[JournalEntry]:
+        yield JournalEntry(began=self.jail)
+        for call in self.host_calls:
+            yield JournalEntry(host_called=journal_pb2.HostCalled(id=call))
+        for piece in _pieces(self.background):
+            yield JournalEntry(printed=piece)
+        if self.request is not None:
+            yield from _retold_request(self.request)
+        if self.ended:
+            yield JournalEntry(ended=journal_pb2.Ended())
+
+
+def _retold_request(request: Request) -> Iterator[JournalEntry]:
+    yield JournalEntry(asked=request.asked)
+    if request.sent:
+        yield JournalEntry(sent=journal_pb2.Sent())
+    if request.interrupted is not None:
+        yield JournalEntry(interrupted=request.interrupted)
+    missing, _ = request.printed.after(0)
+    if missing:
+        yield JournalEntry(skipped=journal_pb2.Skipped(characters=missing))
+    for piece in _pieces(request.printed):
+        yield JournalEntry(printed=piece)
+    for packet in request.packets:
+        yield JournalEntry(arrived=packet)
+        yield JournalEntry(taken=journal_pb2.Taken())
+
+
+def _without_output(told: journal_pb2.Settled) -> journal_pb2.Settled:
+    settled = journal_pb2.Settled()
+    settled.CopyFrom(told)
+    settled.missing = 0
+    del settled.printed[:]
+    return settled
+
+
+def _with_output(outcome: Outcome) -> journal_pb2.Settled:
+    settled = _without_output(outcome.settled)
+    settled.missing = outcome.printed.after(0)[0]
+    settled.printed.extend(_pieces(outcome.printed))
+    return settled
+
+
+def _pieces(transcript: Transcript) -> Iterator[journal_pb2.Printed]:
+    for stream, text in transcript.after(0)[1]:
+        yield journal_pb2.Printed(is_stderr=stream == "stderr", text=text)
+
+
+def _stream(printed: journal_pb2.Printed) -> StreamName:
+    return "stderr" if printed.is_stderr else "stdout"
