@@ -176,6 +176,20 @@ def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
     assert ["keeper.lock"] == os.listdir(place)
 
 
+def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
+    """What it holds ends with it: nobody is left who could go on with it."""
+    place = tmp_path / "keeper"
+    ensure_keeper(place, linger=0.1, abandoned=0.3)
+    client = KeeperClient(place)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    client.put("a", b"", [writer])
+    os.close(writer)
+    client.close()
+    wait_readable(reader)
+    assert b"" == os.read(reader, 1)
+    os.close(reader)
+
+
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
     """What was put has nobody else."""
     place = tmp_path / "keeper"

@@ -28,6 +28,9 @@ START_SECONDS: Final = 20.0
 LINGER_SECONDS: Final = 30.0
 """For how long a keeper without clients and without entries waits for either."""
 
+ABANDONED_SECONDS: Final = 300.0
+"""For how long it holds what nobody works with any more: supervisors are replaced within seconds."""
+
 _BREATH_SECONDS: Final = 0.01
 
 
@@ -133,10 +136,10 @@ def connect(folder: Path) -> socket.socket:
     return sock
 
 
-def ensure_keeper(folder: Path, linger: float = LINGER_SECONDS) -> None:
+def ensure_keeper(folder: Path, linger: float = LINGER_SECONDS, abandoned: float = ABANDONED_SECONDS) -> None:
     """Starts a keeper unless one serves the folder, which is made if need be and must be closed to others.
 
-    The keeper belongs to nobody: it outlives this process. Raises UnavailableError, UsageError.
+    The keeper belongs to nobody: it outlives this process. linger, abandoned: see Keeper. Raises UnavailableError, UsageError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_private(folder)
@@ -146,7 +149,13 @@ def ensure_keeper(folder: Path, linger: float = LINGER_SECONDS) -> None:
             raise UnavailableError(f"no keeper could be started in {folder}")
         interpreter = running(())
         starter = FreshPython(
-            interpreter, "cenote_worker.keeper.daemon", "run", str(folder), str(linger), capture=True
+            interpreter,
+            "cenote_worker.keeper.daemon",
+            "run",
+            str(folder),
+            str(linger),
+            str(abandoned),
+            capture=True,
         )
         if starter.output(START_SECONDS) != READY:
             time.sleep(_BREATH_SECONDS)  # another is starting, or ending

@@ -44,10 +44,14 @@ class _Entry:
 
 @dataclass(slots=True, kw_only=True)
 class Keeper:
-    """Serves `listener` until it is told to end, or for `linger` seconds had neither a client nor an entry."""
+    """Serves `listener` until it is told to end, or until it has had no client for too long.
+
+    linger: seconds without a client while it holds nothing. abandoned: while it holds something, which ends with it.
+    """
 
     listener: socket.socket
     linger: float
+    abandoned: float
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _clients: set[socket.socket] = field(default_factory=set)
     _ending: bool = False
@@ -57,12 +61,13 @@ class Keeper:
             selector.register(self.listener, selectors.EVENT_READ)
             idle_since = time.monotonic()
             while not self._ending:
-                if self._entries or self._clients:
+                if self._clients:
                     idle_since = time.monotonic()
-                left = idle_since + self.linger - time.monotonic()
+                patience = self.abandoned if self._entries else self.linger
+                left = idle_since + patience - time.monotonic()
                 if left <= 0:
                     return
-                for key, _ in selector.select(None if self._entries or self._clients else left):
+                for key, _ in selector.select(None if self._clients else left):
                     self._attend(selector, key.fileobj)
 
     def _attend(self, selector: selectors.BaseSelector, ready: object) -> None:
@@ -154,7 +159,7 @@ def _is_ours(client: socket.socket) -> bool:
     return bool(_UCRED.unpack(credentials)[1] == os.geteuid())
 
 
-def run(folder: str, linger: str) -> None:
+def run(folder: str, linger: str, abandoned: str) -> None:
     """The whole life of a keeper: leaves its starter, serves, and removes its socket."""
     if os.fork():
         return
@@ -174,7 +179,7 @@ def run(folder: str, linger: str) -> None:
         listener.bind(place)
         listener.listen(_BACKLOG)
         _say_ready()
-        Keeper(listener=listener, linger=float(linger)).serve()
+        Keeper(listener=listener, linger=float(linger), abandoned=float(abandoned)).serve()
         Path(place).unlink(missing_ok=True)
     os._exit(0)
 

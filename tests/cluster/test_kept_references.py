@@ -1,0 +1,151 @@
+"""Shared values in the keeper: they belong to no process that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote_security.errors import UnavailableError, UnknownReferenceError
+from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import Origin
+
+INFO = VariableInfo(name="a", type="list", shape=(3,), size=24, description="three")
+HOME = Origin(tenant="t1", runtime="rt_1", step=4)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
+    raise UnknownReferenceError(reference)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
+    folder = tmp_path / "keeper"
+    ensure_keeper(folder)
+    client = KeeperClient(folder)
+    yield client
+    client.shut_down()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(keeper: KeeperClient, clock: Clock) -> KeptReferences:
+    return KeptReferences(keeper, "n1", 1 << 20, nowhere, clock)
+
+
+def put(store: KeptReferences, data: bytes = b"value", holder: str = "h1", lease: float = 60) -> str:
+    return store.put(Content.pack([data]), INFO, HOME, holder=holder, lease=lease).id
+
+
+@pytest.mark.parametrize("size", [5, 200_000])
+def test_what_was_put_can_be_had_by_other_processes(
+    keeper: KeeperClient, store: KeptReferences, size: int
+) -> None:
+    """A second store over the same keeper has the same bytes and says the same of them."""
+    data = bytes(range(5)) * (size // 5)
+    reference = put(store, data)
+    other = KeptReferences(KeeperClient(keeper.folder), "n1", 1 << 20, nowhere, Clock())
+    content = other.content(reference, "t1")
+    assert [data] == [bytes(part) for part in content.unpack()]
+    content.close()
+    assert store.describe(reference, "t1") == other.describe(reference, "t1")
+    found = other.describe(reference, "t1")
+    assert (INFO, HOME, 1, "n1") == (found.info, found.origin, found.holders, found.node)
+
+
+def test_another_tenant_sees_nothing(store: KeptReferences) -> None:
+    """Not by id, not in a list, and it can neither hold nor release."""
+    reference = put(store)
+    assert [] == store.list("t2", after="", limit=10)
+    for ask in (
+        lambda: store.describe(reference, "t2"),
+        lambda: store.content(reference, "t2"),
+        lambda: store.hold(reference, "t2", holder="h", lease=1),
+        lambda: store.release(reference, "t2", holder="h1"),
+    ):
+        with pytest.raises(UnknownReferenceError):
+            ask()
+    assert [reference] == [one.id for one in store.list("t1", after="", limit=10)]
+
+
+def test_a_value_goes_with_its_last_holder(keeper: KeeperClient, store: KeptReferences) -> None:
+    """Nothing of it stays in the keeper."""
+    reference = put(store)
+    assert 2 == store.hold(reference, "t1", holder="h2", lease=60).holders
+    store.release(reference, "t1", holder="h1")
+    assert 1 == store.describe(reference, "t1").holders
+    store.release(reference, "t1", holder="h2")
+    with pytest.raises(UnknownReferenceError):
+        store.describe(reference, "t1")
+    assert [] == keeper.keys()
+
+
+def test_a_value_goes_when_its_leases_are_over(
+    keeper: KeeperClient, store: KeptReferences, clock: Clock
+) -> None:
+    """A lease is never made shorter; the sweep removes what no lease holds."""
+    reference = put(store, lease=60)
+    store.hold(reference, "t1", holder="h1", lease=10)
+    clock.now += 59
+    store.sweep()
+    assert 1060.0 == store.describe(reference, "t1").expires
+    clock.now += 2
+    store.sweep()
+    assert [] == keeper.keys()
+
+
+def test_room_is_bounded(store: KeptReferences) -> None:
+    """What does not fit is refused with the figures, and nothing of it stays."""
+    reference = put(store, bytes(900_000))
+    with pytest.raises(UnavailableError, match="no room for 2000"):
+        put(store, bytes(200_000))
+    assert 1 == store.used()[0]
+    store.release(reference, "t1", holder="h1")
+    put(store, bytes(200_000))
+
+
+def test_a_value_of_another_node_is_fetched_once(
+    keeper: KeeperClient, store: KeptReferences, tmp_path: Path
+) -> None:
+    """After that this node has it too; where it is cannot be told from its bytes."""
+    reference = put(store, b"from afar" * 10_000)
+    fetched = []
+
+    def bring(node: str, asked: str, tenant: str) -> tuple[bytes, Content]:
+        fetched.append((node, asked, tenant))
+        record, content = store.sealed(asked, tenant)
+        try:
+            return record, content_of(record, view_of(content))
+        finally:
+            content.close()
+
+    ensure_keeper(tmp_path / "second")
+    second = KeeperClient(tmp_path / "second")
+    try:
+        there = KeptReferences(second, "n2", 1 << 20, bring, Clock())
+        for _ in range(2):
+            content = there.content(reference, "t1")
+            assert [b"from afar" * 10_000] == [bytes(part) for part in content.unpack()]
+            content.close()
+        assert [("n1", reference, "t1")] == fetched
+        with pytest.raises(UnknownReferenceError):
+            there.content("ref_ff_5_n2", "t1")
+        with pytest.raises(UnknownReferenceError):
+            there.content("nonsense", "t1")
+    finally:
+        second.shut_down()

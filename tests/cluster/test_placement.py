@@ -1,0 +1,108 @@
+"""Which host serves which runtime."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cenote_worker.cluster.placement import HostId, Placement
+
+A, B = HostId("a"), HostId("b")
+
+
+def test_one_each_while_there_are_enough() -> None:
+    """A runtime gets the host with the least to do; one more host is wanted when none is free."""
+    placement = Placement(most=2)
+    assert placement.place("r1") is None
+    assert placement.wants_more
+    placement.joined(A)
+    assert not placement.wants_more
+    assert A == placement.place("r1")
+    assert placement.wants_more
+    placement.expect()
+    assert not placement.wants_more
+    placement.came()
+    placement.joined(B)
+    assert B == placement.place("r2")
+    assert not placement.wants_more
+    assert {A, B} == {placement.place("r3"), placement.place("r4")}
+    assert (2, 4) == (placement.hosts, placement.runtimes)
+
+
+def test_what_a_dead_host_served_has_to_be_served_by_others() -> None:
+    """Its runtimes are given back, once."""
+    placement = Placement(most=2)
+    placement.joined(A, {"r1", "r2"})
+    assert {"r1", "r2"} == placement.left(A)
+    assert set() == placement.left(A)
+    assert placement.host_of("r1") is None
+    assert placement.wants_more
+
+
+def test_who_was_removed_is_nowhere() -> None:
+    """The host that had it is told; a second time there is none."""
+    placement = Placement(most=1)
+    placement.joined(A, {"r1"})
+    assert A == placement.remove("r1")
+    assert placement.remove("r1") is None
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
+def test_the_load_is_even(removed: list[int]) -> None:
+    """Without removals no host has two runtimes more than another."""
+    placement = Placement(most=4)
+    for number in range(4):
+        placement.joined(HostId(str(number)))
+    for number in range(len(removed)):
+        placement.place(f"r{number}")
+    loads = [sum(placement.host_of(f"r{n}") == str(h) for n in range(len(removed))) for h in range(4)]
+    assert max(loads) - min(loads) <= 1
+
+
+class PlacementMachine(RuleBasedStateMachine):
+    """Hosts come and go, runtimes too: each runtime that was placed is at exactly one living host or an orphan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.placement = Placement(most=3)
+        self.hosts: set[HostId] = set()
+        self.placed: set[str] = set()
+        self.number = 0
+
+    @rule()
+    def host_joins(self) -> None:
+        self.number += 1
+        host = HostId(f"h{self.number}")
+        self.placement.joined(host)
+        self.hosts.add(host)
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data())
+    def host_dies(self, data: st.DataObject) -> None:
+        host = data.draw(st.sampled_from(sorted(self.hosts)))
+        self.hosts.discard(host)
+        self.placed -= self.placement.left(host)
+
+    @precondition(lambda self: self.hosts)
+    @rule()
+    def runtime_comes(self) -> None:
+        self.number += 1
+        runtime = f"r{self.number}"
+        assert self.placement.place(runtime) in self.hosts
+        self.placed.add(runtime)
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data())
+    def runtime_ends(self, data: st.DataObject) -> None:
+        runtime = data.draw(st.sampled_from(sorted(self.placed)))
+        assert self.placement.remove(runtime) in self.hosts
+        self.placed.discard(runtime)
+
+    @invariant()
+    def all_placed_are_somewhere(self) -> None:
+        assert len(self.placed) == self.placement.runtimes
+        assert all(self.placement.host_of(runtime) in self.hosts for runtime in self.placed)
+
+
+TestPlacement = PlacementMachine.TestCase

@@ -1,0 +1,145 @@
+"""A process of a node that serves runtimes: supervises their jails, speaks with their clients.
+
+It holds nothing that its node's keeper does not hold too, so another host goes on where this one is killed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cenote_security.capability import RuntimeKey
+from cenote_security.errors import NameExistsError, UnknownRuntimeError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.cluster.assignment import KEY, Assignment
+from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
+from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.watch import KeeperWatch
+from cenote_worker.serving.capabilities import CapabilityRights
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.server import RuntimeServer
+from cenote_worker.supervisor.jail_ends import JailEnds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeFacts:
+    """clients: attached, or gone only a moment ago. idle: seconds since the last one was seen."""
+
+    runtime: str
+    tenant: str
+    clients: int
+    steps: int
+    running: bool
+    idle: float
+    lease: float
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(slots=True, kw_only=True)
+class _Bound:
+    assignment: Assignment
+    hosted: HostedRuntime
+    kept: KeptRuntime
+    seen: float
+    """When a client was there last, monotonic."""
+
+    refill: Callable[[], None] = _nothing
+
+
+class RuntimeHost:
+    """Thread-safe. `close` lets go of the runtimes without ending them.
+
+    folder: of the node's keeper. start_ends: starts jails, in the process that has the zygote. key: of what may be
+    done with references by whoever has no runtime here.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        folder: Path,
+        listen: str,
+        room: int,
+        key: RuntimeKey,
+        start_ends: Callable[[SandboxPolicy], JailEnds],
+        elsewhere: Elsewhere,
+    ) -> None:
+        self._keeper = KeeperClient(folder)
+        self._start_ends = start_ends
+        self._lock = threading.Lock()
+        self._bound: dict[str, _Bound] = {}
+        self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
+        self.references = KeptReferences(self._keeper, node, room, elsewhere)
+        self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen)
+        self._watch = KeeperWatch(folder)
+        self.address = self._server.start()
+
+    def bind(self, assignment: Assignment) -> None:
+        """Serves a runtime from now on: a fresh one, or what another host has left of it.
+
+        Raises NameExistsError when it is served here already, UnavailableError when another host still has it.
+        """
+        policy, relay, name = assignment.sandbox(), HostRelay(), assignment.runtime
+        with self._lock:
+            if name in self._bound:
+                raise NameExistsError(name)
+            try:
+                kept = KeptRuntime.found(name, policy, self._keeper, self._start_ends)
+                hosted = adopt(name, policy, relay, kept)
+            except UnknownRuntimeError:
+                kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
+                hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept)
+            self._keeper.put(KEY.format(name), assignment.record())
+            self._keys[name] = assignment.keys
+            bound = _Bound(assignment=assignment, hosted=hosted, kept=kept, seen=time.monotonic())
+            bound.refill = partial(self._refill, bound)
+            self._bound[name] = bound
+        self._watch.add(bound.refill)
+        self._server.add(name, hosted, relay)
+
+    def end(self, runtime: str) -> None:
+        """Ends a runtime for good. Raises UnknownRuntimeError."""
+        with self._lock:
+            bound = self._bound.pop(runtime, None)
+            self._keys.pop(runtime, None)
+        if bound is None:
+            raise UnknownRuntimeError(runtime)
+        self._watch.remove(bound.refill)
+        self._server.remove(runtime)
+        bound.hosted.close()
+        self._keeper.drop(KEY.format(runtime))
+
+    def facts(self) -> list[RuntimeFacts]:
+        """Of all runtimes that are served here."""
+        with self._lock:
+            bound = list(self._bound.values())
+        return [self._fact(one) for one in bound]
+
+    def _fact(self, bound: _Bound) -> RuntimeFacts:
+        clients, now = self._server.attached(bound.assignment.runtime), time.monotonic()
+        if clients:
+            bound.seen = now
+        return RuntimeFacts(
+            runtime=bound.assignment.runtime,
+            tenant=bound.assignment.tenant,
+            clients=clients,
+            steps=bound.hosted.step,
+            running=bound.hosted.running,
+            idle=now - bound.seen,
+            lease=bound.assignment.lease,
+        )
+
+    def _refill(self, bound: _Bound) -> None:
+        """The keeper is a new one, and empty."""
+        bound.kept.refill()
+        self._keeper.put(KEY.format(bound.assignment.runtime), bound.assignment.record())

@@ -1,0 +1,220 @@
+"""Shared values in the keeper of a node: they outlive whoever shared them, and whoever serves them.
+
+A value is one entry with its sealed memory; each lease on it is an entry of its own, so that processes of the node
+need not agree on anything to hold or release one. The node's agent sweeps away what nobody holds.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Final, Protocol
+
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.sealed import SealedMemory
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import MAX_HOLDERS, Origin, ReferenceRecord
+
+VALUES: Final = "value/"
+LEASES: Final = "lease/"
+
+
+class Elsewhere(Protocol):
+    """Brings values from other nodes."""
+
+    def __call__(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
+        """The record of a value that another node keeps, and its bytes, here. Raises UnknownReferenceError."""
+
+
+class KeptReferences:
+    """A ReferenceStore over the keeper. room: bytes that all values of the node together may have."""
+
+    def __init__(
+        self,
+        keeper: KeeperClient,
+        node: str,
+        room: int,
+        elsewhere: Elsewhere,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keeper = keeper
+        self._node = node
+        self._room = room
+        self._elsewhere = elsewhere
+        self._clock = clock
+
+    def put(
+        self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
+    ) -> ReferenceRecord:
+        try:
+            self._check_room(content.size)
+            # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
+            reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
+            record = _encoded(info, origin, content, self._clock())
+            self._lease(reference, origin.tenant, holder, lease)
+            self._keep(_value_key(origin.tenant, reference), record, content)
+        finally:
+            content.close()
+        return self.describe(reference, origin.tenant)
+
+    def describe(self, reference: str, tenant: str) -> ReferenceRecord:
+        record, content = self._get(reference, tenant)
+        content.close()
+        return self._decoded(reference, tenant, record)
+
+    def content(self, reference: str, tenant: str) -> Content:
+        return self._get(reference, tenant)[1]
+
+    def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
+        """The record and the value, for another node."""
+        return self._get(reference, tenant)
+
+    def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
+        found = self.describe(reference, tenant)
+        if found.holders >= MAX_HOLDERS:
+            raise UsageError(f"a reference has at most {MAX_HOLDERS} holders")
+        self._lease(reference, tenant, holder, lease)
+        return self.describe(reference, tenant)  # it may have been swept away meanwhile: then it is not held
+
+    def release(self, reference: str, tenant: str, *, holder: str) -> None:
+        self._get(reference, tenant)[1].close()
+        self._keeper.drop(_lease_key(tenant, reference, holder))
+        if not any(self._leases(tenant, reference)):
+            self._keeper.drop(_value_key(tenant, reference))
+
+    def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
+        prefix = f"{VALUES}{tenant}/"
+        names = [key.removeprefix(prefix) for key in self._keeper.keys(prefix)]
+        records = []
+        for name in [name for name in names if name > after][:limit]:
+            try:
+                records.append(self.describe(name, tenant))
+            except UnknownReferenceError:
+                continue
+        return records
+
+    def used(self) -> tuple[int, int]:
+        """How many values the node keeps, and their bytes."""
+        sizes = [_size(key) for key in self._keeper.keys(VALUES)]
+        return len(sizes), sum(sizes)
+
+    def sweep(self) -> None:
+        """Lets go of what nobody holds any more. For the node's agent, from time to time."""
+        now, held = self._clock(), set[str]()
+        for key in self._keeper.keys(LEASES):
+            kept = self._keeper.get(key)
+            if kept is not None and float(kept.record) > now:
+                held.add(key.removeprefix(LEASES).rpartition("/")[0])
+            else:
+                self._keeper.drop(key)
+        for key in self._keeper.keys(VALUES):
+            if key.removeprefix(VALUES) not in held:
+                self._keeper.drop(key)
+
+    # -- entries --
+
+    def _get(self, reference: str, tenant: str) -> tuple[bytes, Content]:
+        kept = self._keeper.get(_value_key(tenant, reference))
+        if kept is None:
+            node = reference.rpartition("_")[2]
+            if node == self._node or not reference.startswith("ref_"):
+                raise UnknownReferenceError(reference)
+            return self._fetch(node, reference, tenant)
+        return kept.record, _content(kept.record, kept.descriptors[0])
+
+    def _fetch(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
+        """From another node, once: after that this node has it too, for as long as it has a lease here."""
+        record, content = self._elsewhere(node, reference, tenant)
+        self._check_room(content.size)
+        self._keep(_value_key(tenant, reference), record, content)
+        return record, content
+
+    def _keep(self, key: str, record: bytes, content: Content) -> None:
+        memory = content.memory or SealedMemory.create([content.inline or b""])
+        try:
+            self._keeper.put(key, record, [memory.fileno()])
+        finally:
+            if content.memory is None:
+                memory.close()
+
+    def _lease(self, reference: str, tenant: str, holder: str, lease: float) -> None:
+        key = _lease_key(tenant, reference, holder)
+        known = self._keeper.get(key)
+        until = max(self._clock() + lease, float(known.record) if known is not None else 0.0)
+        self._keeper.put(key, repr(until).encode())
+
+    def _leases(self, tenant: str, reference: str) -> Iterator[float]:
+        """When those that still count end."""
+        for key in self._keeper.keys(_lease_key(tenant, reference, "")):
+            kept = self._keeper.get(key)
+            if kept is not None and float(kept.record) > self._clock():
+                yield float(kept.record)
+
+    def _check_room(self, size: int) -> None:
+        _, used = self.used()
+        if used + size > self._room:
+            raise UnavailableError(
+                f"there is no room for {size} more bytes of shared values: {used} of {self._room} "
+                f"are taken; release references that nobody needs"
+            )
+
+    def _decoded(self, reference: str, tenant: str, record: bytes) -> ReferenceRecord:
+        facts = json.loads(record)
+        leases = list(self._leases(tenant, reference))
+        info = facts["info"]
+        shape = info.pop("shape")
+        return ReferenceRecord(
+            id=reference,
+            info=VariableInfo(**info, shape=tuple(shape) if shape is not None else None),
+            size=facts["size"],
+            parts=facts["parts"],
+            holders=len(leases),
+            created=facts["created"],
+            expires=max(leases, default=self._clock()),
+            origin=Origin(**facts["origin"]),
+            node=reference.rpartition("_")[2],
+        )
+
+
+def _value_key(tenant: str, reference: str) -> str:
+    return f"{VALUES}{tenant}/{reference}"
+
+
+def _lease_key(tenant: str, reference: str, holder: str) -> str:
+    return f"{LEASES}{tenant}/{reference}/{holder}"
+
+
+def _size(key: str) -> int:
+    return int(key.split("_")[-2], 16)
+
+
+def _encoded(info: VariableInfo, origin: Origin, content: Content, created: float) -> bytes:
+    facts = {
+        "info": asdict(info),
+        "origin": asdict(origin),
+        "size": content.size,
+        "parts": content.count,
+        "created": created,
+    }
+    return json.dumps(facts).encode()
+
+
+def view_of(content: Content) -> memoryview:
+    """All bytes of a kept value."""
+    return content.memory.map() if content.memory is not None else memoryview(content.inline or b"")
+
+
+def content_of(record: bytes, data: memoryview) -> Content:
+    """A value of another node, in memory of this one."""
+    facts = json.loads(record)
+    return Content(size=facts["size"], count=facts["parts"], memory=SealedMemory.create([data]))
+
+
+def _content(record: bytes, descriptor: int) -> Content:
+    facts = json.loads(record)
+    return Content(size=facts["size"], count=facts["parts"], memory=SealedMemory(descriptor, facts["size"]))

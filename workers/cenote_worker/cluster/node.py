@@ -1,0 +1,245 @@
+"""A node of a platform: its hosts, and which of them serves which runtime.
+
+All that it knows it can find again: hosts tell what they serve, and the keeper holds what has no host.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.cluster.assignment import KEY, Assignment
+from cenote_worker.cluster.host import RuntimeFacts
+from cenote_worker.cluster.kept_references import KeptReferences
+from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.supervisor.jail_ends import JailEnds
+
+SPARE: Final = "spare/"
+"""Jails that were started for a host and not yet fetched by it."""
+
+PATIENCE: Final = 30.0
+"""Seconds that a runtime waits for a host, when there is none."""
+
+
+class Host(Protocol):
+    """A RuntimeHost in another process. Raises HostGone when that process has ended."""
+
+    @property
+    def id(self) -> HostId: ...
+    @property
+    def address(self) -> str: ...
+    def bind(self, assignment: Assignment) -> None: ...
+    def end(self, runtime: str) -> None: ...
+    def facts(self) -> list[RuntimeFacts]: ...
+
+
+class HostGone(Exception):
+    """The process of a host has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    node: str
+    hosts: int
+    runtimes: int
+    references: int
+    reference_bytes: int
+
+
+class Node:
+    """Thread-safe. hire: asks for a further host, which is announced with `joined`, later; must not block."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        folder: Path,
+        most: int,
+        hire: Callable[[], None],
+        start_ends: Callable[[SandboxPolicy], JailEnds],
+        references: KeptReferences,
+    ) -> None:
+        self.id = node
+        self._keeper = KeeperClient(folder)
+        self._hire = hire
+        self._start_ends = start_ends
+        self._references = references
+        self._placement = Placement(most)
+        self._hosts: dict[HostId, Host] = {}
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._turns: dict[str, threading.Lock] = {}
+        """Of one runtime: who binds it, and who asks where it is, come one after the other."""
+
+    # -- hosts --
+
+    def joined(self, host: Host, *, expected: bool) -> None:
+        """A host is there, fresh or from before this node's agent was started again."""
+        serving = {one.runtime for one in host.facts()}
+        with self._news:
+            if expected:
+                self._placement.came()
+            self._hosts[host.id] = host
+            self._placement.joined(host.id, serving)
+            self._news.notify_all()
+
+    def not_hired(self) -> None:
+        """A host that was asked for will not come."""
+        with self._news:
+            self._placement.came()
+            self._news.notify_all()
+
+    def left(self, host: HostId) -> None:
+        """A host has died: what it served is served by others from now on."""
+        with self._news:
+            self._hosts.pop(host, None)
+            orphans = self._placement.left(host)
+            self._hire_one()
+        self._adopt(orphans)
+
+    def get_ready(self) -> None:
+        """Sees to it that there is a host for the next runtime."""
+        with self._news:
+            self._hire_one()
+
+    def any_address(self) -> str:
+        """Of any host: each has all values of the node. Raises UnavailableError."""
+        with self._news:
+            self._hire_one()
+            if not self._news.wait_for(lambda: bool(self._hosts), PATIENCE):
+                raise UnavailableError(f"node {self.id} has no process that serves; try again")
+            return next(iter(self._hosts.values())).address
+
+    def find_orphans(self) -> None:
+        """After a start: serves what is kept and has no host."""
+        kept = {key.split("/")[1] for key in self._keeper.keys("runtime/") if key.endswith("/assignment")}
+        with self._lock:
+            orphans = {runtime for runtime in kept if self._placement.host_of(runtime) is None}
+        self._adopt(orphans)
+
+    def _adopt(self, orphans: Iterable[str]) -> None:
+        for runtime in orphans:
+            with suppress(CenoteError):  # whoever asks for it is told why
+                self.locate(runtime)
+
+    # -- runtimes --
+
+    def create(self, assignment: Assignment) -> str:
+        """The address where the runtime is served. Raises UnavailableError when no host comes."""
+        with self._turn(assignment.runtime):
+            return self._bind(assignment).address
+
+    def locate(self, runtime: str) -> str:
+        """The address where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
+        with self._turn(runtime):
+            return self._located(runtime)
+
+    def _located(self, runtime: str) -> str:
+        with self._lock:
+            host = self._placement.host_of(runtime)
+            if host is not None and host in self._hosts:
+                return self._hosts[host].address
+        kept = self._keeper.get(KEY.format(runtime))
+        if kept is None:
+            raise UnknownRuntimeError(runtime)
+        return self._bind(Assignment.of_record(kept.record)).address
+
+    def end(self, runtime: str) -> None:
+        """Ends a runtime for good. Raises UnknownRuntimeError."""
+        with self._turn(runtime):
+            self._located(runtime)
+            with self._lock:
+                host = self._placement.remove(runtime)
+                serving = self._hosts.get(host) if host is not None else None
+        if serving is None:
+            raise UnknownRuntimeError(runtime)
+        try:
+            serving.end(runtime)
+        except HostGone:
+            self.left(serving.id)
+            self.end(runtime)  # by whoever can take it up: its jail has to go
+        with self._lock:
+            self._turns.pop(runtime, None)
+
+    def runtimes(self) -> list[RuntimeFacts]:
+        found: list[RuntimeFacts] = []
+        for host in list(self._hosts.values()):
+            try:
+                found += host.facts()
+            except HostGone:
+                self.left(host.id)
+        return found
+
+    def sweep(self) -> None:
+        """Ends runtimes whose clients have been gone for too long, and drops values that nobody holds."""
+        for one in self.runtimes():
+            if one.lease and not one.clients and one.idle > one.lease:
+                with suppress(CenoteError):  # its client has ended it just now
+                    self.end(one.runtime)
+        self._references.sweep()
+
+    def facts(self) -> NodeFacts:
+        count, size = self._references.used()
+        with self._lock:
+            return NodeFacts(
+                node=self.id,
+                hosts=self._placement.hosts,
+                runtimes=self._placement.runtimes,
+                references=count,
+                reference_bytes=size,
+            )
+
+    def start_spare(self, policy: SandboxPolicy) -> str:
+        """Starts a jail, and leaves its ends in the keeper under the key that it gives."""
+        ends = self._start_ends(policy)
+        key = f"{SPARE}{secrets.token_hex(8)}"
+        try:
+            self._keeper.put(key, ends.record(), ends.descriptors())
+        finally:
+            ends.close()
+        return key
+
+    # -- binding --
+
+    def _turn(self, runtime: str) -> threading.Lock:
+        with self._lock:
+            return self._turns.setdefault(runtime, threading.Lock())
+
+    def _bind(self, assignment: Assignment) -> Host:
+        while True:
+            host = self._chosen(assignment.runtime)
+            try:
+                host.bind(assignment)
+            except HostGone:
+                self.left(host.id)
+            except BaseException:
+                with self._lock:
+                    self._placement.remove(assignment.runtime)
+                raise
+            else:
+                return host
+
+    def _chosen(self, runtime: str) -> Host:
+        with self._news:
+            self._hire_one()
+            if not self._news.wait_for(lambda: bool(self._hosts), PATIENCE):
+                raise UnavailableError(
+                    f"no process of node {self.id} could be had to serve the runtime; try again"
+                )
+            host = self._placement.place(runtime)
+            assert host is not None
+            self._hire_one()
+            return self._hosts[host]
+
+    def _hire_one(self) -> None:
+        if self._placement.wants_more:
+            self._placement.expect()
+            self._hire()

@@ -1,0 +1,68 @@
+"""Which of a node's hosts serves which runtime. Decides only: no I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NewType
+
+HostId = NewType("HostId", str)
+
+
+@dataclass(slots=True)
+class Placement:
+    """Hosts are processes that serve runtimes: one each, for as long as there are enough of them.
+
+    most: hosts at once. A host costs some sixty megabytes, a runtime on it next to nothing.
+    """
+
+    most: int
+    _hosts: dict[HostId, set[str]] = field(default_factory=dict)
+    _expected: int = 0
+
+    def joined(self, host: HostId, runtimes: set[str] | None = None) -> None:
+        """A host is there, with what it serves already."""
+        self._hosts[host] = set(runtimes or ())
+
+    def expect(self) -> None:
+        """A host was asked for."""
+        self._expected += 1
+
+    def came(self) -> None:
+        """A host that was asked for is there, or will not come."""
+        self._expected -= 1
+
+    def left(self, host: HostId) -> set[str]:
+        """A host has died; the runtimes that have to be served by others."""
+        return self._hosts.pop(host, set())
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether no host is without a runtime, or about to be there, while there may be more of them."""
+        free = sum(not runtimes for runtimes in self._hosts.values()) + self._expected
+        return not free and len(self._hosts) < self.most
+
+    @property
+    def hosts(self) -> int:
+        return len(self._hosts)
+
+    @property
+    def runtimes(self) -> int:
+        return sum(map(len, self._hosts.values()))
+
+    def place(self, runtime: str) -> HostId | None:
+        """The host with the least to do, which has the runtime from now on. None when there is no host."""
+        if not self._hosts:
+            return None
+        host = min(self._hosts, key=lambda one: len(self._hosts[one]))
+        self._hosts[host].add(runtime)
+        return host
+
+    def host_of(self, runtime: str) -> HostId | None:
+        return next((host for host, runtimes in self._hosts.items() if runtime in runtimes), None)
+
+    def remove(self, runtime: str) -> HostId | None:
+        """The host that had it."""
+        host = self.host_of(runtime)
+        if host is not None:
+            self._hosts[host].discard(runtime)
+        return host

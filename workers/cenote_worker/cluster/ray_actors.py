@@ -1,0 +1,257 @@
+"""Ray's shells: actors over RuntimeHost and Node, and what they know of each other.
+
+No code of a user or a model ever runs in these processes: whoever runs code in a Ray process owns the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cenote_security.capability import RuntimeKey
+from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.cluster.assignment import Assignment
+from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
+from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
+from cenote_worker.cluster.node import HostGone, Node, NodeFacts
+from cenote_worker.cluster.placement import HostId
+from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.start import start_ends
+
+NAMESPACE: Final = "cenote"
+THREADS: Final = 64
+"""Calls to one actor at once. Each may wait for a jail to start."""
+
+SWEEP_SECONDS: Final = 5.0
+
+T = TypeVar("T")
+_log = logging.getLogger("cenote.cluster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What an agent is started with. folder: of the keeper. listen: `host:port` of hosts, port 0 for any.
+
+    hosts: processes that serve runtimes, at most. room: bytes of shared values. key: see RuntimeHost.
+    """
+
+    node: str
+    folder: str
+    listen: str
+    hosts: int
+    room: int
+    key: RuntimeKey
+
+
+def agent_name(node: str) -> str:
+    return f"node/{node}"
+
+
+class RuntimeActor:
+    """A RuntimeHost as a Ray actor."""
+
+    def __init__(self, settings: NodeSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._ended = threading.Event()
+        self._keeper = KeeperClient(Path(settings.folder))
+        self._host = RuntimeHost(
+            node=settings.node,
+            folder=Path(settings.folder),
+            listen=settings.listen,
+            room=settings.room,
+            key=settings.key,
+            start_ends=self._start_ends,
+            elsewhere=_brought,
+        )
+
+    def hello(self) -> tuple[str, str]:
+        """Name and address."""
+        return self._name, self._host.address
+
+    def bind(self, assignment: Assignment) -> None:
+        self._host.bind(assignment)
+
+    def end(self, runtime: str) -> None:
+        self._host.end(runtime)
+
+    def facts(self) -> list[RuntimeFacts]:
+        return self._host.facts()
+
+    def last(self) -> None:
+        """Returns never: whoever waits for it learns when this process ends."""
+        self._ended.wait()
+
+    def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
+        """By the agent, which has the zygote."""
+        agent = ray.get_actor(agent_name(self._settings.node), NAMESPACE)
+        key: str = answer(agent.start_spare.remote(policy))
+        kept = self._keeper.get(key)
+        if kept is None:
+            raise UnavailableError("the jail that was started for this runtime is gone; try again")
+        self._keeper.drop(key)
+        return JailEnds.arrived(kept.record, kept.descriptors, policy)
+
+
+class NodeAgent:
+    """A Node as a Ray actor: one per machine, there for as long as the cluster is."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        folder = Path(settings.folder)
+        ensure_keeper(folder)
+        self._references = KeptReferences(KeeperClient(folder), settings.node, settings.room, _brought)
+        self._node = Node(
+            node=settings.node,
+            folder=folder,
+            most=settings.hosts,
+            hire=self._hire,
+            start_ends=start_ends,
+            references=self._references,
+        )
+        self._number = 0
+        for handle in self._former_hosts():
+            self._welcome(handle, expected=False)
+        self._node.find_orphans()
+        self._node.get_ready()
+        threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
+
+    def create(self, assignment: Assignment) -> str:
+        return self._node.create(assignment)
+
+    def locate(self, runtime: str) -> str:
+        return self._node.locate(runtime)
+
+    def end(self, runtime: str) -> None:
+        self._node.end(runtime)
+
+    def runtimes(self) -> list[RuntimeFacts]:
+        return self._node.runtimes()
+
+    def facts(self) -> NodeFacts:
+        return self._node.facts()
+
+    def any_address(self) -> str:
+        """Of a host: each of them has all references of this node."""
+        return self._node.any_address()
+
+    def start_spare(self, policy: SandboxPolicy) -> str:
+        return self._node.start_spare(policy)
+
+    def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
+        """The record and the bytes of a value, for another node: in Ray's store while somebody fetches it."""
+        record, content = self._references.sealed(reference, tenant)
+        try:
+            return record, ray.put(SealedBytes(view_of(content)))
+        finally:
+            content.close()
+
+    # -- hosts --
+
+    def _hire(self) -> None:
+        self._number += 1
+        name = f"host/{self._settings.node}/{self._number}-{threading.get_ident():x}"
+        handle = (
+            ray.remote(RuntimeActor)
+            .options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=0,
+                max_concurrency=THREADS,
+                scheduling_strategy=here(),
+            )
+            .remote(self._settings, name)
+        )
+        threading.Thread(target=self._welcome, args=(handle,), kwargs={"expected": True}, daemon=True).start()
+
+    def _former_hosts(self) -> list[ActorHandle[RuntimeActor]]:
+        prefix = f"host/{self._settings.node}/"
+        named = ray.util.list_named_actors(all_namespaces=True)
+        names = [
+            one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)
+        ]
+        return [ray.get_actor(name, NAMESPACE) for name in names]
+
+    def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
+        try:
+            hello: tuple[str, str] = answer(handle.hello.remote())
+            host = _DistantHost(HostId(hello[0]), hello[1], handle)
+            self._node.joined(host, expected=expected)
+        except (HostGone, CenoteError) as error:
+            _log.warning("a process that was to serve runtimes did not come up: %s", error)
+            if expected:
+                self._node.not_hired()
+            return
+        threading.Thread(target=self._mourn, args=(host, handle), daemon=True).start()
+
+    def _mourn(self, host: _DistantHost, handle: ActorHandle[RuntimeActor]) -> None:
+        ray.wait([handle.last.remote()])
+        self._node.left(host.id)
+
+    def _sweep(self) -> None:
+        while True:
+            threading.Event().wait(SWEEP_SECONDS)
+            try:
+                self._node.sweep()
+            except CenoteError as error:
+                _log.warning("the node could not be swept: %s", error)
+
+
+class _DistantHost:
+    """See Host."""
+
+    def __init__(self, id: HostId, address: str, handle: ActorHandle[RuntimeActor]) -> None:
+        self.id = id
+        self.address = address
+        self._handle = handle
+
+    def bind(self, assignment: Assignment) -> None:
+        answer(self._handle.bind.remote(assignment))
+
+    def end(self, runtime: str) -> None:
+        answer(self._handle.end.remote(runtime))
+
+    def facts(self) -> list[RuntimeFacts]:
+        return answer(self._handle.facts.remote())
+
+
+def answer(reference: ray.ObjectRef[T]) -> T:
+    """What an actor gives. Raises the CenoteError that it raised; HostGone when its process has ended."""
+    try:
+        return ray.get(reference)
+    except RayActorError as error:
+        raise HostGone(str(error)) from error
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, CenoteError):
+            raise cause from None
+        raise
+
+
+def here() -> NodeAffinitySchedulingStrategy:
+    """On this machine and no other."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def _brought(node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
+    try:
+        agent = ray.get_actor(agent_name(node), NAMESPACE)
+        exported: tuple[bytes, ray.ObjectRef[SealedBytes]] = answer(agent.export.remote(reference, tenant))
+    except (ValueError, HostGone) as error:  # ValueError: there is no such actor
+        raise UnknownReferenceError(reference) from error
+    record, stored = exported
+    return record, content_of(record, ray.get(stored).view)

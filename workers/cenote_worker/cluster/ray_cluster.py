@@ -1,0 +1,91 @@
+"""The Ray cluster of a platform: joined, and with an agent on each of its machines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+os.environ.setdefault(
+    "RAY_ENABLE_AUTO_CONNECT", "0"
+)  # else a lost connection silently starts a cluster of its own
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cenote_security.capability import RuntimeKey
+from cenote_worker.cluster.ray_actors import NAMESPACE, THREADS, NodeAgent, NodeSettings, agent_name
+
+SHORT: Final = 8
+"""Characters of a node's id that tell the nodes of one cluster apart."""
+
+
+def join(address: str) -> None:
+    """Makes this process one of the cluster's drivers. Raises ConnectionError."""
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        ignore_reinit_error=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What the agents of all nodes have in common.
+
+    folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
+    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node.
+    """
+
+    folder: Path
+    key: RuntimeKey
+    host: str = ""
+    hosts: int
+    room: int
+
+
+def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
+    """An agent on each machine that is there, by the short id of its node. Those that run already are kept."""
+    return {
+        node["NodeID"][:SHORT]: _agent(_settings(settings, node), node["NodeID"])
+        for node in _nodes()
+        if node["Alive"]
+    }
+
+
+def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
+    short = node["NodeID"][:SHORT]
+    return NodeSettings(
+        node=short,
+        folder=str(common.folder / f"node-{short}"),
+        listen=f"{common.host or node['NodeManagerAddress']}:0",
+        hosts=common.hosts,
+        room=common.room,
+        key=common.key,
+    )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def _agent(settings: NodeSettings, node: str) -> Any:
+    return (
+        ray.remote(NodeAgent)
+        .options(
+            name=agent_name(settings.node),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=THREADS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        .remote(settings)
+    )
