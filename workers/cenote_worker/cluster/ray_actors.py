@@ -102,7 +102,7 @@ class RuntimeActor:
         if kept is None:
             raise UnavailableError("the jail that was started for this runtime is gone; try again")
         self._keeper.drop(key)
-        return JailEnds.arrived(kept.record, kept.descriptors, policy)
+        return JailEnds.arrived(kept.record, kept.descriptors)
 
 
 class NodeAgent:
