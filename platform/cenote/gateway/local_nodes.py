@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
-from cenote_security.errors import UnknownRuntimeError
+from cenote_security.errors import CenoteError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.limits import PATIENCE, Patience
@@ -24,6 +26,8 @@ from cenote_worker.wire import policies
 
 if TYPE_CHECKING:
     import grpc
+
+log = logging.getLogger("cenote.gateway")
 
 NODE: Final = "local"
 REFERENCE_ROOM: Final = 4 << 30
@@ -45,6 +49,7 @@ class LocalNodes:
     """Carries out Nodes without a cluster. The runtimes end with this process.
 
     key: what the keys of its runtimes are derived from. room: bytes for shared values. credentials: for TLS.
+    warm: gets ready for runtimes of the default policy before the first is asked for.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class LocalNodes:
         key: MasterKey,
         *,
         room: int = REFERENCE_ROOM,
+        warm: bool = False,
         credentials: grpc.ServerCredentials | None = None,
         patience: Patience = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
@@ -67,12 +73,15 @@ class LocalNodes:
         self._hosted: dict[RuntimeId, _Hosted] = {}
         self._address = ""
         self._closing = threading.Event()
+        self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
         self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
 
     def start(self) -> Self:
         """Raises UnavailableError where no port can be had."""
         self._address = self._server.start()
         self._leases.start()
+        if self._warming is not None:
+            self._warming.start()
         return self
 
     def close(self) -> None:
@@ -81,6 +90,8 @@ class LocalNodes:
             return
         self._closing.set()
         self._leases.join()
+        if self._warming is not None:
+            self._warming.join()
         self._server.close()
         with self._lock:
             hosted, self._hosted = list(self._hosted.values()), {}
@@ -173,6 +184,17 @@ class LocalNodes:
             hosted.seen = now
         elif now - hosted.seen > hosted.lease:
             self.delete(runtime)
+
+
+def _warm() -> None:
+    """The first jail of a process waits for a second until numpy and pandas are imported; the next ones do not."""
+    hosted = HostedRuntime(SandboxPolicy(), HostRelay())
+    try:
+        hosted.start()
+    except CenoteError as error:  # whoever asks for a runtime is told again
+        log.warning("no jail of the default policy can be had here: %s", error)
+    finally:
+        hosted.close()
 
 
 def _quietly(work: Callable[[], None]) -> None:

@@ -72,7 +72,7 @@ class Registry:
         check_bounds(wish.policy)
         policy = policies.to_message(wish.policy).SerializeToString(deterministic=True)
         record = self._stores.runtimes.add(
-            principal.tenant, wish.name, policy=policy, lease=wish.lease, key=wish.key
+            principal.tenant, wish.name or None, policy=policy, lease=wish.lease, key=wish.key
         )
         try:
             self._stores.quotas.reserve(_hold(record, wish.policy))

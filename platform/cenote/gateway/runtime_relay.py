@@ -1,4 +1,4 @@
-"""RuntimeService at the gateway: a client's stream, carried to the runtime and back. Only its first frame is opened."""
+"""RuntimeService at the gateway: a client's stream, carried to the runtime and back. Only the first frame is read."""
 
 from __future__ import annotations
 

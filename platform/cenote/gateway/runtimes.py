@@ -46,9 +46,15 @@ class Runtimes:
         self._clock = clock
 
     def add(
-        self, tenant: TenantId, name: str = "", *, policy: bytes = b"", lease: float = 0.0, key: str = ""
+        self,
+        tenant: TenantId,
+        name: str | None = None,
+        *,
+        policy: bytes = b"",
+        lease: float = 0.0,
+        key: str = "",
     ) -> RuntimeRecord:
-        """name: its id if there is none. key: of the request, by which `by_request` finds it.
+        """name: None for its id. key: of the request, by which `by_request` finds it.
 
         Raises UsageError for a bad name, EntryExistsError when this tenant has one of that name.
         """
@@ -56,7 +62,7 @@ class Runtimes:
         record = RuntimeRecord(
             id=runtime,
             tenant=tenant,
-            name=check_name("runtime", name or runtime),
+            name=check_name("runtime", runtime if name is None else name),
             created=self._clock(),
             policy=policy,
             lease=lease,
