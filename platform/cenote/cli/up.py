@@ -41,14 +41,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def handle(arguments: argparse.Namespace) -> int:
-    from cenote.gateway.launch import serve, start_platform
-
     screen = Screen()
     options = options_from(arguments)
     screen.progress("starting the platform")
     if arguments.foreground:
+        from cenote.gateway.platform import serve
+
         serve(options, lambda running: show(running, screen, as_json=arguments.json))
     else:
+        from cenote.gateway.launch import start_platform
+
         show(start_platform(options), screen, as_json=arguments.json)
     return ExitStatus.OK
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
-from cenote.gateway.launch import announce, serve
+from cenote.gateway.announcement import announce
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.platform import serve
 from cenote_security.errors import CenoteError
 
 
