@@ -29,6 +29,9 @@ KEY_BYTES: Final = 32
 MAX_LIFETIME: Final = 3600
 """Seconds. A revoked token lives on in its capabilities for this long at the most."""
 
+REFERENCES: Final = RuntimeId("references")
+"""Stands for a runtime in capabilities that are good for the tenant's references alone, wherever they are kept."""
+
 _PREFIX: Final = "cenotecap"
 _MAX_TEXT: Final = 1024
 """Four times what one needs; nothing beyond that is hashed for a stranger."""

@@ -16,6 +16,7 @@ class Scope(StrEnum):
     REFERENCES: share values and inject shared ones. TEAMS: run agents on the platform.
     ADMIN: make, rotate and revoke the tenant's tokens, read its part of the audit log. Tenants and quotas are the
         operator's, on the gateway's own machine: no token reaches them.
+    MACHINES: see the nodes, with how much of everybody's is on them.
     """
 
     RUNTIMES_READ = "runtimes:read"
@@ -23,9 +24,10 @@ class Scope(StrEnum):
     REFERENCES = "references"
     TEAMS = "teams"
     ADMIN = "admin"
+    MACHINES = "machines"
 
 
-ORDINARY_SCOPES: Final = frozenset(Scope) - {Scope.ADMIN}
+ORDINARY_SCOPES: Final = frozenset(Scope) - {Scope.ADMIN, Scope.MACHINES}
 """What a token gets when nobody says otherwise."""
 
 

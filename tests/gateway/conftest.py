@@ -1,11 +1,13 @@
-"""A database of its own for each test, and a clock that stands still."""
+"""A database of its own for each test, a clock that stands still, and whole platforms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.gateway.world import World
 
 from cenote.gateway.database import Database
 from cenote.gateway.tenants import Tenant, Tenants
@@ -48,3 +50,28 @@ def acme(tenants: Tenants) -> Tenant:
 @pytest.fixture
 def rival(tenants: Tenants) -> Tenant:
     return tenants.create("rival")
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Platforms over real jails, with folders of their own."""
+    made: list[World] = []
+
+    def make(**settings: Any) -> World:
+        made.append(World(tmp_path / f"world-{len(made)}", **settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()
+
+
+@pytest.fixture(params=["direct", "relayed"])
+def either(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+    """A platform whose clients go to their runtimes, and one whose clients go through the gateway."""
+    return make_world(relayed=request.param == "relayed")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from cenote.security import SecurityChecker
 
 
-def add_policy_options(parser: argparse.ArgumentParser) -> None:
+def add_policy_options(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
+    """rules: with the choice of rules, for commands that run code."""
     group = parser.add_argument_group("jail")
     group.add_argument("--isolation", default="auto", choices=ISOLATIONS)
     group.add_argument(
@@ -26,6 +27,8 @@ def add_policy_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[:PORT]",
         help='a name that the code may reach, such as "pypi.org" or "*.example.com:8443"; may be repeated',
     )
+    if not rules:
+        return
     group.add_argument(
         "--rules",
         default="default",

@@ -9,7 +9,7 @@ from typing import Final
 from cenote.gateway.principal import Principal
 from cenote.gateway.runtimes import RuntimeRecord, Runtimes
 from cenote.gateway.tokens import Tokens
-from cenote_security.capability import Capability, MasterKey, Right
+from cenote_security.capability import REFERENCES, Capability, MasterKey, Right
 from cenote_security.errors import RejectedError
 from cenote_security.ids import RuntimeId
 from cenote_security.scopes import Scope
@@ -58,16 +58,24 @@ class Access:
             raise RejectedError(
                 "this token opens no runtime; use one with the scope 'runtimes:read' at least"
             )
+        return self._signed(principal, runtime.id, rights)
+
+    def reference_capability(self, principal: Principal) -> str:
+        """What opens the tenant's references, on whichever node. Raises ScopeMissingError."""
+        principal.require(Scope.REFERENCES)
+        return self._signed(principal, REFERENCES, frozenset((Right.SHARE,)))[0]
+
+    def _signed(self, principal: Principal, runtime: RuntimeId, rights: frozenset[Right]) -> tuple[str, int]:
         now = int(self._clock())
         capability = Capability(
             tenant=principal.tenant,
-            runtime=runtime.id,
+            runtime=runtime,
             holder=principal.token,
             rights=rights,
             issued=now,
             expires=now + CAPABILITY_SECONDS,
         )
-        return self._key.for_runtime(runtime.id).sign(capability), capability.expires
+        return self._key.for_runtime(runtime).sign(capability), capability.expires
 
 
 def _rights(principal: Principal) -> frozenset[Right]:

@@ -24,12 +24,18 @@ _NOBODY: Final = TenantId("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeRecord:
-    """created: seconds since the epoch."""
+    """created: seconds since the epoch. policy: the serialised message.
+
+    lease: seconds that it outlives its last client; 0 until it is deleted. made: whether a node has it, or had.
+    """
 
     id: RuntimeId
     tenant: TenantId
     name: str
     created: float
+    policy: bytes = b""
+    lease: float = 0.0
+    made: bool = False
 
 
 class Runtimes:
@@ -39,17 +45,43 @@ class Runtimes:
         self._database = database
         self._clock = clock
 
-    def add(self, tenant: TenantId, name: str) -> RuntimeRecord:
-        """Raises UsageError for a bad name, EntryExistsError when this tenant has one of that name."""
+    def add(
+        self,
+        tenant: TenantId,
+        name: str | None = None,
+        *,
+        policy: bytes = b"",
+        lease: float = 0.0,
+        key: str = "",
+    ) -> RuntimeRecord:
+        """name: None for its id. key: of the request, by which `by_request` finds it.
+
+        Raises UsageError for a bad name, EntryExistsError when this tenant has one of that name.
+        """
+        runtime = new_runtime_id()
         record = RuntimeRecord(
-            id=new_runtime_id(), tenant=tenant, name=check_name("runtime", name), created=self._clock()
+            id=runtime,
+            tenant=tenant,
+            name=check_name("runtime", runtime if name is None else name),
+            created=self._clock(),
+            policy=policy,
+            lease=lease,
         )
-        sql = "INSERT INTO runtimes (id, tenant_id, name, created) VALUES (?, ?, ?, ?)"
+        sql = (
+            "INSERT INTO runtimes (id, tenant_id, name, created, policy, lease, request_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        values = (runtime, tenant, record.name, record.created, policy.hex(), lease, key or None)
         try:
-            self._database.execute(sql, record.id, tenant, name, record.created)
+            self._database.execute(sql, *values)
         except sqlite3.IntegrityError:
-            raise EntryExistsError("runtime", name) from None
+            raise EntryExistsError("runtime", record.name) from None
         return record
+
+    def made(self, tenant: TenantId, runtime: RuntimeId) -> None:
+        """A node has it now."""
+        sql = "UPDATE runtimes SET made = ? WHERE tenant_id = ? AND id = ?"
+        self._database.execute(sql, self._clock(), tenant, runtime)
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
         """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
@@ -70,9 +102,25 @@ class Runtimes:
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND id = ?"
         return _record(self._database.row(sql, tenant, runtime), runtime)
 
-    def of(self, tenant: TenantId) -> list[RuntimeRecord]:
-        sql = "SELECT * FROM runtimes WHERE tenant_id = ? ORDER BY name"
-        return [_record(row, "") for row in self._database.rows(sql, tenant)]
+    def by_request(self, tenant: TenantId, key: str) -> RuntimeRecord | None:
+        """What a request with this key has made before, if it did."""
+        sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND request_key = ?"
+        row = self._database.row(sql, tenant, key)
+        return None if row is None else _record(row, "")
+
+    def of(self, tenant: TenantId, *, after: str = "", limit: int = -1) -> list[RuntimeRecord]:
+        """By name, those behind `after`; a negative limit is none."""
+        sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
+        return [_record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
+
+    def unmade(self) -> list[RuntimeRecord]:
+        """All tenants': those that no node had when the gateway ended. For the gateway itself."""
+        return [_record(row, "") for row in self._database.rows("SELECT * FROM runtimes WHERE made IS NULL")]
+
+    def leased(self) -> list[RuntimeRecord]:
+        """All tenants': those that may end by themselves. For the gateway itself."""
+        sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
+        return [_record(row, "") for row in self._database.rows(sql)]
 
     def remove(self, tenant: TenantId, runtime: RuntimeId) -> None:
         """Raises UnknownRuntimeError."""
@@ -83,4 +131,12 @@ class Runtimes:
 def _record(row: Row | None, asked: str) -> RuntimeRecord:
     if row is None:
         raise UnknownRuntimeError(asked)
-    return RuntimeRecord(id=row["id"], tenant=row["tenant_id"], name=row["name"], created=row["created"])
+    return RuntimeRecord(
+        id=row["id"],
+        tenant=row["tenant_id"],
+        name=row["name"],
+        created=row["created"],
+        policy=bytes.fromhex(row["policy"]),
+        lease=row["lease"],
+        made=row["made"] is not None,
+    )

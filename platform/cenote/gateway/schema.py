@@ -72,5 +72,12 @@ MIGRATIONS: Final = (
         _QUOTAS,
         _HOLDS,
     ),
+    (
+        "ALTER TABLE runtimes ADD COLUMN policy TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runtimes ADD COLUMN lease DOUBLE PRECISION NOT NULL DEFAULT 0",
+        "ALTER TABLE runtimes ADD COLUMN request_key TEXT",
+        "ALTER TABLE runtimes ADD COLUMN made DOUBLE PRECISION",
+        "CREATE UNIQUE INDEX runtimes_by_request ON runtimes (tenant_id, request_key)",
+    ),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

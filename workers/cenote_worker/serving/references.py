@@ -161,6 +161,12 @@ class LocalReferences:
             )
             return [self._kept[name].record(name) for name in ids[:limit]]
 
+    def used(self) -> tuple[int, int]:
+        """How many values there are, and their bytes."""
+        with self._lock:
+            self._sweep()
+            return len(self._kept), sum(kept.content.size for kept in self._kept.values())
+
     def close(self) -> None:
         """Lets go of everything."""
         with self._lock:

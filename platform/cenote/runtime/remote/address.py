@@ -12,6 +12,8 @@ from cenote_security.errors import RejectedError, UsageError
 
 ADDRESS: Final = "CENOTE_ADDRESS"
 TOKEN: Final = "CENOTE_TOKEN"
+AUTHORITY: Final = "CENOTE_CA"
+"""A file with the certificate of the authority that vouches for a platform. With it, connections are TLS."""
 EMBEDDED: Final = "embedded"
 """As an address: a jail on this machine, whatever the environment says."""
 
@@ -20,10 +22,14 @@ PORT: Final = 8470
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a platform's gateway listens, as `host:port`, and a bearer token; empty where none is known."""
+    """Where a platform's gateway listens, as `host:port`, and a bearer token; empty where none is known.
+
+    authority: the file with whose certificates its own is checked; empty without TLS.
+    """
 
     address: str
     token: str = field(default="", repr=False)
+    authority: str = ""
 
 
 def destination(address: str | None, token: str | None = None) -> Destination | None:
@@ -36,7 +42,8 @@ def destination(address: str | None, token: str | None = None) -> Destination | 
     given = address if address is not None else os.environ.get(ADDRESS, "")
     if not given or given == EMBEDDED:
         return None
-    return Destination(_checked(given), token if token is not None else _token())
+    authority = os.environ.get(AUTHORITY, "")
+    return Destination(_checked(given), token if token is not None else _token(), authority)
 
 
 def token_file() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
@@ -41,19 +42,35 @@ FINAL: Final = frozenset(
 
 
 class Channels:
-    """One connection per address, on the background loop."""
+    """One connection per address, on the background loop. authority: see Destination."""
 
-    def __init__(self) -> None:
+    def __init__(self, authority: str = "") -> None:
+        self._credentials = tls_credentials(authority) if authority else None
         self._open: dict[str, grpc.aio.Channel] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         if address not in self._open:
-            self._open[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
+            self._open[address] = self._channel(address)
         return self._open[address]
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, options=OPTIONS)
+        return grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
 
     async def close(self) -> None:
         channels, self._open = list(self._open.values()), {}
         await asyncio.gather(*(channel.close() for channel in channels))
+
+
+def tls_credentials(authority: str) -> grpc.ChannelCredentials:
+    """For servers that the authority in that file vouches for. Raises UsageError when it cannot be read."""
+    try:
+        return grpc.ssl_channel_credentials(Path(authority).read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"the authority's certificate {authority!r} cannot be read: {error.strerror}"
+        ) from None
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:

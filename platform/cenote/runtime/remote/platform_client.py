@@ -35,7 +35,7 @@ class PlatformClient:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self.channels = Channels()
+        self.channels = Channels(destination.authority)
         self.references = References(destination, self.channels)
         self._ours: set[str] = set()
 

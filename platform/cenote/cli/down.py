@@ -1,0 +1,33 @@
+"""`cenote down`: ends the platform that `cenote up` started here, and all of its runtimes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from cenote.cli.exit_status import ExitStatus
+from cenote.terminal.screen import Screen
+
+EPILOG = "Exit status: 0 no platform runs here any more, 4 one is being started or ended just now."
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("down", help="end the platform on this machine", epilog=EPILOG)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(handler=handle)
+
+
+def handle(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.launch import stop_platform
+    from cenote.gateway.state_folder import state_folder
+
+    screen = Screen()
+    screen.progress("ending the platform")
+    running = stop_platform(state_folder())
+    if arguments.json:
+        screen.line(json.dumps({"ended": running is not None, "pid": running.pid if running else None}))
+    elif running is None:
+        screen.line("no platform runs here")
+    else:
+        screen.line(f"the platform at {running.address} (pid {running.pid}) has ended")
+    return ExitStatus.OK

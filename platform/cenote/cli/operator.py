@@ -1,0 +1,25 @@
+"""What the operator's commands work on: the records of the platform of this user, whether it runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cenote_security.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from cenote.gateway.database import Database
+
+
+@contextmanager
+def records() -> Iterator[Database]:
+    """The database, closed behind. Raises UnavailableError where no platform has run yet."""
+    from cenote.gateway.database import Database
+    from cenote.gateway.state_folder import state_folder
+
+    path = state_folder().database
+    if not path.exists():
+        raise UnavailableError(f"there are no records at {path}; `cenote up` makes them")
+    with Database(path) as database:
+        yield database

@@ -1,0 +1,122 @@
+"""A command's line to a platform: which one is meant, and plain calls to its gateway."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from cenote.runtime.remote.address import Destination, destination
+from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
+
+if TYPE_CHECKING:
+    import grpc
+
+    from cenote_proto.v1 import platform_pb2
+    from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+_WAIT = 60.0
+"""Seconds for an answer; making a runtime takes the longest."""
+
+
+def add_address_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="of the platform (default: CENOTE_ADDRESS, else the one that `cenote up` started here)",
+    )
+
+
+def meant(address: str | None) -> Destination:
+    """The platform that a command is about. Raises UnavailableError when none is known, UsageError."""
+    from cenote.gateway.daemon_lock import running_at
+    from cenote.gateway.state_folder import state_folder
+
+    named = destination(address)
+    if named is not None:
+        return named
+    running = running_at(state_folder().lock)
+    here = destination(running.address) if running is not None else None
+    if running is None or here is None:
+        raise UnavailableError(
+            "no platform runs here; start one with `cenote up`, or say which with CENOTE_ADDRESS=host:port"
+        )
+    return replace(here, authority=here.authority or running.authority)
+
+
+class PlatformLine:
+    """Calls raise what the gateway refuses with, and UnavailableError when it does not answer."""
+
+    def __init__(self, stub: PlatformServiceStub, where: Destination) -> None:
+        self._stub = stub
+        self._where = where
+
+    def describe(self) -> platform_pb2.PlatformDescription:
+        from cenote_proto.v1 import platform_pb2
+
+        return self._asked(self._stub.Describe, platform_pb2.DescribePlatform())
+
+    def runtimes(self) -> list[platform_pb2.RuntimeDescription]:
+        """All of the tenant's."""
+        from cenote_proto.v1 import platform_pb2
+
+        found: list[platform_pb2.RuntimeDescription] = []
+        page = ""
+        while True:
+            reply = self._asked(self._stub.ListRuntimes, platform_pb2.ListRuntimesRequest(page=page))
+            found.extend(reply.runtimes)
+            if not (page := reply.next_page):
+                return found
+
+    def runtime(self, name: str) -> platform_pb2.RuntimeDescription:
+        """By name or id."""
+        from cenote_proto.v1 import platform_pb2
+
+        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name))
+
+    def create(self, name: str, policy: SandboxPolicy, *, lease: float) -> platform_pb2.RuntimeDescription:
+        from cenote_proto.v1 import platform_pb2
+        from cenote_worker.wire import policies
+
+        request = platform_pb2.CreateRuntimeRequest(
+            name=name, policy=policies.to_message(policy), lease=lease
+        )
+        return self._asked(self._stub.CreateRuntime, request)
+
+    def delete(self, name: str) -> None:
+        from cenote_proto.v1 import platform_pb2
+
+        self._asked(self._stub.DeleteRuntime, platform_pb2.RuntimeName(name=name))
+
+    def _asked(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request) -> Reply:
+        import grpc
+
+        from cenote.runtime.remote.channels import authorization, meaning
+
+        try:
+            return method(request, metadata=authorization(self._where.token), timeout=_WAIT)
+        except grpc.RpcError as error:
+            # What a blocking call raises has the same questions to it, and no class of its own that is public.
+            raise meaning(cast("grpc.aio.AioRpcError", error), self._where.address) from None
+
+
+@contextmanager
+def platform_line(where: Destination) -> Iterator[PlatformLine]:
+    """A line that is closed behind."""
+    import grpc
+
+    from cenote.runtime.remote.channels import OPTIONS, tls_credentials
+    from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+
+    if where.authority:
+        channel = grpc.secure_channel(where.address, tls_credentials(where.authority), options=OPTIONS)
+    else:
+        channel = grpc.insecure_channel(where.address, options=OPTIONS)
+    with channel:
+        yield PlatformLine(PlatformServiceStub(channel), where)

@@ -1,0 +1,131 @@
+"""`cenote runtime ls|create|exec|show|rm`: runtimes of a platform."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cenote.cli import runtime_exec
+from cenote.cli.exit_status import ExitStatus
+from cenote.cli.platform_line import add_address_option, meant, platform_line
+from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
+from cenote.terminal.screen import BOLD, Screen
+
+if TYPE_CHECKING:
+    from cenote_proto.v1 import platform_pb2
+
+_COLUMNS = ("name", "state", "steps", "clients", "created", "id")
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("runtime", help="list, make, use and remove runtimes of a platform")
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = _verb(verbs, "ls", "list your runtimes", list_all)
+    listing.add_argument("--json", action="store_true", help="print one JSON array")
+    _add_create(verbs)
+    runtime_exec.add_to(verbs)
+    showing = _verb(verbs, "show", "what there is to know of a runtime", show)
+    showing.add_argument("name", metavar="NAME", help="a name, or an id")
+    showing.add_argument("--json", action="store_true", help="print one JSON object")
+    removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
+    removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
+
+
+def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "create", "make a runtime that stays until it is removed", create)
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument(
+        "--lease",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="end it when it has had no client for so long (default: never)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_policy_options(parser, rules=False)
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text)
+    add_address_option(parser)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    with platform_line(meant(arguments.address)) as line:
+        found = [as_data(description) for description in line.runtimes()]
+    if arguments.json:
+        screen.line(json.dumps(found, indent=2))
+    else:
+        _table(found, screen)
+    return ExitStatus.OK
+
+
+def create(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    policy = policy_from(arguments)
+    screen.progress("making a runtime")
+    with platform_line(meant(arguments.address)) as line:
+        made = as_data(line.create(arguments.name, policy, lease=arguments.lease or 0.0))
+    screen.line(json.dumps(made, indent=2) if arguments.json else f"{made['name']}  {made['id']}")
+    return ExitStatus.OK
+
+
+def show(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    with platform_line(meant(arguments.address)) as line:
+        found = as_data(line.runtime(arguments.name))
+    if arguments.json:
+        screen.line(json.dumps(found, indent=2))
+        return ExitStatus.OK
+    for key, value in found.items():
+        for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
+            screen.line(f"{name:<16} {part}")
+    return ExitStatus.OK
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    with platform_line(meant(arguments.address)) as line:
+        for name in arguments.names:
+            line.delete(name)
+            screen.line(f"removed {name}")
+    return ExitStatus.OK
+
+
+def as_data(description: platform_pb2.RuntimeDescription) -> dict[str, Any]:
+    """A runtime for `--json`, without what opens it."""
+    from google.protobuf.json_format import MessageToDict
+
+    from cenote_proto.v1 import platform_pb2
+
+    policy = MessageToDict(description.policy, preserving_proto_field_name=True)
+    created = datetime.fromtimestamp(description.created, UTC)
+    return {
+        "name": description.name,
+        "id": description.id,
+        "state": platform_pb2.RuntimeDescription.State.Name(description.state).lower(),
+        "reason": description.reason,
+        "created": created.isoformat(timespec="seconds"),
+        "node": description.node,
+        "address": description.address,
+        "clients": description.clients,
+        "steps": description.steps,
+        "policy": policy,
+    }
+
+
+def _table(found: list[dict[str, Any]], screen: Screen) -> None:
+    if not found:
+        screen.note("no runtimes; `cenote runtime create NAME` makes one")
+        return
+    rows = [_COLUMNS, *(tuple(str(each[column]) for column in _COLUMNS) for each in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        screen.line(cells.rstrip(), *(() if number else (BOLD,)))

@@ -1,0 +1,105 @@
+"""`cenote tenant create|ls|limit|close`: tenants of the platform of this user. No token reaches this."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from cenote.cli.exit_status import ExitStatus
+from cenote.cli.operator import records
+from cenote.terminal.screen import Screen
+from cenote_security.errors import UsageError
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("tenant", help="tenants of the platform here, for its operator")
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    creating = verbs.add_parser("create", help="make a tenant")
+    creating.add_argument("name", metavar="NAME")
+    creating.add_argument(
+        "--weight", type=float, default=1.0, help="its share of a full machine (default %(default)s)"
+    )
+    creating.set_defaults(handler=create)
+    listing = verbs.add_parser("ls", help="list the tenants, with what they have and may have")
+    listing.add_argument("--json", action="store_true", help="print one JSON array")
+    listing.set_defaults(handler=list_all)
+    limiting = verbs.add_parser("limit", help="set what a tenant may have at once")
+    limiting.add_argument("name", metavar="NAME")
+    limiting.add_argument("quota", choices=("runtimes", "memory", "cpus"))
+    limiting.add_argument(
+        "limit", metavar="LIMIT", help='such as 10 (runtimes), "8GiB" (memory), 2.5 (cpus), or "none"'
+    )
+    limiting.set_defaults(handler=limit)
+    closing = verbs.add_parser("close", help="refuse all tokens of a tenant from now on")
+    closing.add_argument("name", metavar="NAME")
+    closing.set_defaults(handler=close)
+
+
+def create(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.tenants import Tenants
+
+    with records() as database:
+        tenant = Tenants(database).create(arguments.name, weight=arguments.weight)
+    Screen().line(f"{tenant.name}  {tenant.id}")
+    return ExitStatus.OK
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.quota_book import QuotaBook
+    from cenote.gateway.tenants import Tenants
+
+    screen = Screen()
+    with records() as database:
+        quotas = QuotaBook(database)
+        found = [
+            {
+                "name": tenant.name,
+                "id": tenant.id,
+                "weight": tenant.weight,
+                "open": tenant.closed is None,
+                "used": dict(quotas.used(tenant.id)),
+                "limits": dict(quotas.limits(tenant.id)),
+            }
+            for tenant in Tenants(database).all()
+        ]
+    if arguments.json:
+        screen.line(json.dumps(found, indent=2))
+        return ExitStatus.OK
+    for each in found:
+        limits = " ".join(f"{quota}<={bound}" for quota, bound in dict(each["limits"]).items()) or "no limits"
+        screen.line(f"{each['name']}  {each['id']}  {'open' if each['open'] else 'closed'}  {limits}")
+    return ExitStatus.OK
+
+
+def limit(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.quota import Quota
+    from cenote.gateway.quota_book import QuotaBook
+    from cenote.gateway.tenants import Tenants
+
+    quota = Quota(arguments.quota)
+    bound = None if arguments.limit == "none" else _amount(quota.value, arguments.limit)
+    with records() as database:
+        QuotaBook(database).set_limit(Tenants(database).get(arguments.name).id, quota, bound)
+    Screen().line(f"{arguments.name}: {quota.value} {'not limited' if bound is None else f'<= {bound}'}")
+    return ExitStatus.OK
+
+
+def close(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.tenants import Tenants
+
+    with records() as database:
+        Tenants(database).close(arguments.name)
+    Screen().line(f"closed {arguments.name}")
+    return ExitStatus.OK
+
+
+def _amount(quota: str, text: str) -> int:
+    """In the quota's own units. Raises UsageError."""
+    from cenote_security.size import parse_size
+
+    try:
+        if quota == "memory":
+            return parse_size(int(text) if text.isdecimal() else text)
+        return int(text) if quota == "runtimes" else round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is no limit for {quota}") from None

@@ -1,0 +1,84 @@
+"""`cenote up`: a platform on this machine, ready when the command returns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cenote.cli.exit_status import ExitStatus
+from cenote.runtime.remote.address import ADDRESS, AUTHORITY, PORT, token_file
+from cenote.terminal.screen import BOLD, Screen
+
+if TYPE_CHECKING:
+    from cenote.gateway.daemon_lock import Running
+    from cenote.gateway.options import PlatformOptions
+
+EPILOG = """Exit status: 0 the platform is ready, 2 wrong usage, 4 it cannot be had here, such as for a port that
+is taken or a platform that runs already."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("up", help="start a platform on this machine", epilog=EPILOG)
+    parser.add_argument("--port", type=int, default=PORT, help="default %(default)s; 0 for any that is free")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default %(default)s; others take --tls)"
+    )
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster to run on")
+    parser.add_argument(
+        "--relay", action="store_true", help="let clients reach everything through this one port"
+    )
+    parser.add_argument("--tls", action="store_true", help="listen with TLS, and --relay")
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", type=Path, help="a certificate to use (default: our own)"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key, without a password, mode 0600")
+    parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(handler=handle)
+
+
+def handle(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    options = options_from(arguments)
+    screen.progress("starting the platform")
+    if arguments.foreground:
+        from cenote.gateway.platform import serve
+
+        serve(options, lambda running: show(running, screen, as_json=arguments.json))
+    else:
+        from cenote.gateway.launch import start_platform
+
+        show(start_platform(options), screen, as_json=arguments.json)
+    return ExitStatus.OK
+
+
+def options_from(arguments: argparse.Namespace) -> PlatformOptions:
+    """Raises UsageError."""
+    from cenote.gateway.options import PlatformOptions
+    from cenote.gateway.state_folder import state_folder
+
+    return PlatformOptions(
+        state=state_folder(),
+        host=arguments.host,
+        port=arguments.port,
+        ray_address=arguments.ray_address,
+        relay=arguments.relay,
+        tls=arguments.tls,
+        certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
+        key=arguments.tls_key and arguments.tls_key.resolve(),
+    )
+
+
+def show(running: Running, screen: Screen, *, as_json: bool) -> None:
+    """Where it listens, and how to connect."""
+    if as_json:
+        screen.line(json.dumps(asdict(running) | {"token_file": str(token_file())}, indent=2))
+        return
+    screen.line(f"the platform listens at {running.address} (pid {running.pid})", BOLD)
+    screen.line(f"  export {ADDRESS}={running.address}")
+    if running.authority:
+        screen.line(f"  export {AUTHORITY}={running.authority}")
+    screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")

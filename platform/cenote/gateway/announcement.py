@@ -1,0 +1,38 @@
+"""What the process of a platform says to whoever started it, once: that it is ready, or why not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import BinaryIO, Final
+
+from cenote.gateway.daemon_lock import Running
+from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
+
+_FAMILIES: Final[dict[str, type[CenoteError]]] = {
+    family.__name__: family for family in (UsageError, RejectedError, UnavailableError)
+}
+"""What an error can be told as: what the caller may do about it is what matters."""
+
+
+def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
+    """Says it, and closes the pipe. What comes after that is not said."""
+    if pipe.closed:
+        return
+    with pipe:
+        pipe.write(json.dumps(_message(said)).encode())
+
+
+def read_announcement(text: bytes) -> Running:
+    """Raises the error that was said instead."""
+    said = json.loads(text)
+    if "error" in said:
+        raise _FAMILIES.get(said["family"], CenoteError)(said["error"])
+    return Running(**said)
+
+
+def _message(said: Running | CenoteError) -> dict[str, object]:
+    if isinstance(said, Running):
+        return asdict(said)
+    family = next((name for name, family in _FAMILIES.items() if isinstance(said, family)), "")
+    return {"error": str(said), "family": family}

@@ -1,0 +1,64 @@
+"""Every call at the gateway: who makes it, what becomes of it, and how its failure is told and put on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from cenote.gateway.answers import public
+from cenote.gateway.attendance import Attendance
+from cenote.gateway.audit.events import access_decided
+from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.principal import Principal
+from cenote.gateway.registry import subject_of
+from cenote.gateway.stores import Stores
+from cenote_security.errors import CenoteError, QuotaExceededError, RejectedError, UnknownRuntimeError
+from cenote_worker.serving.refusing import refuse
+from cenote_worker.serving.rights import bearer_token
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+_ON_RECORD = (RejectedError, UnknownRuntimeError)
+"""What is noted of a caller who is known. Strangers cannot write into the log."""
+
+
+class Callers:
+    """On the gateway's loop. pool: where what blocks is done."""
+
+    def __init__(self, stores: Stores, pool: Executor) -> None:
+        self._stores = stores
+        self._pool = pool
+        self._attendance = Attendance()
+
+    @asynccontextmanager
+    async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
+        """Who calls, while the call is carried out inside. What goes wrong there ends the call as it should.
+
+        action: what the audit log calls it.
+        """
+        principal: Principal | None = None
+        try:
+            token = bearer_token(context.invocation_metadata() or ())
+            principal = await self.on_thread(lambda: self._stores.tokens.authenticate(token))
+            with self._attendance.one(principal.tenant):
+                yield principal
+        except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
+            told = public(error)
+            self._note(principal, action, told)
+            await refuse(context, told)
+
+    async def on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _note(self, principal: Principal | None, action: str, error: CenoteError) -> None:
+        flood = isinstance(error, QuotaExceededError) and error.quota == "streams"
+        if principal is None or flood or not isinstance(error, _ON_RECORD):
+            return
+        with suppress(AuditUnavailableError):  # nothing was done
+            self._stores.recorder.record(access_decided(subject_of(principal), action, refusal=str(error)))

@@ -1,0 +1,29 @@
+"""The process of a platform: `python -m cenote.gateway.daemon OPTIONS PIPE`, started by `launch.start_platform`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from cenote.gateway.announcement import announce
+from cenote.gateway.options import PlatformOptions
+from cenote.gateway.platform import serve
+from cenote_security.errors import CenoteError
+
+
+def main(options: str, pipe: int) -> int:
+    """Its exit status. What goes wrong before it is ready is told through the pipe."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.getLogger("cenote.gateway").info("starting: %s", options)
+    with open(pipe, "wb") as told:
+        try:
+            serve(PlatformOptions.from_json(options), lambda running: announce(told, running))
+        except CenoteError as error:
+            logging.getLogger("cenote.gateway").error("%s", error)
+            announce(told, error)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,85 @@
+"""Which process is the platform of a state folder: the one that holds a lock there. A pid alone could be anybody's.
+
+The lock is the kernel's and ends with its process, however that ends; what is written in the file is only believed
+while somebody holds it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cenote_security.errors import UnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A platform that runs. address: empty until it is ready. since: seconds since the epoch.
+
+    authority: a file with the certificate by which clients know it; empty without TLS.
+    """
+
+    pid: int
+    since: float
+    address: str = ""
+    relayed: bool = False
+    authority: str = ""
+
+
+class DaemonLock:
+    """Held by a platform for as long as it lives."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UnavailableError when another process holds it."""
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise runs_already(running_at(path)) from None
+
+    def write(self, running: Running) -> None:
+        """Says who holds it. Readers see the old text, nothing or the new text, and take nothing for nobody yet."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(asdict(running)).encode(), 0)
+
+    def release(self) -> None:
+        """The file stays: a name that goes while others open it would make two locks."""
+        os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+
+
+def running_at(path: Path) -> Running | None:
+    """Whoever holds the lock; None when nobody does, or has not said so yet."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        return _read(fd)
+    finally:
+        os.close(fd)
+
+
+def runs_already(running: Running | None) -> UnavailableError:
+    if running is None or not running.address:
+        return UnavailableError("a platform is just being started or ended here; try again in a moment")
+    return UnavailableError(
+        f"a platform runs here already, at {running.address} (pid {running.pid}); `cenote status` shows it, "
+        f"`cenote down` ends it"
+    )
+
+
+def _read(fd: int) -> Running | None:
+    try:
+        return Running(**json.loads(os.pread(fd, 4096, 0)))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,55 @@
+"""Starts the process of a platform, apart from the one that starts it: own session, own log, no terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """A process that was started. pipe: what it says when it is ready, or why it is not."""
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+
+    def kill(self) -> None:
+        """Ends it, and waits for that."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def spawn(options: str, log: Path) -> Iterator[Daemon]:
+    """options: of the platform, as it spells them. log: where its output goes; its owner's alone."""
+    reading, writing = os.pipe()
+    try:
+        try:
+            process = _process(options, log, writing)
+        finally:
+            os.close(writing)
+        yield Daemon(process=process, pipe=reading)
+    finally:
+        os.close(reading)
+
+
+def _process(options: str, log: Path, writing: int) -> subprocess.Popen[bytes]:
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        return subprocess.Popen(
+            # -P: a file of the user's in the current folder is not to be imported in place of a module
+            [sys.executable, "-P", "-m", "cenote.gateway.daemon", options, str(writing)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=(writing,),
+        )
+    finally:
+        os.close(output)

@@ -1,0 +1,48 @@
+"""A runtime and a node as messages for clients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.runtimes import RuntimeRecord
+from cenote_proto.v1 import platform_pb2, runtime_pb2
+
+_STATES: Final = {
+    "ready": platform_pb2.RuntimeDescription.READY,
+    "lost": platform_pb2.RuntimeDescription.LOST,
+}
+
+
+def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.RuntimeDescription:
+    """Without what opens it."""
+    return platform_pb2.RuntimeDescription(
+        id=record.id,
+        name=record.name,
+        policy=runtime_pb2.Policy.FromString(record.policy),
+        state=_STATES[facts.state] if record.made else platform_pb2.RuntimeDescription.STARTING,
+        created=record.created,
+        clients=facts.clients,
+        steps=facts.steps,
+        reason=facts.reason,
+    )
+
+
+def open_at(
+    description: platform_pb2.RuntimeDescription, place: Place, capability: tuple[str, int]
+) -> platform_pb2.RuntimeDescription:
+    """The same, with where it is and what opens it there."""
+    description.node, description.address = place.node, place.address
+    description.capability, description.expires = capability
+    return description
+
+
+def described_node(facts: NodeFacts) -> platform_pb2.NodeDescription:
+    return platform_pb2.NodeDescription(
+        id=facts.id,
+        address=facts.address,
+        actors=facts.actors,
+        runtimes=facts.runtimes,
+        references=facts.references,
+        reference_bytes=facts.reference_bytes,
+    )

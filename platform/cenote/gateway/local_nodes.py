@@ -1,0 +1,204 @@
+"""The machines, where there is one: jails of this process, behind one server of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
+from cenote_security.errors import CenoteError, UnknownRuntimeError
+from cenote_security.ids import RuntimeId, TenantId
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.capabilities import CapabilityRights
+from cenote_worker.serving.limits import PATIENCE, Patience
+from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.server import RuntimeServer
+from cenote_worker.wire import policies
+
+if TYPE_CHECKING:
+    import grpc
+
+log = logging.getLogger("cenote.gateway")
+
+NODE: Final = "local"
+REFERENCE_ROOM: Final = 4 << 30
+"""Bytes of all shared values together, unless told otherwise."""
+
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks for runtimes whose lease has run out."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Hosted:
+    runtime: HostedRuntime
+    lease: float
+    seen: float
+    """When it last had a client."""
+
+
+class LocalNodes:
+    """Carries out Nodes without a cluster. The runtimes end with this process.
+
+    key: what the keys of its runtimes are derived from. room: bytes for shared values. credentials: for TLS.
+    warm: gets ready for runtimes of the default policy before the first is asked for.
+    """
+
+    def __init__(
+        self,
+        key: MasterKey,
+        *,
+        room: int = REFERENCE_ROOM,
+        warm: bool = False,
+        credentials: grpc.ServerCredentials | None = None,
+        patience: Patience = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._key = key
+        self._clock = clock
+        self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
+        self._references = LocalReferences(room)
+        self._server = RuntimeServer(
+            CapabilityRights(self._keys), self._references, credentials=credentials, patience=patience
+        )
+        self._lock = threading.Lock()
+        self._hosted: dict[RuntimeId, _Hosted] = {}
+        self._address = ""
+        self._closing = threading.Event()
+        self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
+        self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
+
+    def start(self) -> Self:
+        """Raises UnavailableError where no port can be had."""
+        self._address = self._server.start()
+        self._leases.start()
+        if self._warming is not None:
+            self._warming.start()
+        return self
+
+    def close(self) -> None:
+        """Ends all runtimes. Closing twice is fine."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._leases.join()
+        if self._warming is not None:
+            self._warming.join()
+        self._server.close()
+        with self._lock:
+            hosted, self._hosted = list(self._hosted.values()), {}
+        for each in hosted:
+            each.runtime.close()
+        self._references.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- Nodes --
+
+    def create(
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,  # noqa: ARG002  (capabilities say it)
+        policy: bytes,
+        *,
+        lease: float,
+    ) -> Place:
+        relay = HostRelay()
+        wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
+        hosted = HostedRuntime(wanted, relay, name=runtime)
+        try:
+            hosted.start()  # what this machine cannot give is said now, not when somebody attaches
+            self._server.add(runtime, hosted, relay)
+        except BaseException:
+            hosted.close()
+            raise
+        with self._lock:
+            self._keys[runtime] = (self._key.for_runtime(runtime),)
+            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease, seen=self._clock())
+        return self._place
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        self._find(runtime)
+        return self._place
+
+    def delete(self, runtime: RuntimeId) -> None:
+        with self._lock:
+            hosted = self._hosted.pop(runtime, None)
+            self._keys.pop(runtime, None)
+        if hosted is None:
+            raise UnknownRuntimeError(runtime)
+        self._server.remove(runtime)
+        hosted.runtime.close()
+
+    def describe(self) -> list[NodeFacts]:
+        count, size = self._references.used()
+        with self._lock:
+            runtimes = len(self._hosted)
+        return [
+            NodeFacts(
+                id=NODE, address=self._address, runtimes=runtimes, references=count, reference_bytes=size
+            )
+        ]
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+        hosted = self._find(runtime)
+        return RuntimeFacts(clients=self._server.attached(runtime), steps=hosted.runtime.step)
+
+    def reference_address(self, reference: str) -> str:  # noqa: ARG002
+        return self._address  # which says the same of others' references as of none
+
+    # -- leases --
+
+    @property
+    def _place(self) -> Place:
+        return Place(node=NODE, address=self._address)
+
+    def _find(self, runtime: RuntimeId) -> _Hosted:
+        with self._lock:
+            if runtime not in self._hosted:
+                raise UnknownRuntimeError(runtime)
+            return self._hosted[runtime]
+
+    def _watch_leases(self) -> None:
+        while not self._closing.wait(_LOOK_EVERY):
+            with self._lock:
+                leased = [(name, hosted) for name, hosted in self._hosted.items() if hosted.lease > 0]
+            for name, hosted in leased:
+                _quietly(partial(self._look, name, hosted))
+
+    def _look(self, runtime: RuntimeId, hosted: _Hosted) -> None:
+        now = self._clock()
+        if self._server.attached(runtime):
+            hosted.seen = now
+        elif now - hosted.seen > hosted.lease:
+            self.delete(runtime)
+
+
+def _warm() -> None:
+    """The first jail of a process waits for a second until numpy and pandas are imported; the next ones do not."""
+    hosted = HostedRuntime(SandboxPolicy(), HostRelay())
+    try:
+        hosted.start()
+    except CenoteError as error:  # whoever asks for a runtime is told again
+        log.warning("no jail of the default policy can be had here: %s", error)
+    finally:
+        hosted.close()
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except UnknownRuntimeError:
+        return  # deleted meanwhile

@@ -1,0 +1,66 @@
+"""The port to the machines: where runtimes are made, found and ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cenote_security.ids import RuntimeId, TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a runtime is served: the id of its node, and `host:port` of its RuntimeService."""
+
+    node: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What may be said of a node. address: of a ReferenceService that has the node's references."""
+
+    id: str
+    address: str
+    actors: int = 0
+    runtimes: int = 0
+    references: int = 0
+    reference_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeFacts:
+    """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago."""
+
+    state: Literal["ready", "lost"] = "ready"
+    reason: str = ""
+    clients: int = 0
+    steps: int = 0
+
+
+class Nodes(Protocol):
+    """Calls are thread-safe and may block. All raise CenoteErrors only.
+
+    What serves a runtime opens to capabilities signed with that runtime's key, and its ReferenceService also to those
+    for `cenote_security.capability.REFERENCES`.
+    """
+
+    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
+        """Makes a runtime, with its jail. policy: serialised runtime_pb2.Policy, checked before.
+
+        lease: seconds after which the runtime ends when it has had no client for so long; 0 for never.
+        """
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        """Where it is now; it may have moved after a failure. Raises UnknownRuntimeError."""
+
+    def delete(self, runtime: RuntimeId) -> None:
+        """Ends it. Raises UnknownRuntimeError."""
+
+    def describe(self) -> list[NodeFacts]: ...
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+        """Raises UnknownRuntimeError for one that no node has, such as one whose lease has run out."""
+
+    def reference_address(self, reference: str) -> str:
+        """A server whose ReferenceService has the value, or can bring it. Raises UnknownReferenceError."""

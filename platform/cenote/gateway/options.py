@@ -1,0 +1,69 @@
+"""How a platform is to run. Values only, and their spelling for the process that carries them out."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cenote.gateway.state_folder import StateFolder
+from cenote.runtime.remote.address import PORT
+from cenote_security.errors import UsageError
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformOptions:
+    """host, port: where clients connect; off the loopback with TLS only. Port 0 is any that is free.
+
+    ray_address: of a cluster; None for runtimes of this machine alone. relay: clients reach their runtimes through
+    this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
+    """
+
+    state: StateFolder
+    host: str = LOOPBACK
+    port: int = PORT
+    ray_address: str | None = None
+    relay: bool = False
+    tls: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise UsageError(f"a port is from 0 to 65535, not {self.port}")
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("a certificate and its key go together: give both, or neither")
+        if self.certificate is not None and not self.tls:
+            raise UsageError("a certificate is for TLS; add --tls")
+        if not self.tls and not is_loopback(self.host):
+            raise UsageError(
+                f"{self.host} can be reached from other machines, where no token goes in the clear; add --tls"
+            )
+
+    @property
+    def relayed(self) -> bool:
+        """A certificate is for one port, and other machines reach that one."""
+        return self.relay or self.tls
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> PlatformOptions:
+        """What `to_json` wrote."""
+        given: dict[str, Any] = json.loads(text)
+        for name in ("certificate", "key"):
+            given[name] = Path(given[name]) if given[name] else None
+        return cls(**given | {"state": StateFolder(path=Path(given["state"]["path"]))})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address by that name."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,64 @@
+"""A platform in this process, from its parts: what it keeps, the machines, the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import replace
+
+from cenote.gateway.daemon_lock import DaemonLock, Running
+from cenote.gateway.first_token import leave_token
+from cenote.gateway.local_nodes import LocalNodes
+from cenote.gateway.nodes import Nodes
+from cenote.gateway.options import PlatformOptions
+from cenote.gateway.server import GatewayServer
+from cenote.gateway.stores import Stores
+from cenote.gateway.transport import transport
+from cenote.runtime.remote.address import token_file
+from cenote_security.errors import UsageError
+
+
+@contextmanager
+def platform(options: PlatformOptions) -> Iterator[Running]:
+    """A platform in this process, ready inside and ended behind.
+
+    Raises UnavailableError when one runs at this state folder, or the port is taken; what its parts raise.
+    """
+    options.state.make()
+    with ExitStack() as opened:
+        lock = DaemonLock(options.state.lock)
+        opened.callback(lock.release)
+        running = Running(pid=os.getpid(), since=time.time(), relayed=options.relayed)
+        lock.write(running)
+        secured = transport(options)
+        stores = opened.enter_context(Stores(options.state))
+        nodes = opened.enter_context(_nodes(options, stores))
+        listen = f"{options.host}:{options.port}"
+        server = GatewayServer(
+            stores, nodes, listen, relayed=options.relayed, credentials=secured.credentials
+        )
+        opened.enter_context(closing(server))
+        running = replace(running, address=server.start(), authority=secured.authority)
+        leave_token(stores, token_file())
+        lock.write(running)
+        yield running
+
+
+def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
+    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with platform(options) as running:
+        ready(running)
+        ended.wait()
+
+
+def _nodes(options: PlatformOptions, stores: Stores) -> AbstractContextManager[Nodes]:
+    if options.ray_address is not None:
+        raise UsageError("this version runs on one machine; leave --ray-address out")
+    return LocalNodes(stores.master_key, warm=True)

@@ -1,0 +1,142 @@
+"""PlatformService: a tenant's runtimes, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import TypeVar
+
+from cenote.gateway.audit.events import access_decided
+from cenote.gateway.callers import Callers, Context
+from cenote.gateway.creations import Creations
+from cenote.gateway.descriptions import described, described_node, open_at
+from cenote.gateway.nodes import Nodes
+from cenote.gateway.principal import Principal
+from cenote.gateway.registry import Registry, Wish, subject_of
+from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.stores import Stores
+from cenote_proto.v1 import platform_pb2
+from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
+from cenote_security.scopes import Scope
+from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
+from cenote_worker.wire import policies
+
+T = TypeVar("T")
+
+
+class PlatformService(PlatformServiceServicer):
+    """relayed: clients reach their runtimes through the gateway, and are not told where they are."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        nodes: Nodes,
+        registry: Registry,
+        creations: Creations,
+        callers: Callers,
+        *,
+        relayed: bool,
+    ) -> None:
+        self._stores = stores
+        self._nodes = nodes
+        self._registry = registry
+        self._creations = creations
+        self._callers = callers
+        self._relayed = relayed
+
+    async def Describe(
+        self, _request: platform_pb2.DescribePlatform, context: Context
+    ) -> platform_pb2.PlatformDescription:
+        return await self._answer(context, "describe", self._describe)
+
+    async def CreateRuntime(
+        self, request: platform_pb2.CreateRuntimeRequest, context: Context
+    ) -> platform_pb2.RuntimeDescription:
+        async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
+            record = await self._creations.create(principal, _wish(request))
+            return await self._opened(principal, record.id)
+
+        return await self._answer(context, "create", create)
+
+    async def GetRuntime(
+        self, request: platform_pb2.RuntimeName, context: Context
+    ) -> platform_pb2.RuntimeDescription:
+        async def get(principal: Principal) -> platform_pb2.RuntimeDescription:
+            principal.require(Scope.RUNTIMES_READ)
+            return await self._opened(principal, request.name)
+
+        return await self._answer(context, "get", get)
+
+    async def ListRuntimes(
+        self, request: platform_pb2.ListRuntimesRequest, context: Context
+    ) -> platform_pb2.ListRuntimesReply:
+        async def page(principal: Principal) -> platform_pb2.ListRuntimesReply:
+            listed, after = await self._callers.on_thread(
+                lambda: self._registry.page(principal, request.page, request.limit)
+            )
+            return platform_pb2.ListRuntimesReply(
+                runtimes=[described(record, facts) for record, facts in listed], next_page=after
+            )
+
+        return await self._answer(context, "list", page)
+
+    async def DeleteRuntime(
+        self, request: platform_pb2.RuntimeName, context: Context
+    ) -> platform_pb2.DeleteRuntimeReply:
+        async def delete(principal: Principal) -> platform_pb2.DeleteRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            record = await self._found(principal, request.name)
+            await self._callers.on_thread(lambda: self._registry.delete(principal, record))
+            return platform_pb2.DeleteRuntimeReply()
+
+        return await self._answer(context, "delete", delete)
+
+    async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
+        async with self._callers.served(context, action) as principal:
+            return await work(principal)
+        raise AssertionError("a call that failed was ended")
+
+    async def _describe(self, principal: Principal) -> platform_pb2.PlatformDescription:
+        sees = Scope.MACHINES in principal.scopes
+        nodes = await self._callers.on_thread(self._nodes.describe) if sees else []
+        return platform_pb2.PlatformDescription(
+            software=f"cenote {version('cenote')}",
+            oldest_version=OLDEST_VERSION,
+            newest_version=NEWEST_VERSION,
+            tenant=principal.tenant_name,
+            scopes=sorted(principal.scopes),
+            nodes=map(described_node, nodes),
+        )
+
+    async def _found(self, principal: Principal, name: str) -> RuntimeRecord:
+        """As it is once nobody makes it any more."""
+        record = await self._callers.on_thread(lambda: self._registry.find(principal, name))
+        if record.made:
+            return record
+        await self._creations.made(record.id)
+        return await self._callers.on_thread(lambda: self._registry.find(principal, record.id))
+
+    async def _opened(self, principal: Principal, name: str) -> platform_pb2.RuntimeDescription:
+        """With what a client needs to go there itself, if it may."""
+        record = await self._found(principal, name)
+        return await self._callers.on_thread(lambda: self._description(principal, record))
+
+    def _description(self, principal: Principal, record: RuntimeRecord) -> platform_pb2.RuntimeDescription:
+        facts = self._registry.facts(record)
+        description = described(record, facts)
+        if self._relayed or facts.state == "lost":
+            return description
+        capability = self._stores.access.capability(principal, record)
+        place = self._nodes.locate(record.id)
+        self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
+        return open_at(description, place, capability)
+
+
+def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:
+    return Wish(
+        name=request.name,
+        policy=policies.from_message(request.policy),
+        attach=request.attach,
+        key=request.key,
+        lease=request.lease,
+    )

@@ -1,0 +1,102 @@
+"""RuntimeService at the gateway: a client's stream, carried to the runtime and back. Only the first frame is read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from cenote.gateway.audit.events import access_decided
+from cenote.gateway.callers import Callers, Context
+from cenote.gateway.nodes import Nodes, Place
+from cenote.gateway.principal import Principal
+from cenote.gateway.registry import subject_of
+from cenote.gateway.stores import Stores
+from cenote.gateway.upstream import Upstream
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_security.ids import RuntimeId
+from cenote_worker.serving.edge import check_hello
+from cenote_worker.serving.limits import PATIENCE
+
+SERVICE: Final = runtime_pb2.DESCRIPTOR.services_by_name["RuntimeService"].full_name
+_ATTACH: Final = f"/{SERVICE}/Attach"
+
+_Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+class RuntimeRelay:
+    """What a stream says is between its two ends; whose it is and where it goes is decided here, once."""
+
+    def __init__(self, stores: Stores, nodes: Nodes, callers: Callers, upstream: Upstream) -> None:
+        self._stores = stores
+        self._nodes = nodes
+        self._callers = callers
+        self._upstream = upstream
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        attach: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._attach)
+        return grpc.method_handlers_generic_handler(SERVICE, {"Attach": attach})
+
+    async def _attach(self, _frames: object, context: Context) -> None:
+        async with self._callers.served(context, "attach") as principal:
+            first = await _first(context)
+            runtime = _wanted(first)
+            place, capability = await self._callers.on_thread(lambda: self._admitted(principal, runtime))
+            with self._upstream.to(place.address) as channel:
+                call: _Call = channel.stream_stream(_ATTACH)(
+                    metadata=(("authorization", f"Bearer {capability}"),)
+                )
+                try:
+                    await call.write(first)
+                    await _carry(context, call)
+                finally:
+                    call.cancel()
+
+    def _admitted(self, principal: Principal, runtime: RuntimeId) -> tuple[Place, str]:
+        record = self._stores.runtimes.by_id(principal.tenant, runtime)
+        capability, _ = self._stores.access.capability(principal, record)
+        place = self._nodes.locate(runtime)
+        self._stores.recorder.record(access_decided(subject_of(principal, runtime), "attach"))
+        return place, capability
+
+
+async def _first(context: Context) -> bytes:
+    try:
+        async with asyncio.timeout(PATIENCE.handshake):
+            frame = await context.read()
+    except TimeoutError:
+        raise ProtocolViolation(f"no Hello within {PATIENCE.handshake:g} s") from None
+    if not isinstance(frame, bytes):
+        raise ProtocolViolation("a stream without Hello")
+    return frame
+
+
+def _wanted(first: bytes) -> RuntimeId:
+    try:
+        return RuntimeId(check_hello(runtime_pb2.ClientFrame.FromString(first)).runtime)
+    except DecodeError:
+        raise ProtocolViolation("a message that is no frame") from None
+
+
+async def _carry(context: Context, call: _Call) -> None:
+    """Both ways, each as fast as its reader, until the runtime's side ends. Raises the error that it ends with."""
+    upward = asyncio.create_task(_up(context, call))
+    try:
+        while isinstance(frame := await call.read(), bytes):
+            await context.write(frame)
+    finally:
+        upward.cancel()
+        await asyncio.wait((upward,))
+
+
+async def _up(context: Context, call: _Call) -> None:
+    try:
+        while isinstance(frame := await context.read(), bytes):
+            await call.write(frame)
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return  # the other direction says why

@@ -1,0 +1,64 @@
+"""Where a platform keeps what outlives it: one folder, its owner's alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cenote_security.errors import SecretFileError, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFolder:
+    """The names in it."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "gateway.db"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def audit_key(self) -> Path:
+        return self.path / "audit.key"
+
+    @property
+    def master_key(self) -> Path:
+        return self.path / "master.key"
+
+    @property
+    def certificates(self) -> Path:
+        return self.path / "tls"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "daemon.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "platform.log"
+
+    def make(self) -> None:
+        """Raises SecretFileError when it cannot be had for its owner alone."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.path.stat()
+            if status.st_uid != os.geteuid():
+                raise SecretFileError(self.path, f"it belongs to another user (uid {status.st_uid})")
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise SecretFileError(self.path, f"it cannot be used: {error.strerror}") from None
+
+
+def state_folder() -> StateFolder:
+    """Where XDG says that programs keep their state. Raises UsageError for a user without a home."""
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    except RuntimeError:
+        raise UsageError("this user has no home folder; set XDG_STATE_HOME") from None
+    return StateFolder(path=Path(base) / "cenote")

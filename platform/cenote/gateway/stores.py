@@ -1,0 +1,53 @@
+"""What a gateway keeps, opened: the database with its tables, the audit log with its writer, the master key."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from typing import Self
+
+from cenote.gateway.access import Access
+from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
+from cenote.gateway.audit.log import AuditLog
+from cenote.gateway.audit.recorder import Recorder
+from cenote.gateway.database import Database
+from cenote.gateway.quota_book import QuotaBook
+from cenote.gateway.runtimes import Runtimes
+from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.tenants import Tenants
+from cenote.gateway.tokens import Tokens
+from cenote_security.capability import KEY_BYTES, MasterKey
+from cenote_security.secret_files import kept_secret
+
+
+class Stores:
+    """Of one gateway; a second one at the same folder is refused by the audit log's lock."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        """Makes what is missing. Raises SecretFileError, UnavailableError, AuditBrokenError."""
+        folder.make()
+        with ExitStack() as opened:
+            key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
+            log = AuditLog(folder.audit, key)
+            opened.callback(log.close)
+            self.recorder = opened.enter_context(Recorder(log))
+            self.master_key = MasterKey(
+                secret=kept_secret(folder.master_key, lambda: secrets.token_bytes(KEY_BYTES))
+            )
+            database = opened.enter_context(Database(folder.database))
+            self.tenants = Tenants(database)
+            self.tokens = Tokens(database)
+            self.runtimes = Runtimes(database)
+            self.quotas = QuotaBook(database)
+            self.access = Access(self.tokens, self.runtimes, self.master_key)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

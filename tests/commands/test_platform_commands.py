@@ -1,0 +1,158 @@
+"""`cenote up`, `down`, `status` and `runtime`, as a user meets them: each command a process, the platform too."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Finished = subprocess.CompletedProcess[str]
+Cenote = Callable[..., Finished]
+
+
+@pytest.fixture
+def at_home(cenote: Cenote, tmp_path: Path) -> Iterator[Cenote]:
+    """The command of a user with folders of their own. Whatever they start is ended."""
+    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    def run(*arguments: str, **more: str) -> Finished:
+        return cenote(*arguments, **home | more)
+
+    yield run
+    run("down")
+
+
+@pytest.fixture
+def up(at_home: Cenote) -> Cenote:
+    """The same, with a platform."""
+    done = at_home("up", "--port", "0")
+    assert (0, "") == (done.returncode, done.stderr)
+    return at_home
+
+
+def runs(pid: int) -> bool:
+    """Whether a process does anything still; one that nobody has buried yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote) -> None:
+    """Ready when the command returns, within 10 s; one platform at a time; gone when `down` returns."""
+    began = time.monotonic()
+    started = json.loads(at_home("up", "--port", "0", "--json").stdout)
+    assert time.monotonic() - began < 10
+    told = at_home("status", CENOTE_ADDRESS=started["address"])
+    assert (0, True) == (told.returncode, started["address"] in told.stdout)
+    again = at_home("up")
+    assert (4, True) == (again.returncode, f"pid {started['pid']}" in again.stderr)
+    assert {"ended": True, "pid": started["pid"]} == json.loads(at_home("down", "--json").stdout)
+    assert not runs(started["pid"])
+    assert 4 == at_home("status").returncode
+    assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
+    """With the way out, and nothing stays behind."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = at_home("up", "--port", str(other.getsockname()[1]))
+    assert 4 == done.returncode
+    assert "the port is taken" in done.stderr
+    assert "--port" in done.stderr
+    assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_a_runtime_keeps_its_state_between_commands(up: Cenote) -> None:
+    """Made, used by two processes, listed, shown, removed."""
+    assert 0 == up("runtime", "create", "etl", "--memory", "256MiB").returncode
+    assert "" == up("runtime", "exec", "etl", "-c", "x = 6").stdout
+    done = up("runtime", "exec", "etl", "-c", "print('out'); x * 7")
+    assert (0, "out\n42\n") == (done.returncode, done.stdout)
+    (listed,) = json.loads(up("runtime", "ls", "--json").stdout)
+    assert ("etl", "ready", 2) == (listed["name"], listed["state"], listed["steps"])
+    shown = json.loads(up("runtime", "show", "etl", "--json").stdout)
+    assert ("268435456", listed["id"]) == (shown["policy"]["memory"], shown["id"])
+    assert "capability" not in shown
+    assert 0 == up("runtime", "rm", "etl").returncode
+    gone = up("runtime", "exec", "etl", "-c", "1")
+    assert (2, True) == (gone.returncode, "there is no runtime 'etl'" in gone.stderr)
+
+
+def test_exec_ends_as_exec_does(up: Cenote) -> None:
+    """1 for code that fails, with its own frames; 2 for a wrong use; 4 where nobody answers."""
+    up("runtime", "create", "etl")
+    failed = up("runtime", "exec", "etl", "-c", "1 / 0")
+    assert (1, True) == (failed.returncode, "ZeroDivisionError" in failed.stderr)
+    assert 2 == up("runtime", "exec", "etl", "no-such-file.py").returncode
+    assert 4 == up("runtime", "ls", "--address", "127.0.0.1:9").returncode
+
+
+def test_a_token_that_is_not_good_is_status_3(up: Cenote) -> None:
+    """The platform is there and refuses."""
+    done = up("status", CENOTE_TOKEN="wrong")
+    assert (3, True) == (done.returncode, "token" in done.stderr)
+
+
+def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, tmp_path: Path) -> None:
+    """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
+    address = json.loads(up("status", "--json").stdout)["address"]
+    assert "42\n" == up("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
+
+
+def test_tls_is_one_flag(at_home: Cenote) -> None:
+    """The platform makes its certificates, commands here know them, and whoever does not is refused."""
+    started = json.loads(at_home("up", "--port", "0", "--tls", "--json").stdout)
+    assert json.loads(at_home("status", "--json").stdout)["tls"]
+    environment = {"CENOTE_ADDRESS": started["address"], "CENOTE_CA": started["authority"]}
+    assert "42\n" == at_home("exec", "-c", "6 * 7", **environment).stdout
+    assert 4 == at_home("status", CENOTE_ADDRESS=started["address"]).returncode
+
+
+def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
+    """Off the loopback it is TLS or nothing."""
+    done = at_home("up", "--host", "0.0.0.0", "--port", "0")
+    assert (2, True) == (done.returncode, "--tls" in done.stderr)
+
+
+def test_the_operator_makes_tenants_and_tokens(up: Cenote) -> None:
+    """While the platform runs: a new token is good at once, a limit holds, a revoked or closed one is refused."""
+    assert 0 == up("tenant", "create", "acme").returncode
+    assert 0 == up("tenant", "limit", "acme", "memory", "100MiB").returncode
+    token = up("token", "create", "acme", "--note", "for tests").stdout.strip()
+    told = json.loads(up("status", "--json", CENOTE_TOKEN=token).stdout)
+    assert ("acme", []) == (told["tenant"], told["nodes"])
+    refused = up("runtime", "create", "etl", CENOTE_TOKEN=token)
+    assert (3, True) == (refused.returncode, "quota" in refused.stderr)
+    (listed,) = json.loads(up("token", "ls", "acme", "--json").stdout)
+    assert ("good", "for tests") == (listed["state"], listed["note"])
+    newer = up("token", "rotate", "acme", listed["id"]).stdout.strip()
+    assert 0 == up("token", "revoke", "acme", listed["id"]).returncode
+    assert (3, 0) == tuple(up("status", CENOTE_TOKEN=each).returncode for each in (token, newer))
+    assert 0 == up("tenant", "close", "acme").returncode
+    assert 3 == up("status", CENOTE_TOKEN=newer).returncode
+    tenants = json.loads(up("tenant", "ls", "--json").stdout)
+    assert [("acme", False), ("default", True)] == [(each["name"], each["open"]) for each in tenants]
+
+
+def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
+    """Good while the platform writes it; not any more when somebody has changed a letter."""
+    up("runtime", "create", "etl")
+    assert 0 == up("audit", "verify").returncode
+    up("down")
+    (log,) = (tmp_path / "state" / "cenote" / "audit").glob("*.jsonl")
+    log.write_bytes(log.read_bytes().replace(b'"name":"etl"', b'"name":"abc"'))
+    done = up("audit", "verify", "--json")
+    assert (1, True) == (done.returncode, json.loads(done.stdout)["broken"]["number"] > 0)
+
+
+def test_operators_commands_need_a_platform(at_home: Cenote) -> None:
+    """Where none has run there is nothing to work on, and nothing is made."""
+    for arguments in (("tenant", "ls"), ("token", "ls", "default"), ("audit", "verify")):
+        done = at_home(*arguments)
+        assert (4, True) == (done.returncode, "cenote up" in done.stderr)

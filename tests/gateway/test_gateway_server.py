@@ -1,0 +1,257 @@
+"""A platform's gateway over real jails: runtimes made once, found, listed, ended; what a restart makes of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.gateway.world import BARE, Description, World, refused
+
+from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.quota import Quota
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.errors import UnavailableError, UnknownRuntimeError
+from cenote_security.ids import RuntimeId
+
+
+def until(holds: Callable[[], bool], patience: float = 20.0) -> None:
+    """Waits for something that happens soon."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        threading.Event().wait(0.02)
+
+
+class SlowNodes:
+    """Nodes without machines. What makes runtimes waits at a gate, where one is given."""
+
+    def __init__(self, gate: threading.Event | None = None, failure: Exception | None = None) -> None:
+        self.made: list[str] = []
+        self._gate = gate
+        self._failure = failure
+        self._here: set[str] = set()
+
+    def create(self, runtime: RuntimeId, tenant: str, policy: bytes, *, lease: float) -> Place:
+        self.made.append(tenant)
+        if self._gate is not None:
+            assert self._gate.wait(30)
+        if self._failure is not None:
+            raise self._failure
+        self._here.add(runtime)
+        return self.locate(runtime)
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        return Place(node="nowhere", address="127.0.0.1:9")
+
+    def delete(self, runtime: RuntimeId) -> None:
+        if runtime not in self._here:
+            raise UnknownRuntimeError(runtime)
+        self._here.discard(runtime)
+
+    def describe(self) -> list[NodeFacts]:
+        return []
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+        if runtime not in self._here:
+            raise UnknownRuntimeError(runtime)
+        return RuntimeFacts()
+
+    def reference_address(self, reference: str) -> str:
+        return "127.0.0.1:9"
+
+
+def seven() -> int:
+    return 7
+
+
+def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
+    """It keeps its state between lines, and is gone with its name and its part of the quotas when it is deleted."""
+    acme = either.user("acme")
+    made = acme.create("etl")
+    assert ("etl", Description.READY, BARE.memory_bytes) == (made.name, made.state, made.policy.memory)
+    first = acme.line(made, "first")
+    first.welcome()
+    assert first.run("x = 6").success
+    second = acme.line(acme.get("etl"), "second")
+    second.welcome()
+    assert "42" == second.run("x * 7").value
+    assert (2, 2) == (acme.get("etl").steps, acme.get(made.id).clients)
+    acme.delete("etl")
+    assert grpc.StatusCode.NOT_FOUND == first.ended().code
+    assert ([], 0) == (acme.names(), either.stores.quotas.used(acme.tenant)[Quota.MEMORY])
+
+
+def test_our_own_client_works_through_either(either: World) -> None:
+    """Cells with output, host functions, values and references: nothing needs the way past the gateway."""
+    acme = either.user("acme")
+    heard: list[str] = []
+    with (
+        PythonRuntime(address=either.address, token=acme.token, sandbox=BARE) as one,
+        PythonRuntime(address=either.address, token=acme.token, sandbox=BARE) as other,
+    ):
+        one.inject(Function(seven, host=True), Variable("big", b"x" * 3_000_000))
+        result = one.execute("print(seven()); len(big)", on_output=lambda _, text: heard.append(text))
+        assert ("3000000", ["7\n"]) == (result.value, heard)
+        other.inject(Variable("same", one.share("big")))
+        assert "True" == other.execute("same == b'x' * 3_000_000").value
+        assert b"x" * 3_000_000 == one.retrieve("big")
+
+
+def test_a_repeated_request_gives_what_the_first_one_made(world: World) -> None:
+    """One after the other, and all at once; the key of another tenant is another key."""
+    acme, rival = world.user("acme"), world.user("rival")
+    first = acme.create("etl", key="k")
+    assert first.id == acme.create("etl", key="k").id
+    assert first.id != rival.create("etl", key="k").id
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: acme.create("", key="at once").id, range(8)))
+    assert 1 == len(set(made))
+    assert 2 == len(acme.names())
+
+
+def test_a_taken_name_is_refused_or_joined(world: World) -> None:
+    """With `attach` it is the runtime that is there, whatever policy was asked for."""
+    acme = world.user("acme")
+    first = acme.create("etl")
+    assert "there is a runtime 'etl' already" in refused(lambda: acme.create("etl")).text
+    assert first.id == acme.create("etl", attach=True).id
+    assert "rt_" in refused(lambda: acme.create("rt_mine")).text
+
+
+def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
+    """Each runtime is on one page; the last page says that it is the last."""
+    acme = make_world(nodes=SlowNodes()).user("acme")
+    for number in range(5):
+        acme.create(f"n{number}")
+    pages, after = [], ""
+    while True:
+        reply = acme.page(limit=2, page=after)
+        pages.append([each.name for each in reply.runtimes])
+        if not (after := reply.next_page):
+            break
+    assert [["n0", "n1"], ["n2", "n3"], ["n4"]] == pages
+
+
+def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
+    """Not while it has a client; after that its name is free and its part of the quotas given back."""
+    acme = world.user("acme")
+    made = acme.create("", lease=0.2)
+    line = acme.line(made)
+    line.welcome()
+    threading.Event().wait(1.5)  # one look of those who look after leases, at least
+    assert line.run("1").success
+    line.finish()
+    until(lambda: not acme.names())
+    assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.get(made.id)).code
+    assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+
+
+def test_what_a_restart_loses_is_said(world: World) -> None:
+    """A named runtime is lost, with the reason, until it is removed; one that had a lease is over."""
+    acme = world.user("acme")
+    acme.create("kept"), acme.create("", lease=60)
+    token = acme.token
+    world.reopen()
+    acme = world.holder(token, acme.tenant)
+    assert ["kept"] == acme.names()
+    lost = acme.get("kept")
+    assert (Description.LOST, True, "") == (lost.state, "was stopped" in lost.reason, lost.capability)
+    acme.delete("kept")
+    assert Description.READY == acme.create("kept").state
+
+
+def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> None:
+    """The reason reaches whoever asked; name and quotas are as before."""
+    world = make_world(nodes=SlowNodes(failure=UnavailableError("all machines are full")))
+    acme = world.user("acme")
+    refusal = refused(lambda: acme.create("etl"))
+    assert (grpc.StatusCode.UNAVAILABLE, "all machines are full") == (refusal.code, refusal.text)
+    assert ([], 0) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
+
+
+def test_what_nobody_expected_is_not_told(make_world: Callable[..., World]) -> None:
+    """A defect of ours ends the call, and its text stays with the operator."""
+    acme = make_world(nodes=SlowNodes(failure=RuntimeError("/secret/path"))).user("acme")
+    refusal = refused(lambda: acme.create("etl"))
+    assert grpc.StatusCode.UNAVAILABLE == refusal.code
+    assert "secret" not in refusal.text
+
+
+def test_a_making_goes_on_when_whoever_asked_has_gone(make_world: Callable[..., World]) -> None:
+    """The repeated request finds what the first one began."""
+    gate = threading.Event()
+    nodes = SlowNodes(gate)
+    acme = make_world(nodes=nodes).user("acme")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(refused, lambda: acme.create("etl", key="k", patience=0.5))
+        until(lambda: bool(nodes.made))
+        assert grpc.StatusCode.DEADLINE_EXCEEDED == first.result().code
+        gate.set()
+    assert "etl" == acme.create("etl", key="k").name
+    assert 1 == len(nodes.made)
+
+
+def test_starts_are_shared_out_fairly(make_world: Callable[..., World]) -> None:
+    """A tenant with many waiting starts does not make another one's first wait for all of them."""
+    gate = threading.Event()
+    nodes = SlowNodes(gate)
+    world = make_world(nodes=nodes)
+    hog, small = world.user("hog"), world.user("small")
+    with ThreadPoolExecutor(24) as pool:
+        waiting = [pool.submit(hog.create, f"h{number}") for number in range(20)]
+        until(lambda: 20 == len(world.stores.runtimes.of(hog.tenant)))
+        waiting.append(pool.submit(small.create, "s"))
+        until(lambda: 1 == len(world.stores.runtimes.of(small.tenant)))
+        gate.set()
+        for each in waiting:
+            each.result()
+    assert 20 == Counter(nodes.made)[hog.tenant]
+    assert nodes.made.index(small.tenant) < 12
+
+
+def test_what_happens_is_on_record(either: World) -> None:
+    """Making, opening, refusing and ending, with who; and the log is as it was written."""
+    acme = either.user("acme")
+    made = acme.create("etl")
+    acme.line(made).welcome()
+    refused(lambda: acme.get("other"))
+    acme.delete("etl")
+    either.stores.recorder.close()
+    found = [entry.event for entry in entries(either.state.audit)]
+    kinds = [(event.kind, event.facts.get("action"), event.facts.get("allowed")) for event in found]
+    opened = "attach" if either.relayed else "capability"
+    for expected in [
+        ("runtime.created", None, None),
+        ("access", opened, True),
+        ("access", "get", False),
+        ("access", "delete", True),
+        ("runtime.removed", None, None),
+    ]:
+        assert expected in kinds
+    assert {acme.tenant} == {event.tenant for event in found}
+    assert verify(either.state.audit, either.state.audit_key.read_bytes()).broken is None
+
+
+def test_strangers_write_nothing_into_the_log(world: World) -> None:
+    """Whoever reaches the port and has no token cannot fill the disk."""
+    refused(world.holder("garbage").page)
+    world.stores.recorder.close()
+    assert [] == list(entries(world.state.audit))
+
+
+def test_any_grpc_tool_can_ask_what_is_here(world: World) -> None:
+    """Health and reflection, as gRPC's own tools use them."""
+    with grpc.insecure_channel(world.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        answer = next(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([asked])))
+    services = {service.name for service in answer.list_services_response.service}
+    assert health_pb2.HealthCheckResponse.SERVING == health.status
+    assert {f"cenote_proto.v1.{name}Service" for name in ("Platform", "Runtime", "Reference")} < services

@@ -1,0 +1,132 @@
+"""Platforms as processes: options, the lock that says which process it is, what it says when it starts."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.first_token import leave_token
+from cenote.gateway.options import PlatformOptions, is_loopback
+from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.stores import Stores
+from cenote_security.errors import CenoteError, RejectedError, SecretFileError, UnavailableError, UsageError
+
+STATE = StateFolder(path=Path("/state/cenote"))
+RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        PlatformOptions(state=STATE),
+        PlatformOptions(
+            state=STATE, host="0.0.0.0", port=0, tls=True, certificate=Path("/c"), key=Path("/k")
+        ),
+        PlatformOptions(state=STATE, ray_address="auto", relay=True),
+    ],
+)
+def test_options_reach_the_other_process_as_they_are(options: PlatformOptions) -> None:
+    """Written and read again they are the same."""
+    assert options == PlatformOptions.from_json(options.to_json())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": 65536},
+        {"port": -1},
+        {"host": "0.0.0.0"},
+        {"host": "10.0.0.1"},
+        {"host": "example.com"},
+        {"certificate": Path("/c"), "key": Path("/k")},
+        {"tls": True, "certificate": Path("/c")},
+    ],
+)
+def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
+    """Above all: nothing listens off the loopback without TLS."""
+    with pytest.raises(UsageError):
+        PlatformOptions(state=STATE, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
+def test_loopback_addresses(host: str) -> None:
+    """What only this machine reaches needs no TLS."""
+    assert is_loopback(host)
+
+
+def test_the_lock_says_who_runs(tmp_path: Path) -> None:
+    """While it is held, and whatever the file says after that."""
+    path = tmp_path / "lock"
+    assert running_at(path) is None
+    lock = DaemonLock(path)
+    assert running_at(path) is None  # it has not said so yet
+    lock.write(RUNNING)
+    assert RUNNING == running_at(path)
+    with pytest.raises(UnavailableError, match=r"runs here already, at 127\.0\.0\.1:8470 \(pid 12\)"):
+        DaemonLock(path)
+    lock.release()
+    path.write_text('{"pid": 1, "since": 0.0, "address": "127.0.0.1:1"}')
+    assert running_at(path) is None
+    DaemonLock(path).release()
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("a"), RejectedError("b"), UnavailableError("c"), SecretFileError("/x", "d")]
+)
+def test_why_a_platform_could_not_start_is_heard(error: CenoteError) -> None:
+    """As an error of the same family, with its text."""
+    with pytest.raises(CenoteError) as caught:
+        read_announcement(announced(error))
+    assert str(error) == str(caught.value)
+    assert isinstance(error, type(caught.value))
+
+
+def test_the_first_word_counts() -> None:
+    """A platform that was ready and fails later says nothing more to whoever started it."""
+    assert RUNNING == read_announcement(announced(RUNNING, UsageError("later")))
+
+
+def announced(*said: Running | CenoteError) -> bytes:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as heard, open(writing, "wb") as pipe:
+        for each in said:
+            announce(pipe, each)
+        assert isinstance(heard, io.BufferedReader)
+        return heard.read()
+
+
+def test_the_first_token_is_made_once(tmp_path: Path) -> None:
+    """It is its owner's alone, good, and kept; one of another platform is put aside."""
+    path = tmp_path / "config" / "token"
+    with Stores(StateFolder(path=tmp_path / "one")) as stores:
+        leave_token(stores, path)
+        first = path.read_text()
+        leave_token(stores, path)
+        assert first == path.read_text()
+        assert "default" == stores.tokens.authenticate(first).tenant_name
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+    with Stores(StateFolder(path=tmp_path / "other")) as stores:
+        leave_token(stores, path)
+        assert "default" == stores.tokens.authenticate(path.read_text()).tenant_name
+    assert first == path.with_name("token.old").read_text()
+    path.chmod(0o644)
+    with Stores(StateFolder(path=tmp_path / "other")) as stores, pytest.raises(SecretFileError):
+        leave_token(stores, path)
+
+
+def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
+    """The folder and each file in it, whatever the umask."""
+    before = os.umask(0)
+    try:
+        with Stores(StateFolder(path=tmp_path / "state")) as stores:
+            stores.tenants.create("acme")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
+    assert {0} == {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in paths}
