@@ -83,7 +83,10 @@ class RuntimeServer:
         self._call(lambda: self._add(runtime, hosted, relay))
 
     def remove(self, runtime: str) -> None:
-        """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine."""
+        """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine.
+
+        They are told to look for it elsewhere: it may be served by another process next.
+        """
         self._call(lambda: self._remove(runtime))
 
     def attached(self, runtime: str) -> int:
@@ -144,7 +147,9 @@ class RuntimeServer:
     def _remove(self, runtime: str) -> None:
         served = self._runtimes.pop(runtime, None)
         if served is not None:
-            served.close(UnknownRuntimeError(runtime))
+            served.close(
+                UnavailableError(f"runtime {runtime!r} is not served here any more; ask where it is")
+            )
 
     def _find(self, runtime: str) -> ServedRuntime:
         if runtime not in self._runtimes:
