@@ -83,6 +83,7 @@ class HostRelay:
 
     def __init__(self) -> None:
         self._place: Place | None = None
+        self._open = False
         self._numbers = itertools.count(FIRST_HOST_CALL)
         self._handle_numbers = itertools.count(1)
         self._owners: dict[str, str] = {}
@@ -92,13 +93,14 @@ class HostRelay:
         """What the jail has references to, by the numbers that it knows them by."""
 
     def bind(self, place: Place) -> None:
-        """Before the first call."""
+        """Calls arrive from now on."""
         self._place = place
+        self._open = True
 
     # -- HostHandler, on the reactor's thread --
 
     def call(self, line: HostLine, call: HostCall) -> None:
-        if self._place is None:
+        if self._place is None or not self._open:
             call.close()
             line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
         else:
@@ -146,7 +148,8 @@ class HostRelay:
         client.tell(runtime_pb2.ServerFrame(call=number, host_answered=runtime_pb2.HostAnswered()))
 
     def close(self) -> None:
-        """Nobody serves the runtime any more."""
+        """Nobody serves the runtime any more; its jail may go on."""
+        self._open = False
         self._ended()
 
     # -- on the loop --

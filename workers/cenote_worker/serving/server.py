@@ -171,7 +171,7 @@ class RuntimeServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown()
 
 
 async def _describe(server: grpc.aio.Server) -> None:
