@@ -31,6 +31,10 @@ from cenote_worker.wire import channels
 THREADS = 16
 """For what may block: jails that start, stores, tokens, and jails that are slow to take an answer."""
 
+LINGER = 1.0
+"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop that
+is closed it drops the news of all other loops of the process as well."""
+
 T = TypeVar("T")
 
 
@@ -63,8 +67,9 @@ class RuntimeServer:
         self._runtimes: dict[str, ServedRuntime] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-serving")
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cenote-server", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cenote-server", daemon=True)
         self._server: grpc.aio.Server | None = None
+        self._closed = False
 
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
@@ -94,8 +99,8 @@ class RuntimeServer:
         return self._call(lambda: self._find(runtime).attached)
 
     def close(self) -> None:
-        """Ends all streams and the thread. Closing twice is fine."""
-        if self._thread.is_alive():
+        """Ends all streams; the thread ends by itself, soon. Closing twice is fine."""
+        if self._thread.is_alive() and not self._closed:
             self._await(self._shut())
             self._stop()
 
@@ -168,10 +173,13 @@ class RuntimeServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.call_later, LINGER, self._loop.stop)
         self._pool.shutdown()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
 
 async def _describe(server: grpc.aio.Server) -> None:
