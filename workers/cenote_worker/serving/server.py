@@ -32,8 +32,8 @@ THREADS = 16
 """For what may block: jails that start, stores, tokens, and jails that are slow to take an answer."""
 
 LINGER = 1.0
-"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop that
-is closed it drops the news of all other loops of the process as well."""
+"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop
+that is closed it drops the news of all other loops of the process as well."""
 
 T = TypeVar("T")
 
