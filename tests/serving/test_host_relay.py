@@ -42,6 +42,9 @@ class Place:
     def client(self, client: str) -> Client | None:
         return self.clients.get(client)
 
+    def only_client(self) -> Client | None:
+        return next(iter(self.clients.values())) if len(self.clients) == 1 else None
+
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         callback(*arguments)
 
@@ -112,6 +115,17 @@ def test_an_answer_with_nothing_in_it(jail: Jail) -> None:
     client = jail.place.clients["one"]
     jail.relay.answered(client, client.frames[0].call, runtime_pb2.HostAnswer(), None)
     assert "answered nothing" in jail.answered().error.message
+
+
+def test_an_owner_that_is_not_known(jail: Jail) -> None:
+    """A runtime that was taken over: its only client is asked, of several none."""
+    jail.relay = jail.line._handler = HostRelay()
+    jail.relay.bind(jail.place)
+    jail.call(1)
+    assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")
+    jail.place.clients["two"] = Client("two")
+    jail.call(2)
+    assert "has gone" in jail.answered().error.message
 
 
 def test_an_unserved_relay(jail: Jail) -> None:

@@ -48,6 +48,9 @@ class Place(Protocol):
     def client(self, client: str) -> Offerer | None:
         """The client of this id, unless it has gone for good."""
 
+    def only_client(self) -> Offerer | None:
+        """The client, if there is exactly one."""
+
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         """From any thread: runs the callback on the server's loop."""
 
@@ -156,8 +159,7 @@ class HostRelay:
 
     def _call(self, line: HostLine, call: HostCall) -> None:
         assert self._place is not None
-        owner = self._owners.get(call.target, "")
-        client = self._place.client(owner)
+        client = self._owner(self._place, call.target)
         inline = len(call.arguments.inline or b"")
         if client is None or self._inline + inline > MAX_ARGUMENTS:
             refusal = _gone(call.target) if client is None else _TOO_MUCH
@@ -171,6 +173,13 @@ class HostRelay:
             self._send(asked)
         else:
             self._place.apart(lambda: self._pass_on(asked))
+
+    def _owner(self, place: Place, target: str) -> Offerer | None:
+        """Whose function it is. Nobody knows after a runtime was taken over from another process: a client that is the
+        only one is asked then, and says itself if it offers no such thing.
+        """
+        owner = self._owners.get(target)
+        return place.only_client() if owner is None else place.client(owner)
 
     def _pass_on(self, asked: Asked) -> None:
         """On a thread: what the call passes becomes a reference that its client can name."""
