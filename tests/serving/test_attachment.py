@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import pytest
 from tests.serving.conftest import World
@@ -12,6 +13,8 @@ from tests.serving.plain import Line, packed
 from tests.serving.test_tour import FUNCTION, values
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.results import ExecutionResult
 
 
 def answer(line: Line, call: int, value: object) -> None:
@@ -23,6 +26,24 @@ def answer(line: Line, call: int, value: object) -> None:
 def offer(line: Line) -> None:
     injection = runtime_pb2.Injection(values=values(), names=["double"], hosts=[FUNCTION])
     assert line.answer(line.send(injection=injection)).reply.HasField("done")
+
+
+class Outcome:
+    """A listener that waits for a result."""
+
+    def __init__(self) -> None:
+        self._results: SimpleQueue[object] = SimpleQueue()
+
+    def output(self, stream: str, text: str) -> bool:
+        return True
+
+    def done(self, outcome: object) -> None:
+        self._results.put(outcome)
+
+    def wait(self) -> ExecutionResult:
+        result = self._results.get(timeout=20)
+        assert isinstance(result, ExecutionResult)
+        return result
 
 
 def gone(line: Line) -> None:
@@ -249,13 +270,13 @@ def test_a_withdrawn_cell(world: World, sent: bool) -> None:
 
 
 def test_a_runtime_that_is_removed(world: World) -> None:
-    """Its clients are told, and it can be served again."""
+    """Its clients are told to look elsewhere; the runtime itself goes on."""
     name = world.runtime()
     line = world.line(name)
     line.run("x = 1")
     world.server.remove(name)
     failure = line.until(lambda frame: frame.HasField("failure")).failure
-    assert failure_pb2.Failure.NO_SUCH_RUNTIME == failure.kind
+    assert failure_pb2.Failure.UNAVAILABLE == failure.kind
     assert world.hosted[name].running
 
 
@@ -266,3 +287,26 @@ def test_a_closed_stream_never_ends_the_runtime(world: World) -> None:
     line.run("x = 1")
     gone(line)
     assert "1" == world.line(name, "two").run("x").value
+
+
+def test_a_cell_that_nobody_remembers(world: World) -> None:
+    """Its client has heard output of it, so it ran: it is not run again by whoever knows nothing of it."""
+    line = world.line(world.runtime())
+    failure = line.answer(line.cell("ran = True", key="lost", heard=3)).failure
+    assert failure_pb2.Failure.OUTCOME_UNKNOWN == failure.kind
+    assert "False" == line.run("'ran' in globals()").value
+
+
+def test_a_host_call_of_a_runtime_that_is_not_served(world: World) -> None:
+    """What waits when the server lets go of it fails, and so does what comes after; the jail never hangs."""
+    name = world.runtime()
+    line = world.line(name)
+    offer(line)
+    line.cell("try:\n    double(1)\nexcept RuntimeError as error:\n    print(error)\ndouble(2)", key="k")
+    line.until(lambda frame: frame.HasField("host_call"))
+    world.server.remove(name)
+    outcome = Outcome()
+    world.hosted[name].join(RequestKey(text="k"), outcome)
+    result = outcome.wait()
+    assert "RuntimeError" == (result.error and result.error.type)
+    assert "that offered double has gone" in result.stdout

@@ -237,9 +237,11 @@ class HostedRuntime:
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
-    def join(self, key: RequestKey, listener: Listener) -> None:
+    def join(self, key: RequestKey, listener: Listener) -> Withdraw:
         """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
-        self.calls.find(key.text).join(listener, key)
+        call = self.calls.find(key.text)
+        call.join(listener, key)
+        return call.withdraw
 
     def leave(self, key: str, listener: Listener) -> None:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""

@@ -35,3 +35,8 @@ class Call:
     """Its client wants no answer any more."""
     settled: bool = False
     """The runtime has answered."""
+
+    def drop(self) -> None:
+        """It is never run."""
+        if self.dispose is not None:
+            self.dispose()

@@ -48,6 +48,9 @@ class Place(Protocol):
     def client(self, client: str) -> Offerer | None:
         """The client of this id, unless it has gone for good."""
 
+    def only_client(self) -> Offerer | None:
+        """The client, if there is exactly one."""
+
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         """From any thread: runs the callback on the server's loop."""
 
@@ -83,6 +86,7 @@ class HostRelay:
 
     def __init__(self) -> None:
         self._place: Place | None = None
+        self._open = False
         self._numbers = itertools.count(FIRST_HOST_CALL)
         self._handle_numbers = itertools.count(1)
         self._owners: dict[str, str] = {}
@@ -92,13 +96,14 @@ class HostRelay:
         """What the jail has references to, by the numbers that it knows them by."""
 
     def bind(self, place: Place) -> None:
-        """Before the first call."""
+        """Calls arrive from now on."""
         self._place = place
+        self._open = True
 
     # -- HostHandler, on the reactor's thread --
 
     def call(self, line: HostLine, call: HostCall) -> None:
-        if self._place is None:
+        if self._place is None or not self._open:
             call.close()
             line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
         else:
@@ -146,15 +151,15 @@ class HostRelay:
         client.tell(runtime_pb2.ServerFrame(call=number, host_answered=runtime_pb2.HostAnswered()))
 
     def close(self) -> None:
-        """Nobody serves the runtime any more."""
+        """Nobody serves the runtime any more; its jail may go on."""
+        self._open = False
         self._ended()
 
     # -- on the loop --
 
     def _call(self, line: HostLine, call: HostCall) -> None:
         assert self._place is not None
-        owner = self._owners.get(call.target, "")
-        client = self._place.client(owner)
+        client = self._owner(self._place, call.target)
         inline = len(call.arguments.inline or b"")
         if client is None or self._inline + inline > MAX_ARGUMENTS:
             refusal = _gone(call.target) if client is None else _TOO_MUCH
@@ -168,6 +173,13 @@ class HostRelay:
             self._send(asked)
         else:
             self._place.apart(lambda: self._pass_on(asked))
+
+    def _owner(self, place: Place, target: str) -> Offerer | None:
+        """Whose function it is. Nobody knows after a runtime was taken over from another process: a client that is the
+        only one is asked then, and says itself if it offers no such thing.
+        """
+        owner = self._owners.get(target)
+        return place.only_client() if owner is None else place.client(owner)
 
     def _pass_on(self, asked: Asked) -> None:
         """On a thread: what the call passes becomes a reference that its client can name."""

@@ -49,8 +49,12 @@ class Requests:
         code = _code(content)
 
         def run() -> None:
-            withdraw = hosted.execute(code, cell.timeout or None, listener, key)
-            call.withdraw = withdraw
+            if (
+                cell.heard
+            ):  # it was running once, wherever: it must not begin anew where nothing is known of it
+                call.withdraw = hosted.join(key, listener)
+            else:
+                call.withdraw = hosted.execute(code, cell.timeout or None, listener, key)
 
         call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)
         listener = call.cell = self._cell_listener(call, cell.heard)

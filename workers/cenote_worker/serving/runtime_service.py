@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
-from cenote_security.errors import CenoteError, ProtocolViolation, UnknownRuntimeError
+from cenote_security.errors import CenoteError, ProtocolViolation, UnavailableError, UnknownRuntimeError
 from cenote_worker.serving.edge import check_hello
 from cenote_worker.serving.limits import NEWEST_VERSION, Patience
 from cenote_worker.serving.refusing import refuse
@@ -111,6 +111,12 @@ class _Stream:
             session.end(error)
 
     async def _tell(self, session: Session) -> None:
+        try:
+            await self._write(session)
+        except grpc.aio.InternalError:  # what a write to a peer that has hung up comes to
+            session.end(UnavailableError("the client has hung up"))
+
+    async def _write(self, session: Session) -> None:
         while not session.over.done():
             if (frame := session.outbox.next()) is not None:
                 await self._context.write(frame)

@@ -55,6 +55,9 @@ class ServedRuntime:
     def client(self, client: str) -> Client | None:
         return self._clients.get(client)
 
+    def only_client(self) -> Client | None:
+        return next(iter(self._clients.values())) if len(self._clients) == 1 else None
+
     def attach(self, id: str, tenant: str, line: Line) -> tuple[Client, bool]:
         """The client, and whether it is known from before. A line that it still has ends.
 

@@ -31,6 +31,10 @@ from cenote_worker.wire import channels
 THREADS = 16
 """For what may block: jails that start, stores, tokens, and jails that are slow to take an answer."""
 
+LINGER = 1.0
+"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop
+that is closed it drops the news of all other loops of the process as well."""
+
 T = TypeVar("T")
 
 
@@ -63,8 +67,9 @@ class RuntimeServer:
         self._runtimes: dict[str, ServedRuntime] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-serving")
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cenote-server", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cenote-server", daemon=True)
         self._server: grpc.aio.Server | None = None
+        self._closed = False
 
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
@@ -83,7 +88,10 @@ class RuntimeServer:
         self._call(lambda: self._add(runtime, hosted, relay))
 
     def remove(self, runtime: str) -> None:
-        """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine."""
+        """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine.
+
+        They are told to look for it elsewhere: it may be served by another process next.
+        """
         self._call(lambda: self._remove(runtime))
 
     def attached(self, runtime: str) -> int:
@@ -91,8 +99,8 @@ class RuntimeServer:
         return self._call(lambda: self._find(runtime).attached)
 
     def close(self) -> None:
-        """Ends all streams and the thread. Closing twice is fine."""
-        if self._thread.is_alive():
+        """Ends all streams; the thread ends by itself, soon. Closing twice is fine."""
+        if self._thread.is_alive() and not self._closed:
             self._await(self._shut())
             self._stop()
 
@@ -144,7 +152,9 @@ class RuntimeServer:
     def _remove(self, runtime: str) -> None:
         served = self._runtimes.pop(runtime, None)
         if served is not None:
-            served.close(UnknownRuntimeError(runtime))
+            served.close(
+                UnavailableError(f"runtime {runtime!r} is not served here any more; ask where it is")
+            )
 
     def _find(self, runtime: str) -> ServedRuntime:
         if runtime not in self._runtimes:
@@ -163,10 +173,13 @@ class RuntimeServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.call_later, LINGER, self._loop.stop)
+        self._pool.shutdown()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
         self._loop.close()
-        self._pool.shutdown(cancel_futures=True)
 
 
 async def _describe(server: grpc.aio.Server) -> None:

@@ -7,8 +7,6 @@ without another thread; what may block goes to one, and what was asked after it 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -19,24 +17,21 @@ from cenote_security.errors import (
     UnavailableError,
 )
 from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult, JailStatus
+from cenote_worker.results import JailStatus
+from cenote_worker.serving import answers
 from cenote_worker.serving.calls import Call
 from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import RIGHTS, check, payload_of
-from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_CALLS, MAX_CARRIED, MAX_IN_FLIGHT
+from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_CALLS
 from cenote_worker.serving.outbox import Outbox
 from cenote_worker.serving.references import FIRST_LEASE, UNCLAIMED, ReferenceRecord
 from cenote_worker.serving.requests import Requests
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.serving.turns import Result, Turns
 from cenote_worker.serving.uploads import Uploads
-from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
-from cenote_worker.supervisor.requests import Outcome, SharedReply
-from cenote_worker.wire.failures import to_failure
-from cenote_worker.wire.replies import from_reply
-from cenote_worker.wire.results import from_info, from_result, from_status
-
-_log = logging.getLogger("cenote.serving")
+from cenote_worker.supervisor.edge import ValueReply
+from cenote_worker.supervisor.requests import Outcome
 
 Frame = runtime_pb2.ServerFrame
 
@@ -61,14 +56,9 @@ class Session:
         self._drained = drained
         self._finishing = False
         self.outbox = Outbox(filled, self._carried, self._resumed)
+        self._turns = Turns(served, lambda: self.outbox.full, self._sent)
         self.over: asyncio.Future[CenoteError | None] = served.loop.create_future()
         self._calls: dict[int, Call] = {}
-        self._waiting: deque[Call] = deque()
-        self._busy = False
-        """The call at the head is being sent on a thread."""
-        self._in_flight = 0
-        self._on_the_way = 0
-        """Values and files, from the request to the last chunk."""
         self._uploads = Uploads(served.hosted.policy)
 
     def begin(self, client: Client) -> None:
@@ -220,7 +210,7 @@ class Session:
 
     def _resumed(self) -> None:
         self._drained()
-        self.go_on()
+        self._turns.go_on()
 
     # -- calls, one after the other --
 
@@ -228,48 +218,20 @@ class Session:
         self._calls[call.number] = call
         if call.cell is not None:
             self._client.claim(call.key)
-        if call.at_once:
-            self._carry_out(call)
-        else:
-            self._waiting.append(call)
-            self.go_on()
+        self._turns.add(call)
 
-    def go_on(self) -> None:
-        """Carries out what waits, as far as there is room for the answers."""
-        while self._waiting and not self._busy and self._has_room(self._waiting[0]):
-            self._carry_out(self._waiting.popleft())
-
-    def _carry_out(self, call: Call) -> None:
-        self._in_flight += 1
-        self._on_the_way += call.carries
-        if self._served.at_hand and not call.blocks:
-            self._sent(call, call.run)
-        else:
-            self._busy = self._busy or not call.at_once
-            self._served.start(call.run, partial(self._sent_apart, call))
-
-    def _has_room(self, call: Call) -> bool:
-        if self.outbox.full or self._in_flight >= MAX_IN_FLIGHT:
-            return False
-        return not call.carries or self._on_the_way < MAX_CARRIED
-
-    def _sent_apart(self, call: Call, future: asyncio.Future[Frame | None]) -> None:
-        self._busy = self._busy and call.at_once
-        self._sent(call, future.result)
-        self.go_on()
-
-    def _sent(self, call: Call, outcome: Callable[[], Frame | None]) -> None:
+    def _sent(self, call: Call, result: Result) -> None:
         """The call is on its way, or answered, or refused. From now on its outcome owns what it owned."""
         call.dispose = None
         try:
-            answer = outcome()
+            frame = result()
         except Exception as error:  # noqa: BLE001  (whatever it is, it is this call's failure and nobody else's)
             self._settled(call, error)
             return
         if not call.settled and call.number not in self._calls and call.withdraw is not None:
             self._abandon(call)
-        if answer is not None:
-            self._answer(call, answer)
+        if frame is not None:
+            self._answer(call, frame)
 
     def _abandon(self, call: Call) -> None:
         """Its client went, or gave it up, while it was being sent."""
@@ -284,12 +246,8 @@ class Session:
         if call is None:
             self._uploads.drop(number)
             self.outbox.forget(number)
-            return
-        call.withdrawn = True
-        if call in self._waiting:
-            self._waiting.remove(call)
-            _dispose(call)
-        else:
+        elif not self._turns.take_back(call):
+            call.withdrawn = True
             self._mute(call)
             if call.withdraw is not None:
                 call.withdraw()
@@ -303,52 +261,30 @@ class Session:
 
     def _settled(self, call: Call, outcome: Outcome | JailStatus) -> None:
         self._printed(call)
-        call.settled = True
-        wanted = self._calls.pop(call.number, None) is not None
-        self._in_flight -= 1
-        if wanted:
-            self._on_the_way -= self._report(call, outcome)
+        content = None
+        if call.number in self._calls:
+            frame, content = answers.answer(call.number, outcome)
+            self._answer(call, frame, content)
         else:
-            self._on_the_way -= call.carries
-            _discard(outcome)
-        self._freed()
+            answers.discard(outcome)
+            self._answer(call, None)
 
-    def _answer(self, call: Call, frame: Frame) -> None:
+    def _answer(self, call: Call, frame: Frame | None, content: Content | None = None) -> None:
+        """The runtime is done with the call. frame: nothing, if nobody waits for it."""
         call.settled = True
-        self._in_flight -= 1
-        self._on_the_way -= call.carries
-        if self._calls.pop(call.number, None) is not None:
-            self.tell(frame)
-        self._freed()
-
-    def _freed(self) -> None:
-        self.go_on()
+        if self._calls.pop(call.number, None) is not None and frame is not None:
+            self.tell(frame, content)
+        self._turns.answered(call, carrying=content is not None)
         if self._finishing:
             self._filled()
-
-    def _report(self, call: Call, outcome: Outcome | JailStatus) -> int:
-        """Tells the client. Gives how many contents are not on the way any more."""
-        if isinstance(outcome, JailStatus):
-            self.tell(Frame(call=call.number, status=from_status(outcome)))
-        elif isinstance(outcome, ExecutionResult):
-            self.tell(Frame(call=call.number, result=from_result(outcome)))
-        elif isinstance(outcome, Exception):
-            self.tell(_failure(call.number, outcome))
-        elif not isinstance(outcome, ExecutedReply | SharedReply):
-            reply, content = from_reply(outcome)
-            self.tell(Frame(call=call.number, reply=reply), content)
-            if content is not None:
-                return 0
-        return int(call.carries)
 
     def _carried(self, number: int) -> None:
         """The last chunk of a content is out."""
         if number < FIRST_HOST_CALL:
-            self._on_the_way -= 1
-            self._freed()
+            self._turns.carried()
 
     def _fail(self, number: int, error: Exception) -> None:
-        self.tell(_failure(number, error))
+        self.tell(answers.failure(number, error))
 
     def _keep(self, call: Call, outcome: Outcome) -> None:
         """A sealed value becomes a reference, which waits for its first holder."""
@@ -367,19 +303,15 @@ class Session:
         if (error := future.exception()) is not None:
             self._settled(call, error if isinstance(error, Exception) else UnavailableError(str(error)))
             return
-        record = future.result()
-        shared = runtime_pb2.Shared(reference=record.id, info=from_info(record.info), size=record.size)
-        self._answer(call, Frame(call=call.number, shared=shared))
+        self._answer(call, answers.shared(call.number, future.result()))
 
     # -- the end --
 
     def close(self) -> None:
         """The stream has ended. What runs goes on for a client that may come back; what waited never ran."""
         self._uploads.close()
+        self._turns.close()
         calls, self._calls = list(self._calls.values()), {}
-        waiting, self._waiting = list(self._waiting), deque()
-        for call in waiting:
-            _dispose(call)
         for call in calls:
             self._mute(call)
             if call.withdraw is not None:
@@ -392,23 +324,3 @@ class Session:
             self._served.hosted.leave(call.key, call.cell)
             if call.cell.mute():
                 self._served.hosted.resume()
-
-
-def _dispose(call: Call) -> None:
-    if call.dispose is not None:
-        call.dispose()
-
-
-def _discard(outcome: Outcome | JailStatus) -> None:
-    """Nobody takes it, so nobody else closes it."""
-    if isinstance(outcome, ValueReply | FileReply):
-        outcome.content.close()
-
-
-def _failure(number: int, error: Exception) -> Frame:
-    if isinstance(error, OSError):
-        error = UnavailableError(f"the server cannot have what this takes: {error}")
-    if not isinstance(error, CenoteError):
-        _log.error("a call failed", exc_info=error)
-        error = CenoteError("the server failed at this call; its log says how")
-    return Frame(call=number, failure=to_failure(error))

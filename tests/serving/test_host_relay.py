@@ -1,0 +1,138 @@
+"""The relay by itself, between a jail's socket and clients that only note what they are told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_worker.content import INLINE_LIMIT, Content
+from cenote_worker.serving.limits import MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
+from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.supervisor.host_line import HostLine
+
+
+class Client:
+    """Notes its frames."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.tenant = "us"
+        self.frames: list[runtime_pb2.ServerFrame] = []
+
+    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
+        self.frames.append(frame)
+        if content is not None:
+            content.close()
+
+
+class Place:
+    """One served runtime, with everything on one thread, at once."""
+
+    id = "r"
+    step = 1
+
+    def __init__(self) -> None:
+        self.references = LocalReferences(room=1 << 20)
+        self.clients = {"one": Client("one")}
+
+    def client(self, client: str) -> Client | None:
+        return self.clients.get(client)
+
+    def only_client(self) -> Client | None:
+        return next(iter(self.clients.values())) if len(self.clients) == 1 else None
+
+    def soon(self, callback: Callable[..., None], *arguments: object) -> None:
+        callback(*arguments)
+
+    def apart(self, work: Callable[[], object]) -> object:
+        return work()
+
+
+class Jail:
+    """The far end of a host line."""
+
+    def __init__(self) -> None:
+        self.place, self.relay = Place(), HostRelay()
+        self.relay.bind(self.place)
+        self.relay.offered(["f"], "one")
+        ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(10)
+        self.line = HostLine(ours, self.relay, 1 << 20)
+
+    def call(self, number: int, size: int = 1) -> None:
+        request = jail_pb2.HostRequest()
+        request.call.id, request.call.target = number, "f"
+        Content(size=size, count=0, inline=bytes(size)).to_wire(request.call.arguments, [])
+        self.socket.send(request.SerializeToString())
+        assert self.line.read(100)
+
+    def answered(self) -> jail_pb2.HostReply:
+        return jail_pb2.HostReply.FromString(self.socket.recv(100_000))
+
+
+@pytest.fixture
+def jail() -> Iterator[Jail]:
+    made = Jail()
+    yield made
+    made.line.close()
+    made.socket.close()
+
+
+def test_what_waits_is_bounded(jail: Jail) -> None:
+    """At the limit a call is passed on; one byte past it, it fails at once; room comes back with each answer."""
+    told = jail.place.clients["one"].frames
+    whole, rest = divmod(MAX_ARGUMENTS, INLINE_LIMIT)
+    for number in range(whole):
+        jail.call(number, INLINE_LIMIT)
+    jail.call(whole, rest)
+    assert whole + 1 == len(told)
+    jail.call(whole + 1)
+    assert "arguments wait" in jail.answered().error.message
+    error = runtime_pb2.HostAnswer(error=jail_pb2.HostError(type="E"))
+    jail.relay.answered(jail.place.clients["one"], told[0].call, error, None)
+    assert "E" == jail.answered().error.type
+    jail.call(whole + 2)
+    assert "host_call" == told[-1].WhichOneof("body")
+
+
+def test_an_error_is_cut(jail: Jail) -> None:
+    """A client's text goes into a packet, and into a traceback."""
+    jail.call(1)
+    client = jail.place.clients["one"]
+    error = jail_pb2.HostError(type="E" * (MAX_NAME + 1), message="m" * (MAX_HOST_ERROR + 1))
+    jail.relay.answered(client, client.frames[0].call, runtime_pb2.HostAnswer(error=error), None)
+    reply = jail.answered().error
+    assert (MAX_NAME, MAX_HOST_ERROR) == (len(reply.type), len(reply.message))
+
+
+def test_an_answer_with_nothing_in_it(jail: Jail) -> None:
+    """Is an error for the jail, not silence."""
+    jail.call(1)
+    client = jail.place.clients["one"]
+    jail.relay.answered(client, client.frames[0].call, runtime_pb2.HostAnswer(), None)
+    assert "answered nothing" in jail.answered().error.message
+
+
+def test_an_owner_that_is_not_known(jail: Jail) -> None:
+    """A runtime that was taken over: its only client is asked, of several none."""
+    jail.relay = jail.line._handler = HostRelay()
+    jail.relay.bind(jail.place)
+    jail.call(1)
+    assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")
+    jail.place.clients["two"] = Client("two")
+    jail.call(2)
+    assert "has gone" in jail.answered().error.message
+
+
+def test_an_unserved_relay(jail: Jail) -> None:
+    """Before it is bound and after it is closed, calls fail at once."""
+    jail.relay.close()
+    jail.call(1)
+    assert "nobody serves" in jail.answered().error.message
+    jail.relay.bind(jail.place)
+    jail.call(2)
+    assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")

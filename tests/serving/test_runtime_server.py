@@ -1,0 +1,116 @@
+"""The server itself: where it listens, what it serves, how it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.serving.conftest import World, authorise
+from tests.serving.plain import Line
+
+from cenote_proto.v1 import failure_pb2
+from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.server import RuntimeServer
+
+CERTIFICATES = Path(__file__).parents[1] / "egress" / "certificates"
+
+
+def server(**arguments: object) -> RuntimeServer:
+    return RuntimeServer(authorise, LocalReferences(room=1 << 20), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    """On one machine no port is needed."""
+    made = server(listen=f"unix:{tmp_path}/socket")
+    assert f"unix:{tmp_path}/socket" == made.start()
+    hosted = HostedRuntime(SandboxPolicy(), relay := HostRelay(), name="us-1")
+    made.add("us-1", hosted, relay)
+    line = Line(f"unix:{tmp_path}/socket", "us-1")
+    line.welcome()
+    assert "2" == line.run("1 + 1").value
+    line.cut()
+    made.close()
+    hosted.close()
+
+
+def test_a_port_in_use(world: World) -> None:
+    """Is an error with the address in it."""
+    with pytest.raises(UnavailableError, match=world.address):
+        server(listen=world.address).start()
+
+
+def test_tls() -> None:
+    """With credentials nothing else is served."""
+    both = (CERTIFICATES / "server.pem").read_bytes()
+    made = server(credentials=grpc.ssl_server_credentials([(both, both)]))
+    address = made.start()
+    with pytest.raises(grpc.FutureTimeoutError):
+        grpc.channel_ready_future(grpc.insecure_channel(address)).result(timeout=0.5)
+    authority = grpc.ssl_channel_credentials((CERTIFICATES / "authority.pem").read_bytes())
+    options = (("grpc.ssl_target_name_override", "files.test"),)
+    with grpc.secure_channel(address, authority, options=options) as channel:
+        grpc.channel_ready_future(channel).result(timeout=20)
+    made.close()
+
+
+def test_an_id_is_served_once(world: World) -> None:
+    """A second runtime of the same id would take the first one's clients."""
+    name = world.runtime()
+    with pytest.raises(NameExistsError):
+        world.server.add(name, world.hosted[name], HostRelay())
+
+
+def test_clients_are_counted(world: World) -> None:
+    """Whoever hosts a runtime ends it when nobody has come for a while."""
+    name = world.runtime()
+    assert 0 == world.server.attached(name)
+    world.line(name, "one")
+    world.line(name, "two")
+    assert 2 == world.server.attached(name)
+    with pytest.raises(UnknownRuntimeError):
+        world.server.attached("us-0")
+
+
+def test_the_end_of_a_server(make_world: Callable[..., World]) -> None:
+    """Streams are told to look elsewhere, runtimes stay; closing twice is fine."""
+    world = make_world()
+    line = world.line(world.runtime())
+    line.run("x = 1")
+    world.server.close()
+    world.server.close()
+    failure = line.until(lambda frame: frame.HasField("failure")).failure
+    assert failure_pb2.Failure.UNAVAILABLE == failure.kind
+    assert all(hosted.running for hosted in world.hosted.values())
+
+
+def test_a_server_leaves_nothing_behind() -> None:
+    """Neither threads nor descriptors, however often."""
+
+    def use() -> None:
+        made = server()
+        made.start()
+        made.close()
+
+    use()
+    before = settled()
+    for _ in range(4):
+        use()
+    assert before >= settled()
+
+
+def settled() -> int:
+    """Descriptors of this process, once no server's thread is left."""
+    deadline = time.monotonic() + 20
+    while any(thread.name.startswith("cenote-serv") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "a server's thread goes on"
+        time.sleep(0.02)
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,81 @@
+"""The clients of one runtime: how many, and which of two lines counts."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.content import Content
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.limits import MAX_CLIENTS
+from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.served import ServedRuntime
+
+
+class Line:
+    """Notes how it ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[CenoteError | None] = []
+        self.closed = 0
+
+    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None: ...
+
+    def end(self, error: CenoteError | None) -> None:
+        self.ends.append(error)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def served() -> ServedRuntime:
+    """On the loop that runs; without a jail, which it never needs here."""
+    relay = HostRelay()
+    hosted = HostedRuntime(SandboxPolicy(), relay, name="r")
+    pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
+    return ServedRuntime("r", hosted, relay, LocalReferences(room=1), loop=loop, pool=pool, grace=60)
+
+
+async def test_clients_are_bounded() -> None:
+    """One at the limit comes in; one past it does not; one that leaves makes room."""
+    runtime = served()
+    first, _ = runtime.attach("0", "us", line := Line())
+    for number in range(1, MAX_CLIENTS):
+        runtime.attach(str(number), "us", Line())
+    with pytest.raises(UnavailableError, match=str(MAX_CLIENTS)):
+        runtime.attach("one too many", "us", Line())
+    runtime.attach("1", "us", Line())
+    runtime.detach(first, line, for_good=True)
+    runtime.attach("one more", "us", Line())
+    assert MAX_CLIENTS == runtime.attached
+    runtime.close(UnavailableError("over"))
+
+
+async def test_the_newer_line_counts() -> None:
+    """The older one ends and is closed before the client goes on; its late end changes nothing."""
+    runtime, old, new = served(), Line(), Line()
+    client, known = runtime.attach("one", "us", old)
+    again, known_again = runtime.attach("one", "us", new)
+    assert (client, False, True) == (again, known, known_again)
+    assert (1, 1, 0) == (len(old.ends), old.closed, len(new.ends))
+    runtime.detach(client, old, for_good=False)
+    assert new is client.line
+    runtime.close(UnavailableError("over"))
+
+
+async def test_what_is_left_behind() -> None:
+    """Taken back when the client goes for good, unless it was asked for again."""
+    runtime, line = served(), Line()
+    client, _ = runtime.attach("one", "us", line)
+    withdrawn: list[str] = []
+    for key in ("wanted", "left"):
+        client.leave_behind(key, lambda *, waiting=True, key=key: withdrawn.append(key))
+    client.claim("wanted")
+    runtime.detach(client, line, for_good=True)
+    assert (["left"], None) == (withdrawn, runtime.client("one"))

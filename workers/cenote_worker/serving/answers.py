@@ -1,0 +1,56 @@
+"""What a client is told of the outcome of its call."""
+
+from __future__ import annotations
+
+import logging
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.content import Content
+from cenote_worker.results import ExecutionResult, JailStatus
+from cenote_worker.serving.references import ReferenceRecord
+from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
+from cenote_worker.supervisor.requests import Outcome, SharedReply
+from cenote_worker.wire.failures import to_failure
+from cenote_worker.wire.replies import from_reply
+from cenote_worker.wire.results import from_info, from_result, from_status
+
+_log = logging.getLogger("cenote.serving")
+
+Frame = runtime_pb2.ServerFrame
+
+
+def answer(call: int, outcome: Outcome | JailStatus) -> tuple[Frame, Content | None]:
+    """The frame, and the content that has to follow it; whoever sends it closes that."""
+    match outcome:
+        case JailStatus():
+            return Frame(call=call, status=from_status(outcome)), None
+        case ExecutionResult():
+            return Frame(call=call, result=from_result(outcome)), None
+        case Exception():
+            return failure(call, outcome), None
+        case ExecutedReply() | SharedReply():
+            return failure(call, TypeError(f"an answer that is no answer: {type(outcome).__name__}")), None
+    reply, content = from_reply(outcome)
+    return Frame(call=call, reply=reply), content
+
+
+def shared(call: int, record: ReferenceRecord) -> Frame:
+    told = runtime_pb2.Shared(reference=record.id, info=from_info(record.info), size=record.size)
+    return Frame(call=call, shared=told)
+
+
+def failure(call: int, error: Exception) -> Frame:
+    """What went wrong; of what is nobody's business but ours, that it did."""
+    if isinstance(error, OSError):
+        error = UnavailableError(f"the server cannot have what this takes: {error}")
+    if not isinstance(error, CenoteError):
+        _log.error("a call failed", exc_info=error)
+        error = CenoteError("the server failed at this call; its log says how")
+    return Frame(call=call, failure=to_failure(error))
+
+
+def discard(outcome: Outcome | JailStatus) -> None:
+    """Nobody takes it, so nobody else closes it."""
+    if isinstance(outcome, ValueReply | FileReply):
+        outcome.content.close()
