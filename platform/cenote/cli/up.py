@@ -27,6 +27,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--host", default="127.0.0.1", help="where to listen (default %(default)s; others take --tls)"
     )
     parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster to run on")
+    parser.add_argument("--without-ray", action="store_true", help="one process; runtimes end when it does")
     parser.add_argument(
         "--relay", action="store_true", help="let clients reach everything through this one port"
     )
@@ -65,6 +66,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         host=arguments.host,
         port=arguments.port,
         ray_address=arguments.ray_address,
+        without_ray=arguments.without_ray,
         relay=arguments.relay,
         tls=arguments.tls,
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),

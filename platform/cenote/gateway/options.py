@@ -19,7 +19,8 @@ LOOPBACK: Final = "127.0.0.1"
 class PlatformOptions:
     """host, port: where clients connect; off the loopback with TLS only. Port 0 is any that is free.
 
-    ray_address: of a cluster; None for runtimes of this machine alone. relay: clients reach their runtimes through
+    ray_address: of a cluster; None for one of this machine alone, made for the platform. without_ray: no cluster at
+    all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
     this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
     """
 
@@ -27,6 +28,7 @@ class PlatformOptions:
     host: str = LOOPBACK
     port: int = PORT
     ray_address: str | None = None
+    without_ray: bool = False
     relay: bool = False
     tls: bool = False
     certificate: Path | None = None
@@ -35,6 +37,8 @@ class PlatformOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
             raise UsageError(f"a port is from 0 to 65535, not {self.port}")
+        if self.without_ray and self.ray_address is not None:
+            raise UsageError("--ray-address and --without-ray do not go together")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("a certificate and its key go together: give both, or neither")
         if self.certificate is not None and not self.tls:

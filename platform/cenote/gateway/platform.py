@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 
+from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.local_nodes import LocalNodes
@@ -19,7 +20,6 @@ from cenote.gateway.server import GatewayServer
 from cenote.gateway.stores import Stores
 from cenote.gateway.transport import transport
 from cenote.runtime.remote.address import token_file
-from cenote_security.errors import UsageError
 
 
 @contextmanager
@@ -59,6 +59,6 @@ def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
 
 
 def _nodes(options: PlatformOptions, stores: Stores) -> AbstractContextManager[Nodes]:
-    if options.ray_address is not None:
-        raise UsageError("this version runs on one machine; leave --ray-address out")
-    return LocalNodes(stores.master_key, warm=True)
+    if options.without_ray:
+        return LocalNodes(stores.master_key, warm=True)
+    return ray_nodes(options, stores.master_key)

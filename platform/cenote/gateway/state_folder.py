@@ -40,6 +40,19 @@ class StateFolder:
         return self.path / "daemon.lock"
 
     @property
+    def cluster(self) -> Path:
+        """Which Ray cluster is this platform's own."""
+        return self.path / "cluster.json"
+
+    @property
+    def cluster_token(self) -> Path:
+        return self.path / "cluster.token"
+
+    @property
+    def cluster_log(self) -> Path:
+        return self.path / "cluster.log"
+
+    @property
     def log(self) -> Path:
         return self.path / "platform.log"
 

@@ -178,6 +178,14 @@ class Node:
                 self.left(host.id)
         return found
 
+    def dissolve(self) -> None:
+        """Ends all runtimes, and hires nobody any more."""
+        with self._lock:
+            self._placement.most = 0
+        for one in self.runtimes():
+            with suppress(CenoteError):  # its client has ended it just now
+                self.end(one.runtime)
+
     def sweep(self) -> None:
         """Ends runtimes whose clients have been gone for too long, and drops values that nobody holds."""
         for one in self.runtimes():

@@ -9,6 +9,7 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final, TypeVar
 
 import ray
@@ -112,7 +113,8 @@ class NodeAgent:
         self._settings = settings
         folder = Path(settings.folder)
         ensure_keeper(folder)
-        self._references = KeptReferences(KeeperClient(folder), settings.node, settings.room, _brought)
+        self._keeper = KeeperClient(folder)
+        self._references = KeptReferences(self._keeper, settings.node, settings.room, _brought)
         self._node = Node(
             node=settings.node,
             folder=folder,
@@ -157,6 +159,14 @@ class NodeAgent:
             return record, ray.put(SealedBytes(view_of(content)))
         finally:
             content.close()
+
+    def dissolve(self) -> None:
+        """Ends all runtimes and hosts of the node, and its keeper."""
+        self._node.dissolve()
+        for handle in self._former_hosts():
+            ray.kill(handle)
+        self._keeper.shut_down()
+        rmtree(self._settings.folder, ignore_errors=True)
 
     # -- hosts --
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +18,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
-from cenote_worker.cluster.ray_actors import NAMESPACE, THREADS, NodeAgent, NodeSettings, agent_name
+from cenote_worker.cluster.node import HostGone
+from cenote_worker.cluster.ray_actors import NAMESPACE, THREADS, NodeAgent, NodeSettings, agent_name, answer
 
 SHORT: Final = 8
 """Characters of a node's id that tell the nodes of one cluster apart."""
@@ -23,6 +27,7 @@ SHORT: Final = 8
 
 def join(address: str) -> None:
     """Makes this process one of the cluster's drivers. Raises ConnectionError."""
+    ending = signal.getsignal(signal.SIGTERM)
     ray.init(
         address=address,
         namespace=NAMESPACE,
@@ -30,6 +35,10 @@ def join(address: str) -> None:
         configure_logging=False,
         ignore_reinit_error=True,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(
+            signal.SIGTERM, ending
+        )  # Ray puts its own way out there, which leaves everything as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,18 @@ def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
         for node in _nodes()
         if node["Alive"]
     }
+
+
+def dissolve(settings: AgentSettings) -> None:
+    """Ends all runtimes, shared values and actors of ours, on each machine."""
+    for agent in ensure_agents(settings).values():
+        with suppress(HostGone):
+            answer(agent.dissolve.remote())
+        ray.kill(agent)
+
+
+def leave() -> None:
+    ray.shutdown()
 
 
 def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:

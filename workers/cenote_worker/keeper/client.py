@@ -139,7 +139,9 @@ def connect(folder: Path) -> socket.socket:
 def ensure_keeper(folder: Path, linger: float = LINGER_SECONDS, abandoned: float = ABANDONED_SECONDS) -> None:
     """Starts a keeper unless one serves the folder, which is made if need be and must be closed to others.
 
-    The keeper belongs to nobody: it outlives this process. linger, abandoned: see Keeper. Raises UnavailableError, UsageError.
+    The keeper belongs to nobody: it outlives this process. linger, abandoned: see Keeper.
+
+    Raises UnavailableError, UsageError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_private(folder)

@@ -1,0 +1,92 @@
+"""The machines of a platform for as long as it runs: a cluster joined, agents on each machine, and all that ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cenote.gateway.nodes import Nodes
+from cenote.gateway.options import PlatformOptions
+from cenote_security.capability import REFERENCES, MasterKey
+from cenote_security.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from cenote_worker.cluster.ray_cluster import AgentSettings
+
+HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
+"""Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
+
+FRESH_FOR: Final = 1.0
+"""Seconds for which the list of machines is taken to be true."""
+
+
+@contextmanager
+def ray_nodes(options: PlatformOptions, key: MasterKey) -> Iterator[Nodes]:
+    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own.
+
+    Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
+    """
+    from cenote.gateway.own_cluster_unsafe import forget, guard, own_cluster
+
+    own = None
+    if options.ray_address is None:
+        guard(options.state)
+        own = own_cluster(options.state)
+    from cenote.gateway.ray_nodes import RayNodes
+    from cenote_worker.cluster import ray_cluster
+
+    settings = _settings(options, key)
+    try:
+        ray_cluster.join(options.ray_address or (own.address if own else ""))
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
+    try:
+        yield RayNodes(key, _Agents(settings))
+    finally:
+        ray_cluster.dissolve(settings)
+        ray_cluster.leave()
+        if own is not None:
+            own.end()
+            forget(options.state)
+
+
+class _Agents:
+    """The agents of all machines, looked up anew when the last look was a while ago: machines come and go."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, Any] = {}
+        self._until = 0.0
+
+    def __call__(self) -> dict[str, Any]:
+        from cenote_worker.cluster.ray_cluster import ensure_agents
+
+        if time.monotonic() > self._until:
+            self._known = ensure_agents(self._settings)
+            self._until = time.monotonic() + FRESH_FOR
+        return self._known
+
+
+def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
+    from cenote_worker.cluster.ray_cluster import AgentSettings
+
+    return AgentSettings(
+        folder=Path(options.state.path if options.ray_address is None else _shared_folder()),
+        key=key.for_runtime(REFERENCES),
+        host="127.0.0.1" if options.ray_address is None else "",
+        hosts=HOSTS,
+        room=_half_of_memory(),
+    )
+
+
+def _shared_folder() -> Path:
+    """On every machine of a cluster: for sockets and a lock, no more."""
+    return Path("/tmp") / f"cenote-{os.geteuid()}"
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

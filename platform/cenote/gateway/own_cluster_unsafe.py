@@ -1,0 +1,159 @@
+"""A Ray cluster of one machine, started for a platform: processes of their own, which outlive the gateway's.
+
+A gateway that was killed finds its cluster again by what is written in the platform's state folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Final
+
+from cenote.gateway.state_folder import StateFolder
+from cenote_security.errors import UnavailableError
+from cenote_security.secret_files import kept_secret
+
+START_PATIENCE: Final = 60.0
+"""Seconds for the processes of a cluster to come up; five to ten are usual."""
+
+END_PATIENCE: Final = 20.0
+
+_LOOK_EVERY: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCluster:
+    """pid, began: of its first process, in the kernel's count of ticks, so that no other is taken for it.
+
+    address: of its store of actors. folder: for its sockets and logs, gone with it.
+    """
+
+    pid: int
+    began: str
+    address: str
+    folder: str
+
+    @property
+    def living(self) -> bool:
+        return _began(self.pid) == self.began
+
+    def end(self) -> None:
+        """Ends all processes of the cluster and removes what they wrote."""
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(self.pid)
+            try:
+                if self.living:
+                    _end(process)
+            finally:
+                os.close(process)
+        rmtree(self.folder, ignore_errors=True)
+
+
+def own_cluster(state: StateFolder) -> OwnCluster:
+    """The cluster of this platform: the one that runs, else a fresh one. Raises UnavailableError."""
+    kept = _kept(state)
+    if kept is not None:
+        if kept.living:
+            return kept
+        kept.end()
+    began = _start(state)
+    state.cluster.write_text(json.dumps(asdict(began)))
+    return began
+
+
+def forget(state: StateFolder) -> None:
+    """The cluster was ended."""
+    state.cluster.unlink(missing_ok=True)
+
+
+def guard(state: StateFolder) -> None:
+    """Has Ray ask for a token: its ports are open to the network, and whoever reaches one owns the cluster."""
+    kept_secret(state.cluster_token, lambda: os.urandom(32).hex().encode())
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(state.cluster_token)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def _start(state: StateFolder) -> OwnCluster:
+    folder = tempfile.mkdtemp(prefix="cenote-ray-")  # short: the path of a socket has 107 bytes
+    port = _free_port()
+    with state.cluster_log.open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+                *(f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"),
+                # Ray starts that server whether or not anybody wants it, and elsewhere than where another's is.
+                *("--disable-usage-stats", f"--ray-client-server-port={_free_port()}"),
+                f"--num-cpus={os.cpu_count() or 1}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    cluster = OwnCluster(
+        pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder
+    )
+    deadline = time.monotonic() + START_PATIENCE
+    while not _is_up(folder, process):
+        if process.poll() is not None or time.monotonic() > deadline:
+            cluster.end()
+            raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+        time.sleep(_LOOK_EVERY)
+    return cluster
+
+
+def _is_up(folder: str, process: subprocess.Popen[bytes]) -> bool:
+    """Its raylet listens: the last to come up, and the first that a driver speaks to."""
+    found = Path(folder).glob("session_2*/sockets/raylet")
+    return process.poll() is None and any(map(_listens, found))
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _began(pid: int) -> str:
+    """When a process began; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _end(process: int) -> None:
+    signal.pidfd_send_signal(process, signal.SIGTERM)
+    if not select.select([process], [], [], END_PATIENCE)[0]:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [], END_PATIENCE)
+
+
+def _kept(state: StateFolder) -> OwnCluster | None:
+    try:
+        return OwnCluster(**json.loads(state.cluster.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

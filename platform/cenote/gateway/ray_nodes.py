@@ -1,0 +1,122 @@
+"""The machines of a Ray cluster, each with an agent of ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote_security.capability import MasterKey
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
+from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.cluster.assignment import Assignment
+from cenote_worker.cluster.node import HostGone
+from cenote_worker.cluster.ray_actors import answer
+
+Agents = Callable[[], Mapping[str, Any]]
+"""The agents by the short id of their node, those that are missing made."""
+
+PATIENCE: Final = 60.0
+"""Seconds for an agent that was killed to be there again."""
+
+PAUSE: Final = 0.2
+
+
+class RayNodes:
+    """See Nodes. key: what the keys of runtimes are derived from."""
+
+    def __init__(self, key: MasterKey, agents: Agents) -> None:
+        self._key = key
+        self._agents = agents
+        self._lock = threading.Lock()
+        self._homes: dict[str, str] = {}
+
+    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
+        node = self._emptiest()
+        assignment = Assignment(
+            runtime=runtime,
+            tenant=tenant,
+            policy=policy,
+            lease=lease,
+            created=time.time(),
+            keys=(self._key.for_runtime(runtime),),
+        )
+        address: str = self._ask(node, "create", assignment)
+        with self._lock:
+            self._homes[runtime] = node
+        return Place(node=node, address=address)
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        node = self._homes.get(runtime)
+        if node is not None:
+            return Place(node=node, address=self._ask(node, "locate", runtime))
+        for node in self._agents():
+            try:
+                place = Place(node=node, address=self._ask(node, "locate", runtime))
+            except UnknownRuntimeError:
+                continue
+            with self._lock:
+                self._homes[runtime] = node
+            return place
+        raise UnknownRuntimeError(runtime)
+
+    def delete(self, runtime: RuntimeId) -> None:
+        node = self.locate(runtime).node
+        self._ask(node, "end", runtime)
+        with self._lock:
+            self._homes.pop(runtime, None)
+
+    def describe(self) -> list[NodeFacts]:
+        return [self._described(node) for node in self._agents()]
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+        node = self.locate(runtime).node
+        for one in self._ask(node, "runtimes"):
+            if one.runtime == runtime:
+                return RuntimeFacts(clients=one.clients, steps=one.steps)
+        raise UnknownRuntimeError(runtime)
+
+    def reference_address(self, reference: str) -> str:
+        node = reference.rpartition("_")[2]
+        if node not in self._agents():
+            raise UnknownReferenceError(reference)
+        address: str = self._ask(node, "any_address")
+        return address
+
+    def _described(self, node: str) -> NodeFacts:
+        facts = self._ask(node, "facts")
+        return NodeFacts(
+            id=node,
+            address=self._ask(node, "any_address"),
+            actors=facts.hosts,
+            runtimes=facts.runtimes,
+            references=facts.references,
+            reference_bytes=facts.reference_bytes,
+        )
+
+    def _emptiest(self) -> str:
+        nodes = list(self._agents())
+        if not nodes:
+            raise UnavailableError("the cluster has no machine left; `cenote status` tells more")
+        if len(nodes) == 1:
+            return nodes[0]
+        return min(nodes, key=lambda node: self._ask(node, "facts").runtimes)
+
+    def _ask(self, node: str, what: str, *arguments: object) -> Any:
+        """An agent's answer. One that was killed is started again by Ray, and then asked again.
+
+        All that it is asked may be asked twice.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            agent = self._agents().get(node)
+            if agent is None:
+                raise UnavailableError(f"node {node} has left the cluster, and what it had with it")
+            try:
+                return answer(getattr(agent, what).remote(*arguments))
+            except HostGone as error:
+                if time.monotonic() > deadline:
+                    raise UnavailableError(f"the agent of node {node} does not come back: {error}") from error
+                time.sleep(PAUSE)
