@@ -233,12 +233,13 @@ def test_a_host_call_goes_to_whoever_offered_it(world: World) -> None:
 def test_a_host_call_that_its_jail_gives_up(world: World) -> None:
     """Its client is told that nobody waits any more."""
     line = world.line(world.runtime())
-    offer(line)
-    cell = line.cell("double(1)")
+    function = jail_pb2.HostTarget(name="slow", kind=jail_pb2.HostTarget.FUNCTION, is_async=True)
+    injection = runtime_pb2.Injection(values=values(), names=["slow"], hosts=[function])
+    assert line.answer(line.send(injection=injection)).reply.HasField("done")
+    cell = line.cell("import asyncio\nawait asyncio.wait_for(slow(), 0.2)")
     asked = line.until(lambda frame: frame.HasField("host_call"))
-    line.put(runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
     assert line.until(lambda frame: frame.HasField("host_cancel")).call == asked.call
-    assert "interrupt" == line.answer(cell).result.error.reason
+    assert "TimeoutError" == line.answer(cell).result.error.type
 
 
 def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:

@@ -368,7 +368,7 @@ class Cell(_message.Message):
     """Characters of the output of this cell that the client has, when it repeats the call: output goes on from there."""
     @_builtins.property
     def code(self) -> _jail_pb2.Payload:
-        """UTF-8, lone surrogates included"""
+        """UTF-8, lone surrogates included; `count` 0, or one part"""
 
     def __init__(
         self,
@@ -455,6 +455,8 @@ Global___Share: _TypeAlias = Share  # noqa: Y015
 
 @_typing.final
 class Shared(_message.Message):
+    """A reference is kept for a minute, or until its first HoldRequest; then for as long as anybody holds it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REFERENCE_FIELD_NUMBER: _builtins.int
@@ -597,7 +599,9 @@ Global___Withdraw: _TypeAlias = Withdraw  # noqa: Y015
 
 @_typing.final
 class Heard(_message.Message):
-    """Flow control: the client has taken this many characters of the call's output."""
+    """Flow control: the client has taken this many characters of the call's output. A cell that is 2^20 characters ahead of
+    its client waits.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

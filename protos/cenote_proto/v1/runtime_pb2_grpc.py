@@ -26,7 +26,11 @@ if _version_not_supported:
 
 
 class RuntimeServiceStub:
-    """Missing associated documentation comment in .proto file."""
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -42,7 +46,11 @@ class RuntimeServiceStub:
 
 
 class RuntimeServiceServicer:
-    """Missing associated documentation comment in .proto file."""
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
 
     def Attach(self, request_iterator, context):
         """Metadata: `authorization: Bearer TOKEN`, a tenant's token or a capability for this runtime.
@@ -68,7 +76,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
-    """Missing associated documentation comment in .proto file."""
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
 
     @staticmethod
     def Attach(request_iterator,

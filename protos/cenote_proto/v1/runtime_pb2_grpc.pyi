@@ -31,6 +31,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RuntimeServiceStub:
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
@@ -40,11 +46,23 @@ class RuntimeServiceStub:
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     Attach: _aio.StreamStreamMultiCallable[_runtime_pb2.ClientFrame, _runtime_pb2.ServerFrame]  # type: ignore[assignment]
     """Metadata: `authorization: Bearer TOKEN`, a tenant's token or a capability for this runtime."""
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
+    """
+    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
+    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
+    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    """
+
     @_abc_1.abstractmethod
     def Attach(
         self,

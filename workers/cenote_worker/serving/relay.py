@@ -175,9 +175,8 @@ class HostRelay:
             self._place.apart(lambda: self._pass_on(asked))
 
     def _owner(self, place: Place, target: str) -> Offerer | None:
-        """Whose function it is. Nobody knows after a runtime was taken over from another process.
-
-        A client that is the only one is asked then, and says itself if it offers no such thing.
+        """Whose function it is. Nobody knows after a runtime was taken over from another process: the client is asked
+        then if it is the only one, and says itself if it offers no such thing.
         """
         owner = self._owners.get(target)
         return place.only_client() if owner is None else place.client(owner)
