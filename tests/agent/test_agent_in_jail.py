@@ -150,3 +150,31 @@ async def test_the_rules_of_a_runtime_are_an_event() -> None:
     (refused,) = [event.content for event in events if event.type is EventType.SECURITY_ERROR]
     assert refused.startswith("line 2")
     assert "Output:\nFalse" == outputs(agent)[1]
+
+
+async def test_two_agents_in_one_runtime() -> None:
+    """The second sees what the first has made, and the first hears what the second has rebound."""
+    with PythonRuntime(variables=[Variable("rate", 1.5)]) as runtime:
+        first = CaveAgent(
+            ScriptedModel([block("prices = [1]"), "Done.", block("len(prices)"), "Done."]),
+            runtime.attach("first"),
+        )
+        await first.run("make prices")
+        second = await play(runtime.attach("second"), "prices = [1, 2]\nprices")
+        assert "prices: list (1,)" in second.messages[0].content
+        assert ["Output:\n[1, 2]"] == outputs(second)
+        await first.run("count them")
+        assert "Output:\n2\n[`prices` was rebound by second in step 2]" == outputs(first)[-1]
+
+
+async def test_an_agent_with_names_of_its_own() -> None:
+    """It is told of `shared`, and an agent's own functions do not take each other's names."""
+    with PythonRuntime() as runtime:
+        code = ("print('x' * 900)", "print(read_output(1)[:3])\nshared.result = 1")
+        agents = [
+            await play(runtime.attach(name, scope="private"), *code, max_exec_output=200)
+            for name in ("a", "b")
+        ]
+        assert "`shared.name` is seen by all" in agents[0].messages[0].content
+        assert ["Output:\nxxx"] * 2 == [outputs(agent)[1] for agent in agents]
+        assert 1 == runtime.retrieve("result")

@@ -11,7 +11,7 @@ from cenote.models.errors import ContextLengthError, ModelInterruptedError, Mode
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
 from cenote_security.errors import UsageError
-from cenote_worker.results import ErrorInfo, ExecutionResult
+from cenote_worker.results import ErrorInfo, ExecutionResult, Notice
 
 
 def test_a_text_without_a_block_is_the_answer() -> None:
@@ -302,6 +302,19 @@ def test_what_a_jail_says_of_its_names_is_not_trusted() -> None:
     world.run(core())
     assert "The namespace now has: ok, v0, " in world.last_prompt
     assert world.last_prompt.endswith("v48, and 11 more.")
+
+
+def test_what_others_did_is_told() -> None:
+    """A line for each name that another agent of the runtime has rebound, also when the block failed."""
+    notices = (Notice(name="df", author="cleaner", step=12), Notice(name="n", deleted=True))
+    told = "[`df` was rebound by cleaner in step 12]\n[`n` was deleted by the owner of the runtime]"
+    results = [printed("1", notices=notices), failed("ValueError", "no", notices=notices)]
+    world = Playbook([block("x"), block("y"), "Oh."], results)
+    world.run(core())
+    shown, failing = (prompt[-1].content for prompt in world.prompts[1:])
+    assert f"Output:\n1\n{told}" == shown
+    assert failing.startswith("Error: ValueError: no")
+    assert failing.endswith(told)
 
 
 def test_a_rolled_back_state_is_told() -> None:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote_security.errors import NameExistsError
 from cenote_worker.results import ErrorInfo, ExecutionResult, Span, StreamName, VariableInfo
@@ -23,6 +24,9 @@ class Violation:
 
 class InProcessRuntime:
     """Has the `port` of the real ones, and is it. `forbidden` are substrings that its rules refuse in code."""
+
+    author = ""
+    scope: Scope = "shared"
 
     def __init__(self, *items: Injectable, forbidden: Sequence[str] = ()) -> None:
         self.namespace: dict[str, object] = {}

@@ -67,6 +67,25 @@ MimeBundle = Mapping[str, str | bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that another author of the same runtime did to a name that this one had bound or used.
+
+    author: as given to `attach`; empty for the runtime's owner. step: the cell that did it, 0 when it was an
+    injection or an update from outside. `str()` of it is what a model reads.
+    """
+
+    name: str
+    author: str = ""
+    step: int = 0
+    deleted: bool = False
+
+    def __str__(self) -> str:
+        done = "deleted" if self.deleted else "rebound"
+        when = f" in step {self.step}" if self.step else ""
+        return f"`{self.name}` was {done} by {self.author or 'the owner of the runtime'}{when}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
     """What one cell gave. Made for every cell; code that fails is a field here, never an exception.
 
@@ -79,6 +98,8 @@ class ExecutionResult:
     reply: text given to `reply(...)` by a cell that succeeded; an agent's final answer.
     usage: what the cell cost, counted outside the jail; zeros for a cell that did not run.
     news: what happened meanwhile outside that concerns whoever ran it, a line each; a model is shown them.
+    author: who ran it, as given to `attach`; empty for the runtime's owner.
+    notices: what other authors did to names that this one relies on, since this one's cell before.
     """
 
     success: bool
@@ -94,6 +115,8 @@ class ExecutionResult:
     reply: str | None = None
     usage: CellUsage = CellUsage()
     news: tuple[str, ...] = ()
+    author: str = ""
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +141,7 @@ class JailStatus:
     """A live look at a jail, answered even while a cell holds the interpreter lock.
 
     memory: proportional set size (PSS) of all processes of the jail, bytes. processes: how many there are.
-    step: the cell that is running, None when idle.
+    step: the cell that is running, None when idle. author: whose it is; empty for the owner's and when idle.
     limits: who holds the limits of the jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`.
     """
 
@@ -127,6 +150,7 @@ class JailStatus:
     step: int | None = None
     isolation: str = field(default="")
     limits: str = ""
+    author: str = ""
 
 
 FileKind = Literal["file", "folder", "link", "other"]

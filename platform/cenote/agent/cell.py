@@ -75,7 +75,7 @@ class CellRunner:
             return None
         result = (yield from ask(ExecuteCode(code), CellEnded)).result
         ledger.book_cell(result.duration)
-        note = _lines(*(f"[{line}]" for line in result.news), note)
+        note = _lines(*(f"[{line}]" for line in (*result.notices, *result.news)), note)
         if result.error is not None and result.error.reason == "policy":
             yield from self._refuse(result.error.message, note)
             return None

@@ -143,4 +143,5 @@ class Run:
             types=tuple(runtime.types),
             described=tuple(info for info in await runtime.describe() if info.name not in own),
             skills=skills,
+            together=runtime.scope if runtime.author else "",
         )

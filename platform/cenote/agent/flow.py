@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from cenote.agent.events import Event
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
+from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Type, Variable
 from cenote_security.errors import CenoteError
 from cenote_worker.results import ExecutionResult, VariableInfo
@@ -91,6 +92,7 @@ class Scene:
     """What a runtime holds.
 
     described: its variables, those that nobody injected included. skills: what the model is told of them.
+    together: how the agent works with others who are attached to the runtime; empty for the owner.
     """
 
     functions: tuple[Function, ...] = ()
@@ -98,6 +100,7 @@ class Scene:
     types: tuple[Type, ...] = ()
     described: tuple[VariableInfo, ...] = ()
     skills: str = ""
+    together: Scope | Literal[""] = ""
 
     @property
     def names(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cenote.agent.response import AgentResponse
+from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
 
@@ -23,8 +24,14 @@ class AgentRuntime(Protocol):
     """A runtime as an agent sees it.
 
     `functions`, `variables` and `types` hold the very objects that were injected; they grow and shrink as
-    injections do.
+    injections do. `author` and `scope` are as given to `attach`; the author of an owner's runtime is empty.
     """
+
+    @property
+    def author(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope: ...
 
     @property
     def functions(self) -> Sequence[Function]: ...

@@ -34,6 +34,11 @@ AGENTS_HEADING = (
     "fetch: `x.runtime.retrieve(name)`; to pass data on, unseen: `x.runtime.share(name)` gives a reference to use "
     "as value):"
 )
+TOGETHER = {
+    "shared": "Other agents work in this namespace too. You are told when one of them rebinds a name that you use.",
+    "private": "Other agents work in this runtime too, with names of their own. `shared.name` is seen by all; "
+    "`print(shared)` lists what is there.",
+}
 SKILLS_HEADING = "Skills:"
 SKILLS_HINT = "Before you use a skill, `print({activate}(name))` once, then follow what it says."
 SKILL_EXPORTS = "Ready to use from the next block on:"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cenote.agent import prompts
-from cenote.agent.flow import Scene
+from cenote.agent.flow import MAX_NAMES, Scene
 from cenote.agent.port import SubAgent
 from cenote.agent.schemas import class_doc, is_own, records_in, type_stub
 from cenote.agent.signatures import comment, function_stub, type_name
@@ -88,13 +88,16 @@ def _sections(scene: Scene) -> _Sections:
         (prompts.SHAPES_HEADING, shapes),
         (prompts.SKILLS_HEADING, scene.skills),
     ]
+    together = prompts.TOGETHER.get(scene.together, "")
     plain = {
         "functions": functions,
-        "variables": _joined(variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
+        "variables": _joined(together, variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
         "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
         "skills": scene.skills,
     }
-    return _Sections(plain, "\n\n".join(f"{heading}\n{text}" for heading, text in headed if text))
+    paragraphs = [together] if together else []
+    paragraphs += [f"{heading}\n{text}" for heading, text in headed if text]
+    return _Sections(plain, "\n\n".join(paragraphs))
 
 
 def _joined(*texts: str) -> str:
@@ -112,11 +115,28 @@ def injected_text(functions: Sequence[Function], variables: Sequence[Variable], 
 
 
 def _variable_lines(scene: Scene) -> Iterator[str]:
-    """Variables that were injected and are still there; the model knows those that its own code made."""
+    """Variables that were injected and are still there; the model knows those that its own code made.
+
+    Where others work too it does not know theirs, so all are listed.
+    """
     described = {info.name: info for info in scene.described}
     for variable in scene.variables:
         if not isinstance(variable.value, SubAgent) and (variable.host or variable.name in described):
             yield _variable_line(variable, described.get(variable.name))
+    if scene.together == "shared":
+        yield from _made_variable_lines(scene)
+
+
+def _made_variable_lines(scene: Scene) -> Iterator[str]:
+    """Variables that cells have made. Their names come out of a jail: only names pass."""
+    items: tuple[Function | Variable | Type, ...] = (*scene.functions, *scene.variables, *scene.types)
+    injected = {item.name for item in items}
+    made = [info for info in scene.described if info.name not in injected and info.name.isidentifier()]
+    for info in made[:MAX_NAMES]:
+        shape = f" {info.shape}" if info.shape else ""
+        yield f"{info.name}: {type_name(info)}{shape}{comment(info.description)}"
+    if len(made) > MAX_NAMES:
+        yield f"and {len(made) - MAX_NAMES} more"
 
 
 def _variable_line(variable: Variable, info: VariableInfo | None) -> str:

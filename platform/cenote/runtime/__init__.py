@@ -15,6 +15,7 @@ from cenote_worker.results import (
     FileInfo,
     FolderListing,
     JailStatus,
+    Notice,
     Span,
     VariableInfo,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Function",
     "Injectable",
     "JailStatus",
+    "Notice",
     "ObjectReference",
     "PythonRuntime",
     "Span",

@@ -9,6 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.runtime.attachments import AttachedCore
+from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import AsyncFiles
@@ -132,6 +134,24 @@ class AsyncPythonRuntime:
     def files(self) -> AsyncFiles:
         """The working directory of the jail."""
         return AsyncFiles(self.core, self._call)
+
+    # -- several authors --
+
+    async def attach(self, author: str, *, scope: Scope = "shared") -> Self:
+        """This runtime for one more author: the same calls, with every step attributed to `author`."""
+        attached = self.over(AttachedCore(self.core, author, scope, self))
+        weakref.finalize(attached, attached.core.close)
+        return attached
+
+    @property
+    def author(self) -> str:
+        """Who the steps of this runtime are attributed to; empty for its owner."""
+        return self.core.author
+
+    @property
+    def scope(self) -> Scope:
+        """Whose names this runtime's calls are about."""
+        return self.core.scope
 
     # -- life --
 

@@ -52,7 +52,13 @@ class Backend(Protocol):
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
 
     def interrupt(self) -> bool:
-        """Interrupts the running cell. False when none runs."""
+        """Interrupts the running cell; an attached author's backend only its own. False when there is none."""
+
+    def attach(self, author: str, *, private: bool) -> Backend:
+        """The same runtime for one more author, whose steps carry the name. `close` of it detaches the author.
+
+        private: names mean the author's own, which are there again when the author is attached again.
+        """
 
     def resume(self) -> None:
         """A listener that could not keep up can take more output."""

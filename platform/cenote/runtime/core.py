@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
@@ -22,6 +24,14 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the client knows of one namespace: what it has injected, and what the rules remember of its cells."""
+
+    items: dict[str, Injectable]
+    rules: CheckSession | None
 
 
 class RuntimeCore:
@@ -43,6 +53,12 @@ class RuntimeCore:
             raise UsageError(f"security_checker is a SecurityChecker, not {type(security_checker).__name__}")
         self.policy = sandbox
         self.name = name
+        self.author = ""
+        self.scope: Scope = "shared"
+        self._checker = security_checker
+        self._private: dict[str, Names] = {}
+        self._prefix = ""
+        """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
         self.items: dict[str, Injectable] = {}
         self.classes: dict[str, type] = {}
         self._pid = os.getpid()
@@ -84,6 +100,16 @@ class RuntimeCore:
         if self._rules is not None:
             self._rules.forget()
             self._rules.define(*self.items)
+        for names in self._private.values():
+            if names.rules is not None:
+                names.rules.forget()
+                names.rules.define(*names.items)
+
+    def names_of(self, author: str) -> Names:
+        """Those that only this author sees."""
+        if author not in self._private:
+            self._private[author] = Names({}, self._checker.session() if self._checker else None)
+        return self._private[author]
 
     def close(self) -> None:
         self.backend.close()
@@ -104,13 +130,13 @@ class RuntimeCore:
         if self._rules is not None:
             violations = self.check(code)
             if violations:
-                listener.done(_rejected(violations))
+                listener.done(_rejected(violations, self.author))
                 return None
             listener = _Judge(listener, self._rules)
         return self.backend.execute(code, timeout, listener)
 
     def interrupt(self) -> bool:
-        """Interrupts the running cell. False when none runs."""
+        """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""
         return self.backend.interrupt()
 
     def resume(self) -> None:
@@ -135,7 +161,7 @@ class RuntimeCore:
         for item in items:
             if getattr(item, "name", None) in self.items:
                 raise NameExistsError(item.name)
-        parcels = pack(items, self.backend.place)
+        parcels = pack(items, self.backend.place, self._prefix)
         for parcel in parcels:
             self._targets.update(parcel.targets)
             self.classes.update(parcel.classes)
@@ -193,8 +219,7 @@ class _Judge:
         self._listener.done(outcome)
 
 
-def _rejected(violations: list[SecurityViolation]) -> ExecutionResult:
+def _rejected(violations: list[SecurityViolation], author: str) -> ExecutionResult:
     text = str(SecurityError(violations))
-    return ExecutionResult(
-        success=False, error=ErrorInfo(type="SecurityError", message=text, reason="policy")
-    )
+    error = ErrorInfo(type="SecurityError", message=text, reason="policy")
+    return ExecutionResult(success=False, error=error, author=author)

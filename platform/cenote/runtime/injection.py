@@ -29,11 +29,11 @@ class Parcel:
     classes: dict[str, type] = field(default_factory=dict)
 
 
-def pack(items: Iterable[Injectable], place: str) -> list[Parcel]:
+def pack(items: Iterable[Injectable], place: str, prefix: str = "") -> list[Parcel]:
     """Everything in one pickle, so that what shared state goes on sharing it; references apart.
 
-    place: of the runtime, as a Backend has it. Raises NameExistsError for two items with one name,
-    NotTransferableError for a value that cannot be sent.
+    place: of the runtime, as a Backend has it. prefix: of the addresses of what stays here. Raises NameExistsError
+    for two items with one name, NotTransferableError for a value that cannot be sent.
     """
     items = list(items)
     _check_names(items)
@@ -45,7 +45,7 @@ def pack(items: Iterable[Injectable], place: str) -> list[Parcel]:
         if isinstance(item, Variable) and isinstance(item.value, ObjectReference):
             parcels.append(_reference_parcel(item.name, item.value, place))
         elif stays_here(item):
-            hosts.append(_offer(targets, item))
+            hosts.append(_offer(targets, item, prefix))
         else:
             values[item.name] = _plain(item)
     if not values and not hosts:
@@ -119,28 +119,31 @@ def _can_go(cls: type) -> bool:
 # -- things that stay in the client --
 
 
-def _offer(targets: dict[tuple[str, str], Target], item: Injectable) -> jail_pb2.HostTarget:
+def _offer(targets: dict[tuple[str, str], Target], item: Injectable, prefix: str) -> jail_pb2.HostTarget:
     """What a jail is told of the item; what it may call of it is added to `targets`."""
-    spec = jail_pb2.HostTarget(name=item.name)
+    address = prefix + item.name
+    spec = jail_pb2.HostTarget(name=item.name, address=address if prefix else "")
     if isinstance(item, Function):
         spec.kind = jail_pb2.HostTarget.FUNCTION
         spec.doc = _doc(item.func, item.description)
         spec.is_async = item.is_async
         spec.signature = signature_text(item.func)
-        targets[item.name, ""] = item.func
+        targets[address, ""] = item.func
     elif isinstance(item, Variable) and is_agent(item.value) and not item.host:
         spec.kind = jail_pb2.HostTarget.AGENT
         spec.doc = item.description or ""
         for method, target in sub_agent_targets(item.value).items():
-            targets[item.name, method] = target
+            targets[address, method] = target
     elif isinstance(item, Variable):
         spec.kind = jail_pb2.HostTarget.OBJECT
         spec.doc = _doc(item.value, item.description)
-        _offer_methods(targets, item, spec)
+        _offer_methods(targets, item, spec, address)
     return spec
 
 
-def _offer_methods(targets: dict[tuple[str, str], Target], item: Variable, spec: jail_pb2.HostTarget) -> None:
+def _offer_methods(
+    targets: dict[tuple[str, str], Target], item: Variable, spec: jail_pb2.HostTarget, address: str
+) -> None:
     for name in dir(type(item.value)):
         # Looked up on the class first: a property of a live object must not be run by listing it.
         if name.startswith("_") or isinstance(inspect.getattr_static(item.value, name, None), property):
@@ -155,7 +158,7 @@ def _offer_methods(targets: dict[tuple[str, str], Target], item: Variable, spec:
             signature=signature_text(method),
             takes_value=_takes_value(method),
         )
-        targets[item.name, name] = method
+        targets[address, name] = method
 
 
 def _takes_value(method: Callable[..., object]) -> bool:

@@ -8,6 +8,7 @@ from cenote.runtime.injectables import Function, Injectable, Type, Variable
 
 if TYPE_CHECKING:
     from cenote.runtime.asynchronous import AsyncPythonRuntime
+    from cenote.runtime.authors import Scope
     from cenote.runtime.core import RuntimeCore
     from cenote.runtime.listeners import OnOutput
     from cenote_security.rules import SecurityViolation
@@ -19,6 +20,14 @@ class RuntimePort:
 
     def __init__(self, core: RuntimeCore) -> None:
         self.core = core
+
+    @property
+    def author(self) -> str:
+        return self.core.author
+
+    @property
+    def scope(self) -> Scope:
+        return self.core.scope
 
     @property
     def functions(self) -> tuple[Function, ...]:

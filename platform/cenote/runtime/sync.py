@@ -9,6 +9,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.runtime.attachments import AttachedCore
+from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import Files
@@ -86,7 +88,10 @@ class PythonRuntime:
         return result(outcome)
 
     def interrupt(self) -> bool:
-        """Interrupts the running cell, from another thread. False when none runs."""
+        """Interrupts the running cell, from another thread. False when none runs.
+
+        The owner's call interrupts the cell of any author, an attached author's only their own.
+        """
         return self.core.interrupt()
 
     # -- values --
@@ -146,6 +151,33 @@ class PythonRuntime:
     def files(self) -> Files:
         """The working directory of the jail."""
         return Files(self.core, self._call)
+
+    # -- several authors --
+
+    def attach(self, author: str, *, scope: Scope = "shared") -> Self:
+        """This runtime for one more author: the same calls, with every step attributed to `author`.
+
+        scope: `shared` works with the names of all; `private` with names of the author's own, and with those of all
+        as attributes of `shared` in cells (`shared.df = ...`). Working directory, environment and import path are
+        the author's own in both. Cells of all authors run one at a time, in the order in which they came.
+
+        The author's `interrupt` hits the author's cells only. `close` detaches: what waits is withdrawn, what runs
+        is interrupted, the runtime goes on; private names are there again when the author comes back. Only the
+        owner can `reset`. Raises UsageError for a name that cannot stand in a sentence.
+        """
+        attached = self.over(AttachedCore(self.core, author, scope, self))
+        weakref.finalize(attached, attached.core.close)
+        return attached
+
+    @property
+    def author(self) -> str:
+        """Who the steps of this runtime are attributed to; empty for its owner."""
+        return self.core.author
+
+    @property
+    def scope(self) -> Scope:
+        """Whose names this runtime's calls are about."""
+        return self.core.scope
 
     # -- life --
 

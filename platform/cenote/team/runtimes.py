@@ -8,6 +8,7 @@ from dataclasses import replace
 from cenote.agent import AgentRuntime
 from cenote.agent.port import Violation
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
+from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.listeners import OnOutput
 from cenote_security.policy import SandboxPolicy
@@ -51,6 +52,14 @@ class NoticingPort:
     def __init__(self, port: AgentRuntime, notices: Callable[[], tuple[str, ...]]) -> None:
         self._port = port
         self._notices = notices
+
+    @property
+    def author(self) -> str:
+        return self._port.author
+
+    @property
+    def scope(self) -> Scope:
+        return self._port.scope
 
     @property
     def functions(self) -> Sequence[Function]:

@@ -70,7 +70,13 @@ class Request(_message.Message):
     DELETE_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
+    author: _builtins.str
+    """Who asks; empty for the owner of the runtime."""
+    private: _builtins.bool
+    """True: it is about names of the author's own. False: about the common ones."""
     @_builtins.property
     def execute(self) -> Global___Execute: ...
     @_builtins.property
@@ -93,10 +99,12 @@ class Request(_message.Message):
         delete: Global___Delete | None = ...,
         describe: Global___Describe | None = ...,
         file: Global___FileRequest | None = ...,
+        author: _builtins.str = ...,
+        private: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "private", b"private"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
@@ -222,11 +230,14 @@ class HostTarget(_message.Message):
     IS_ASYNC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     METHODS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___HostTarget.Kind.ValueType
     doc: _builtins.str
     is_async: _builtins.bool
     signature: _builtins.str
+    address: _builtins.str
+    """What calls name it by; empty: its name. Two authors may have one name for different things."""
     @_builtins.property
     def methods(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostMethod]: ...
     def __init__(
@@ -238,10 +249,11 @@ class HostTarget(_message.Message):
         is_async: _builtins.bool = ...,
         signature: _builtins.str = ...,
         methods: _abc.Iterable[Global___HostMethod] | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc", b"doc", "is_async", b"is_async", "kind", b"kind", "methods", b"methods", "name", b"name", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "doc", b"doc", "is_async", b"is_async", "kind", b"kind", "methods", b"methods", "name", b"name", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -600,12 +612,15 @@ class Executed(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     REPLY_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
     duration: _builtins.float
     @_builtins.property
     def error(self) -> Global___CellError: ...
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Notice]: ...
     def __init__(
         self,
         *,
@@ -614,10 +629,11 @@ class Executed(_message.Message):
         error: Global___CellError | None = ...,
         reply: _builtins.str | None = ...,
         duration: _builtins.float = ...,
+        notices: _abc.Iterable[Global___Notice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "reply", b"reply", "success", b"success", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
@@ -629,6 +645,37 @@ class Executed(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___Executed: _TypeAlias = Executed  # noqa: Y015
+
+@_typing.final
+class Notice(_message.Message):
+    """What another author did to a name that this one relies on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    author: _builtins.str
+    step: _builtins.int
+    """0: not a cell"""
+    deleted: _builtins.bool
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        author: _builtins.str = ...,
+        step: _builtins.int = ...,
+        deleted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "deleted", b"deleted", "name", b"name", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notice: _TypeAlias = Notice  # noqa: Y015
 
 @_typing.final
 class CellError(_message.Message):

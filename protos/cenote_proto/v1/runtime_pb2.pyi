@@ -396,6 +396,8 @@ class Injection(_message.Message):
     REPLACES_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Instead of values: the id of a reference."""
     name: _builtins.str
@@ -403,6 +405,9 @@ class Injection(_message.Message):
     replace: _builtins.bool
     replaces: _builtins.str
     """The name whose former value later jails need not get any more."""
+    author: _builtins.str
+    """Set where a host keeps this for a successor, ignored from clients: whose namespace it is for."""
+    private: _builtins.bool
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
         """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
@@ -425,10 +430,12 @@ class Injection(_message.Message):
         replaces: _builtins.str = ...,
         names: _abc.Iterable[_builtins.str] | None = ...,
         hosts: _abc.Iterable[_jail_pb2.HostTarget] | None = ...,
+        author: _builtins.str = ...,
+        private: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "name", b"name", "names", b"names", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
+from cenote_worker.supervisor.requests import OWNER, Seat
 
 NOTHING = Content(size=0, count=0, inline=b"")
 """The values of an injection that names a reference."""
@@ -20,6 +21,7 @@ class Injection:
         and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
     number: what it is kept under for a successor; 0 for nothing.
+    seat: whose namespace it is for.
     """
 
     values: Content
@@ -29,6 +31,15 @@ class Injection:
     names: tuple[str, ...] = ()
     hosts: tuple[jail_pb2.HostTarget, ...] = ()
     number: int = 0
+    seat: Seat = OWNER
+
+    def supersedes(self, other: Injection) -> bool:
+        """Whether later jails need not get the other one any more."""
+        return bool(self.replaces) and (self.replaces, self._namespace) == (other.replaces, other._namespace)
+
+    @property
+    def _namespace(self) -> str:
+        return self.seat.author if self.seat.private else ""
 
     def request(
         self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]

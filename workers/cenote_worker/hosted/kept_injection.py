@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.supervisor.requests import OWNER, Seat
 
 _TRUSTED = 1 << 40
 """Bytes. A keeper has what its own clients gave it; this only catches nonsense."""
@@ -21,6 +22,8 @@ def to_record(injection: Injection) -> tuple[bytes, list[int], Content]:
         replaces=injection.replaces,
         names=injection.names,
         hosts=injection.hosts,
+        author=injection.seat.author,
+        private=injection.seat.private,
     )
     descriptors: list[int] = []
     injection.values.to_wire(message.values, descriptors)
@@ -47,6 +50,7 @@ def from_record(record: bytes, descriptors: Sequence[int], number: int) -> Injec
         names=tuple(message.names),
         hosts=tuple(message.hosts),
         number=number,
+        seat=Seat(author=message.author, private=message.private) if message.author else OWNER,
     )
     for descriptor in (*values, *left):
         os.close(descriptor)

@@ -21,9 +21,7 @@ class NotedInjections:
     def add(self, injection: Injection) -> None:
         """Takes it over. Those with the same name to replace are superseded."""
         with self._lock:
-            superseded = [
-                old for old in self._injections if old.replaces and old.replaces == injection.replaces
-            ]
+            superseded = [old for old in self._injections if injection.supersedes(old)]
             self._injections = [old for old in self._injections if old not in superseded] + [injection]
             self._legacy.accept(injection, superseded)
         for old in superseded:

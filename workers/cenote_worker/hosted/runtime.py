@@ -23,6 +23,7 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
+from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
@@ -36,12 +37,14 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener, Withdraw
+from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+
+RESET = Death(reason="reset", text="the owner of the runtime has reset it")
 
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
@@ -75,7 +78,8 @@ class HostedRuntime:
         self.noted = NotedInjections(legacy)
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
         self._supervisor: Supervisor | None = None
-        self._mourned = True
+        self._relied: dict[Seat, Supervisor | None] = {}
+        """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
         self._closed = False
         self._step = 0
         self._ends_at: float | None = None
@@ -90,8 +94,10 @@ class HostedRuntime:
 
     def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
         """Goes on with the jail that `supervise` gives."""
-        self._mourned = False  # before anybody can hear of its end
+        self._relied[OWNER] = None  # before anybody can hear of its end
         self._supervisor = supervisor = supervise()
+        if OWNER in self._relied:
+            self._relied[OWNER] = supervisor
         return supervisor
 
     def bereave(self, death: Death) -> None:
@@ -100,35 +106,38 @@ class HostedRuntime:
 
     # -- life --
 
-    def start(self) -> None:
+    def start(self, seat: Seat = OWNER) -> None:
         """Makes sure that there is a jail. Blocks for some 10 ms, once per process for the zygote.
 
-        Raises JailLostError, once, when the jail died between two calls; UnavailableError and
-        IsolationUnavailableError when no jail can be had.
+        Raises JailLostError, once for each seat, when the jail that it has used ended between two calls;
+        UnavailableError and IsolationUnavailableError when no jail can be had.
         """
+        self.started(seat)
+
+    def started(self, seat: Seat = OWNER) -> Supervisor:
+        """The jail that runs now, started if need be; see `start`."""
         with self._lock:
             self.check_open()
-            if self.running:
-                return
-            death = self._unmourned()
+            death = self._unheard(seat)
             if death is not None:
-                self._mourned = True
                 raise JailLostError(death.describe())
-            self._supervisor = self._start_jail(self.policy, self.ledger, self._lifetime_left())
-            self._mourned = False
-            try:
-                for injection in self.noted.all():
-                    self._deliver(self._supervisor, injection)
-                self._legacy.filled()
-            except BaseException:
-                self._mourned = True
-                self._supervisor.end(Death(reason="closed"))
-                raise
+            supervisor = self._supervisor
+            if supervisor is None or supervisor.death is not None:
+                supervisor = self._filled_jail()
+            self._relied[seat] = supervisor
+            return supervisor
 
-    def _started(self) -> Supervisor:
-        self.start()
-        assert self._supervisor is not None
-        return self._supervisor
+    def _filled_jail(self) -> Supervisor:
+        supervisor = self._start_jail(self.policy, self.ledger, self._lifetime_left())
+        try:
+            for injection in self.noted.all():
+                self._deliver(supervisor, injection)
+            self._legacy.filled()
+        except BaseException:
+            supervisor.end(Death(reason="closed"))
+            raise
+        self._supervisor = supervisor
+        return supervisor
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
@@ -142,12 +151,16 @@ class HostedRuntime:
             raise RuntimeExpiredError(limit)
         return self._ends_at
 
-    def _unmourned(self) -> Death | None:
-        """How the jail ended, if it did and nobody was told."""
-        if self._bereft is not None:
+    def _unheard(self, seat: Seat) -> Death | None:
+        """How the jail that the seat has used ended, if it did: given once."""
+        if seat is OWNER and self._bereft is not None:
             death, self._bereft = self._bereft, None
             return death
-        return self._supervisor.death if self._supervisor is not None and not self._mourned else None
+        supervisor = self._relied.get(seat)
+        if supervisor is None or (supervisor is self._supervisor and supervisor.death is None):
+            return None
+        self._told(seat, supervisor)
+        return supervisor.death or RESET
 
     @property
     def running(self) -> bool:
@@ -163,12 +176,12 @@ class HostedRuntime:
     @property
     def isolation(self) -> str:
         """`strict`, `landlock` or `none`: what holds the jail that runs now. Starts one if need be."""
-        return self._started().isolation
+        return self.started().isolation
 
     @property
     def limits(self) -> str:
         """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
-        return self._started().limits
+        return self.started().limits
 
     @property
     def network_log(self) -> tuple[Decision, ...]:
@@ -180,9 +193,9 @@ class HostedRuntime:
         with self._lock:
             self.check_open()
             supervisor, self._supervisor = self._supervisor, None
-            self._mourned = True
+            self._relied.pop(OWNER, None)
         if supervisor is not None:
-            supervisor.end(Death(reason="closed"))
+            supervisor.end(RESET)
 
     def close(self) -> None:
         """Ends the jail, for good. Closing twice is fine."""
@@ -206,6 +219,22 @@ class HostedRuntime:
                 "this runtime belongs to the process that forked this one; make a new one"
             )
 
+    # -- several authors --
+
+    def attach(self, author: str, *, private: bool) -> AttachedRuntime:
+        """One more author, in the common namespace or with names of their own."""
+        self.check_open()
+        return AttachedRuntime(self, Seat(author=author, private=private))
+
+    def vacate(self, seat: Seat) -> None:
+        """Its holder has gone: what waits is told so, what runs is interrupted."""
+        if self._pid != os.getpid():
+            return
+        supervisor = self._relied.pop(seat, None)
+        for request in supervisor.vacate(seat) if supervisor is not None else ():
+            request.dispose()
+            request.listener.done(RuntimeClosedError(f"{seat.author} was detached; nothing ran"))
+
     # -- cells --
 
     @property
@@ -214,7 +243,12 @@ class HostedRuntime:
         return self._step
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, key: RequestKey | None = None
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        key: RequestKey | None = None,
+        seat: Seat = OWNER,
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
@@ -222,18 +256,18 @@ class HostedRuntime:
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard))
+        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat))
 
-    def _execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
+    def _execute(self, code: str, timeout: float | None, listener: Listener, seat: Seat) -> Withdraw | None:
         with self._lock:
             self._step += 1
-            death = self._unmourned()
+            death = self._unheard(seat)
             if death is not None:
-                self._mourned = True
-                listener.done(death.before(self._step))
+                listener.done(death.before(self._step, seat.author))
                 return None
-            supervisor = self._started()
-            request = self._cell(code, timeout, listener, self._step)
+            supervisor = self.started(seat)
+            request = self._cell(code, timeout, listener, seat)
+            request.listener = self._witness(listener, seat, supervisor)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
@@ -247,34 +281,35 @@ class HostedRuntime:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
         self.calls.leave(key, listener)
 
-    def _cell(self, code: str, timeout: float | None, listener: Listener, step: int) -> JailRequest:
+    def _cell(self, code: str, timeout: float | None, listener: Listener, seat: Seat) -> JailRequest:
         content = Content.pack([code.encode("utf-8", "surrogatepass")])
         message, descriptors = jail_pb2.Request(), list[int]()
-        message.execute.step = step
+        message.execute.step = self._step
         content.to_wire(message.execute.code, descriptors)
         return JailRequest(
             Ask.EXECUTE,
             message,
-            Witness(listener, self.lost),
+            listener,
             descriptors,
             [content.close],
             timeout or self.policy.cell_timeout,
-            step,
+            self._step,
             key_of(listener),
+            seat=seat,
         )
 
-    def interrupt(self) -> bool:
-        """Interrupts the running cell. False when none runs."""
-        return self._supervisor.interrupt() if self._supervisor is not None else False
+    def interrupt(self, seat: Seat | None = None) -> bool:
+        """Interrupts the running cell, whosever it is, or only if it is the seat's. False when none runs."""
+        return self._supervisor.interrupt(seat) if self._supervisor is not None else False
 
     def resume(self) -> None:
         """A slow listener can take more."""
         if self._supervisor is not None:
             self._supervisor.resume()
 
-    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+    def status(self, answer: Callable[[JailStatus | None], None], seat: Seat = OWNER) -> None:
         """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
-        self._started().status(answer)
+        self.started(seat).status(answer)
 
     # -- values --
 
@@ -293,66 +328,75 @@ class HostedRuntime:
 
     def _inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         with self._lock:
-            supervisor = self._started()
+            supervisor = self.started(injection.seat)
             self._legacy.hold(injection)
-            noting, key = self.noted.noting(injection, listener), key_of(listener)
+            witness = self._witness(listener, injection.seat, supervisor)
+            noting, key = self.noted.noting(injection, witness), key_of(listener)
             supervisor.submit(self._injection(supervisor, injection, noting, replace=replace, key=key))
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
         message = jail_pb2.Request()
         message.fetch.name, message.fetch.opaque = name, opaque
-        self._ask(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT)
+        self._submit(JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat))
 
-    def share(self, name: str, listener: Listener) -> None:
+    def share(self, name: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
-        self.fetch(name, Sharer(listener), opaque=True)
+        self.fetch(name, Sharer(listener), opaque=True, seat=seat)
 
-    def delete(self, name: str, listener: Listener, key: RequestKey | None = None) -> None:
+    def delete(
+        self, name: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
+    ) -> None:
         """Queues the removal of a variable."""
         message = jail_pb2.Request()
         message.delete.name = name
-        self.calls.once(key, listener, lambda heard: self._ask(Ask.DELETE, message, heard))
+        self.calls.once(
+            key, listener, lambda heard: self._submit(JailRequest(Ask.DELETE, message, heard, seat=seat))
+        )
 
-    def describe(self, listener: Listener) -> None:
+    def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""
         message = jail_pb2.Request()
         message.describe.SetInParent()
-        self._ask(Ask.DESCRIBE, message, listener)
+        self._submit(JailRequest(Ask.DESCRIBE, message, listener, seat=seat))
 
-    def file(self, ask: FileAsk, listener: Listener, key: RequestKey | None = None) -> None:
+    def file(
+        self, ask: FileAsk, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
+    ) -> None:
         """Queues a request about the working directory. A key is for those that change something."""
-        self.calls.once(key, listener, lambda heard: self._file(ask, heard), ask.close)
+        self.calls.once(key, listener, lambda heard: self._file(ask, heard, seat), ask.close)
 
-    def _file(self, ask: FileAsk, listener: Listener) -> None:
+    def _file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
         message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
         if ask.content is not None:
             ask.content.to_wire(message.file.content, descriptors)
-        witness = Witness(listener, self.lost)
         request = JailRequest(
-            ask.ask,
-            message,
-            witness,
-            descriptors,
-            [ask.close],
-            timeout=FETCH_TIMEOUT,
-            key=key_of(listener),
+            ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat
         )
         try:
-            self._started().submit(request)
+            self._submit(request)
         except BaseException:
             request.dispose()
             raise
 
-    def _ask(
-        self, ask: Ask, message: jail_pb2.Request, listener: Listener, timeout: float | None = None
-    ) -> None:
-        witness = Witness(listener, self.lost)
-        self._started().submit(JailRequest(ask, message, witness, timeout=timeout, key=key_of(listener)))
+    def _submit(self, request: JailRequest) -> None:
+        supervisor = self.started(request.seat)
+        request.key = key_of(request.listener)
+        request.listener = self._witness(request.listener, request.seat, supervisor)
+        supervisor.submit(request)
+
+    def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor) -> Listener:
+        return Witness(listener, partial(self._told, seat, supervisor))
+
+    def _told(self, seat: Seat, supervisor: Supervisor) -> None:
+        """The seat's holder has heard that this jail ended, and has not to be told again."""
+        if self._relied.get(seat) is supervisor:
+            del self._relied[seat]
 
     def lost(self) -> None:
-        """Somebody was told that the jail died; nobody has to be told again."""
-        self._mourned, self._bereft = True, None
+        """The owner has heard that the jail which was left ended, and has not to be told again."""
+        self._relied.pop(OWNER, None)
+        self._bereft = None
 
     # -- injections into a fresh jail --
 
@@ -395,4 +439,5 @@ class HostedRuntime:
             timeout=FETCH_TIMEOUT,
             key=key,
             injection=injection.number,
+            seat=injection.seat,
         )

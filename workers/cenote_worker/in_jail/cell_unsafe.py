@@ -24,7 +24,8 @@ class CellRunner:
     """Runs cells in one namespace and one context, so that context variables set in a cell last.
 
     The context carries more than users' own ContextVars: decimal precision and numpy's error and print settings
-    live there too, and a task that had a copy of it would lose what it sets.
+    live there too, and a task that had a copy of it would lose what it sets. Each author has one of both; the
+    event loop is one for all, so that what one author awaits another can have made.
     """
 
     def __init__(self, namespace: dict[str, object], interrupts: Interrupts) -> None:
@@ -33,11 +34,15 @@ class CellRunner:
         self.context = contextvars.copy_context()
         self._loop: CellLoop | None = None
 
+    def move(self, namespace: dict[str, object], context: contextvars.Context) -> None:
+        """The next cells are another author's."""
+        self._namespace, self.context = namespace, context
+
     def run(self, cell: Cell) -> object:
         """The value of the last expression, None without one. Raises what the code raises."""
         parts = [part for part in (cell.body, cell.last) if part is not None]
         if any(part.co_flags & _CO_COROUTINE or _starts_tasks(part) for part in parts):
-            return self._open_loop().run(self._run_in_loop(parts))
+            return self._open_loop().run(self._run_in_loop(parts), self.context)
         value = None
         for part in parts:
             value = self.context.run(_eval, part, self._namespace)
@@ -57,7 +62,7 @@ class CellRunner:
             # asyncio takes 50 ms to import, and few namespaces ever await.
             from cenote_worker.in_jail.event_loop import CellLoop
 
-            self._loop = CellLoop(self._interrupts, self.context)
+            self._loop = CellLoop(self._interrupts)
         return self._loop
 
 

@@ -42,12 +42,13 @@ class _Source:
 class CellCompiler:
     """Compiles cells and keeps the sources of the latest ones.
 
-    `from __future__` imports hold for all later cells, as in any interactive Python.
+    `from __future__` imports hold for all later cells, as in any interactive Python. futures: their flags, which
+    are an author's own.
     """
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
-        self._futures = 0
+        self.futures = 0
         self._sources: OrderedDict[str, _Source] = OrderedDict()
         # From Python 3.13 on this is the source given with `-c`: how this process was started is not the user's text.
         _known_lines.pop("<string>", None)
@@ -58,9 +59,9 @@ class CellCompiler:
         self._register(filename, source)
         tree, source = self._parse_any(source, filename)
         last = self._take_last(tree, source, filename)
-        body = _compile(tree, filename, "exec", self._futures | _AWAIT, True) if tree.body else None
+        body = _compile(tree, filename, "exec", self.futures | _AWAIT, True) if tree.body else None
         if body is not None:
-            self._futures |= body.co_flags & _FUTURES
+            self.futures |= body.co_flags & _FUTURES
         return Cell(filename=filename, body=body, last=last)
 
     def is_cell(self, filename: str) -> bool:
@@ -95,7 +96,7 @@ class CellCompiler:
         return self._parse(python, filename), python
 
     def _parse(self, source: str, filename: str) -> ast.Module:
-        tree = _compile(source, filename, "exec", _TREE | self._futures, True)
+        tree = _compile(source, filename, "exec", _TREE | self.futures, True)
         assert isinstance(tree, ast.Module)
         return tree
 
@@ -106,7 +107,7 @@ class CellCompiler:
         if not isinstance(last, ast.Expr) or _is_silenced(last, source):
             return None
         del tree.body[-1]
-        flags = self._futures | _AWAIT
+        flags = self.futures | _AWAIT
         code: CodeType = _compile(ast.Expression(last.value), filename, "eval", flags, True)
         return code
 

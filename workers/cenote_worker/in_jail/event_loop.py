@@ -26,15 +26,14 @@ Awaitable = Coroutine[object, object, object]
 class CellLoop:
     """Runs a cell's coroutine to its end. Tasks that it leaves behind go on in later cells that await."""
 
-    def __init__(self, interrupts: Interrupts, context: contextvars.Context) -> None:
+    def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
-        self._context = context
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Awaitable) -> object:
+    def run(self, coroutine: Awaitable, context: contextvars.Context) -> object:
         """The coroutine's result. An interrupt cancels it and comes out as KeyboardInterrupt."""
         loop = self._open()
-        task = loop.create_task(coroutine, context=self._context)
+        task = loop.create_task(coroutine, context=context)
         attempt = _Attempt(loop, task)
         self._interrupts.cancel = attempt.cancel
         try:

@@ -20,6 +20,7 @@ from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.in_jail.network import network_hint
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.resolution import FailedExpression
+from cenote_worker.in_jail.shared_names import shared_names
 from cenote_worker.in_jail.terminal import NOBODY
 
 __builtins__ = BUILTINS
@@ -79,6 +80,8 @@ class Hints:
             return ""
         if statement := known_import(name):
             return statement
+        if name in shared_names():
+            return f"it is one of the shared names: shared.{name}"
         return _nearest(name, _visible_names(steps[-1]))
 
     def _attribute(self, error: BaseException, _steps: list[Step]) -> str:

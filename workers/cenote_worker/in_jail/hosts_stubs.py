@@ -161,7 +161,7 @@ class HostObject:
         self.__doc__ = spec.doc or None
         self._name = spec.name
         for method in spec.methods:
-            setattr(self, method.name, function_stub(channel, spec.name, method, method.name))
+            setattr(self, method.name, function_stub(channel, _address(spec), method, method.name))
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):  # copy and pickle ask, before there is anything to answer with
@@ -205,7 +205,7 @@ class SubAgent:
     def __init__(self, channel: HostChannel, spec: jail_pb2.HostTarget) -> None:
         self.__doc__ = spec.doc or type(self).__doc__
         self._name = spec.name
-        self._caller = _Caller(channel, spec.name)
+        self._caller = _Caller(channel, _address(spec))
         self.runtime = SubAgentRuntime(self._caller)
 
     async def run(self, task: str) -> AgentReply:
@@ -225,4 +225,8 @@ def stub_for(channel: HostChannel, spec: jail_pb2.HostTarget) -> object:
         return SubAgent(channel, spec)
     if spec.kind == jail_pb2.HostTarget.OBJECT:
         return HostObject(channel, spec)
-    return function_stub(channel, spec.name, spec)
+    return function_stub(channel, _address(spec), spec)
+
+
+def _address(spec: jail_pb2.HostTarget) -> str:
+    return spec.address or spec.name

@@ -1,4 +1,4 @@
-"""Runs cells, one after the other, in one namespace."""
+"""Runs cells, one after the other, in one namespace, or in one of each author."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import builtins
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from os import _exit, getpid
 from types import ModuleType
 
-from cenote_worker.in_jail import figure_backend, figures
+from cenote_worker.in_jail import figure_backend, figures, shared_names
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.cell_unsafe import CellRunner
 from cenote_worker.in_jail.cells import CellCompiler
@@ -24,7 +24,9 @@ from cenote_worker.in_jail.outcome import CellOutcome
 from cenote_worker.in_jail.output import OutputBuffer, OutputSink
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.process_state import ProcessState
+from cenote_worker.in_jail.rebindings import Rebindings, names_in
 from cenote_worker.in_jail.rewrite import MAGIC
+from cenote_worker.in_jail.seats import Seats
 from cenote_worker.in_jail.show import show
 from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.in_jail.terminal import leave_cell, print_help, refuse_debugger, refuse_input
@@ -40,6 +42,8 @@ _now = time.perf_counter
 
 class Kernel:
     """A namespace and the means to run cells in it.
+
+    Several authors may take turns: `enter` says whose turn it is, and all else is about that one's namespace.
 
     There is one per process: it becomes `sys.modules["__main__"]`, owns `sys.stdout`, `sys.stderr` and SIGINT, and
     adds `show`, `display` and `reply` to the builtins. Make it and call it in the main thread.
@@ -62,7 +66,38 @@ class Kernel:
         self._displays = Displays(self._output, limits)
         self._magics = Magics(self.namespace)
         self._reply: str | None = None
+        self._turn = "", False
+        self._seats = Seats(self.module, self._runner.context)
+        self._rebindings: Rebindings | None = None
+        self._used: Collection[str] = ()
+        self._notes: list[str] = []
         self._install_helpers()
+
+    def enter(self, author: str, private: bool) -> None:
+        """What comes next is this author's, in the common namespace or in their own. Never raises."""
+        if self._turn == (author, private):
+            return
+        if self._rebindings is None:
+            self._rebindings = Rebindings(self.namespace)
+            shared_names.offer(self.namespace)
+        leaving, coming = self._seats.of(*self._turn), self._seats.of(author, private)
+        self._turn = author, private
+        leaving.futures, self._compiler.futures = self._compiler.futures, coming.futures
+        self.module, self.namespace = coming.module, vars(coming.module)
+        sys.modules["__main__"] = self.module
+        self._runner.move(self.namespace, coming.context)
+        self._magics.namespace = self.namespace
+        self._notes = self._seats.move(leaving, coming)
+
+    def settle(self, step: int = 0) -> None:
+        """Common names may have been bound: others will be told by whom."""
+        used, self._used = self._used, ()
+        if self._rebindings is not None:
+            author, private = self._turn
+            if private and "shared" not in used:
+                used = ()  # its names are others than the common ones
+            with suppress(MemoryError):  # then the next turn finds out
+                self._rebindings.settle(author, step, used)
 
     def run_cell(self, code: str, step: int, *, after_interrupt: bool = False) -> CellOutcome:
         """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child.
@@ -71,7 +106,11 @@ class Kernel:
         """
         started = _now()
         self._begin()
+        rebindings = self._rebindings
+        news = rebindings.news(self._turn[0]) if rebindings is not None else ()
         value, error = self._run(code, step, after_interrupt)
+        if rebindings is not None:
+            self.settle(step)
         self._end()
         return CellOutcome(
             success=error is None,
@@ -79,6 +118,7 @@ class Kernel:
             error=error,
             reply=self._reply if error is None else None,
             duration=_now() - started,
+            notices=news,
         )
 
     def describe(self) -> list[VariableInfo]:
@@ -109,6 +149,8 @@ class Kernel:
         self.namespace.setdefault("__name__", "__main__")
         # Python shows a warning once per line number, and each cell has a line 1.
         self.namespace.pop("__warningregistry__", None)
+        while self._notes:
+            self._note(self._notes.pop())
 
     def _run(self, code: str, step: int, after_interrupt: bool) -> tuple[str | None, ErrorInfo | None]:
         """The value and the error of a cell. An interrupt may come at any moment until the last line."""
@@ -129,6 +171,8 @@ class Kernel:
     def _attempt(self, code: str, step: int) -> str | None:
         try:
             cell = self._compiler.compile(code, step)
+            if self._rebindings is not None:
+                self._used = names_in(cell)
             value = self._runner.run(cell)
         except BaseException as raised:
             if getpid() != self._pid:

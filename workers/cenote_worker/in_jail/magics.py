@@ -35,11 +35,11 @@ class Magics:
     """The object behind the name that the rewriting puts in front of each call.
 
     It works on the namespace, prints to `sys.stdout` as any code in a cell does, and keeps what has to be undone
-    at the end of the cell.
+    at the end of the cell. namespace: of the author whose turn it is.
     """
 
     def __init__(self, namespace: dict[str, object]) -> None:
-        self._namespace = namespace
+        self.namespace = namespace
         self._at_end: list[Callable[[], None]] = []
         self._line: dict[str, Callable[[str], object]] = {
             "cd": _change_directory,
@@ -88,12 +88,12 @@ class Magics:
         if not has_way_out() and (request := install_request(command)) is not None:
             print(request.report())
             return
-        status = run_shell(expand(command, self._namespace))
+        status = run_shell(expand(command, self.namespace))
         if status:
             print(f"[exit status {status}]")
 
     def shell_lines(self, command: str) -> list[str]:
-        return shell_lines(expand(command, self._namespace))
+        return shell_lines(expand(command, self.namespace))
 
     def timed(self, action: Callable[[], T]) -> T:
         with Stopwatch():
@@ -113,7 +113,7 @@ class Magics:
     def capture_cell(self, options: str) -> None:
         capture = Capture()
         for name in (word for word in options.split() if word.isidentifier()):
-            self._namespace[name] = capture
+            self.namespace[name] = capture
         self._at_end.append(capture.stop)
 
     def inspect(self, obj: object, name: str, with_source: bool) -> None:
@@ -135,20 +135,20 @@ class Magics:
         return run
 
     def _reset(self, _rest: str) -> None:
-        for name in user_names(self._namespace):
-            del self._namespace[name]
+        for name in user_names(self.namespace):
+            del self.namespace[name]
 
     def _run_file(self, rest: str) -> None:
         words = rest.split()
         if not words:
             raise ValueError("%run needs the name of a file")
-        run_file(words[0], words, self._namespace)
+        run_file(words[0], words, self.namespace)
 
     def _who(self, _rest: str) -> None:
-        print("  ".join(user_names(self._namespace)) or "no variables")
+        print("  ".join(user_names(self.namespace)) or "no variables")
 
     def _whos(self, _rest: str) -> None:
-        print(variable_table(self._namespace))
+        print(variable_table(self.namespace))
 
 
 def _change_directory(rest: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cenote_worker.results import ErrorInfo
+from cenote_worker.results import ErrorInfo, Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,7 @@ class CellOutcome:
     error: set exactly when success is False.
     reply: the last text given to `reply(...)`, None unless the cell succeeded.
     duration: seconds of wall time.
+    notices: what other authors did to names that this one relies on.
     """
 
     success: bool
@@ -22,3 +23,4 @@ class CellOutcome:
     error: ErrorInfo | None = None
     reply: str | None = None
     duration: float = 0.0
+    notices: tuple[Notice, ...] = ()

@@ -65,11 +65,11 @@ class Worker:
         # Out of gVisor no descriptor can be passed.
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
+        os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
         self._kernel = Kernel(self._sink)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pid = os.getpid()
-        os.chdir(settings.workdir)
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=self._pid)))
@@ -80,6 +80,7 @@ class Worker:
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
         content: Content | None = None
+        self._kernel.enter(request.author, request.private)
         try:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
@@ -110,12 +111,14 @@ class Worker:
                 self._execute(request.execute, descriptors, reply.executed)
             case "inject":
                 self._inject(request.inject, descriptors)
+                self._kernel.settle()
                 reply.done.SetInParent()
             case "fetch":
                 return self._fetch(request.fetch, reply.value)
             case "delete":
                 self._lookup(request.delete.name)
                 del self._kernel.namespace[request.delete.name]
+                self._kernel.settle()
                 reply.done.SetInParent()
             case "describe":
                 reply.variables.SetInParent()
@@ -264,6 +267,8 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
         executed.value = outcome.value
     if outcome.reply is not None:
         executed.reply = outcome.reply
+    for notice in outcome.notices:
+        executed.notices.add(name=notice.name, author=notice.author, step=notice.step, deleted=notice.deleted)
     if outcome.error is not None:
         error = outcome.error
         executed.error.type, executed.error.message = error.type, error.message

@@ -31,14 +31,14 @@ class Death:
         kind = "TimeoutError" if self.reason == "time" else "RuntimeLost"
         return ErrorInfo(type=kind, message=f"{self.describe()}; {LOST}", reason=self.reason)
 
-    def before(self, step: int) -> ExecutionResult:
+    def before(self, step: int, author: str = "") -> ExecutionResult:
         """The result of a cell that did not run because the jail had ended."""
         message = (
             f"the cell did not run: the runtime had ended before it ({self.describe()}) and everything that "
             f"earlier cells made is gone; the next cell starts with the injected values only"
         )
         error = ErrorInfo(type="RuntimeLost", message=message, reason=self.reason)
-        return ExecutionResult(success=False, error=error, step=step, state="lost")
+        return ExecutionResult(success=False, error=error, step=step, state="lost", author=author)
 
 
 _TEXTS = {

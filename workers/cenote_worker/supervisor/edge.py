@@ -16,7 +16,17 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
-from cenote_worker.results import ErrorInfo, FileInfo, FileKind, MimeBundle, Span, StreamName, VariableInfo
+from cenote_worker.results import (
+    ErrorInfo,
+    FileInfo,
+    FileKind,
+    MimeBundle,
+    Notice,
+    Span,
+    StreamName,
+    VariableInfo,
+    printable,
+)
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
@@ -33,6 +43,10 @@ MAX_ENTRIES = 10_000
 
 MAX_FILE_NAME = 1_020
 """Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
+
+MAX_NOTICES = 20
+MAX_AUTHOR = 100
+"""Notices of one cell, and characters of an author's name, which the client has chosen and checked."""
 
 _KINDS: dict[int, FileKind] = {
     jail_pb2.FileEntry.FILE: "file",
@@ -65,6 +79,7 @@ class ExecutedReply:
     error: ErrorInfo | None
     reply: str | None
     duration: float
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +240,20 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         error=_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         duration=max(message.duration, 0.0),
+        notices=_notices(message) if message.notices else (),
+    )
+
+
+def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
+    """Each is shown to a model as a line of its own, so their texts are kept to one line."""
+    return tuple(
+        Notice(
+            name=printable(notice.name[:MAX_NAME]),
+            author=printable(notice.author[:MAX_AUTHOR]),
+            step=notice.step,
+            deleted=notice.deleted,
+        )
+        for notice in message.notices[:MAX_NOTICES]
     )
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult, MimeBundle, StateAfter, StreamName
+from cenote_worker.results import (
+    CellUsage,
+    ErrorInfo,
+    ExecutionResult,
+    MimeBundle,
+    Notice,
+    StateAfter,
+    StreamName,
+)
 from cenote_worker.supervisor.account import Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.clock import CellClock
@@ -81,6 +89,7 @@ class Record:
             error=error,
             duration=reply.duration,
             reply=reply.reply if success else None,
+            notices=reply.notices,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
@@ -114,6 +123,7 @@ class Record:
         value: str | None = None,
         reply: str | None = None,
         state: StateAfter = "kept",
+        notices: tuple[Notice, ...] = (),
     ) -> ExecutionResult:
         return ExecutionResult(
             success=success,
@@ -128,6 +138,8 @@ class Record:
             truncated=self.printed.truncated,
             reply=reply,
             usage=usage,
+            author=self.request.seat.author,
+            notices=notices,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

@@ -42,7 +42,22 @@ class Withdraw(Protocol):
         """Dropped when it waits, interrupted when it runs. waiting: False leaves one that waits where it is."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Seat:
+    """A place at a runtime. Two of one author are two: neither interrupts the other's cells.
+
+    author: empty for the owner. private: whether names mean the author's own, not the common ones.
+    """
+
+    author: str = ""
+    private: bool = False
+
+
+OWNER = Seat()
+"""The seat of whoever has made the runtime."""
+
+
+@dataclass(slots=True, eq=False)
 class JailRequest:
     """One request.
 
@@ -50,6 +65,7 @@ class JailRequest:
     owned: called once when the request was sent or dropped, to close what travelled.
     timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
+    seat: who asks. overtaken: by how many requests that came later.
     """
 
     ask: Ask
@@ -61,6 +77,8 @@ class JailRequest:
     step: int = 0
     key: str = ""
     injection: int = 0
+    seat: Seat = OWNER
+    overtaken: int = 0
 
     def dispose(self) -> None:
         for close in self.owned:

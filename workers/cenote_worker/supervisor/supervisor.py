@@ -35,7 +35,8 @@ from cenote_worker.supervisor.pipes import PipeReader
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
-from cenote_worker.supervisor.requests import JailRequest, Outcome
+from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
+from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
 PACKETS_PER_TURN = 64
 """A jail that floods its socket gets this many packets read before the others have their turn."""
@@ -182,7 +183,7 @@ class Supervisor:
         """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
         with self._lock:
             if self.death is None:
-                self._waiting.append(request)
+                enqueue(self._waiting, request)
                 self._send_next()
                 return
         _decline(request, self.death)
@@ -199,10 +200,19 @@ class Supervisor:
             elif self._running is not None and self._running.request is request:
                 self.interrupt()
 
-    def interrupt(self) -> bool:
-        """Interrupts the running cell; kills the jail if it goes on. False when nothing runs."""
+    def vacate(self, seat: Seat) -> list[JailRequest]:
+        """The seat's holder has gone: interrupts what runs of theirs. Gives what waited, which its taker ends."""
         with self._lock:
-            if self._running is None:
+            self.interrupt(seat)
+            return withdrawn(self._waiting, seat)
+
+    def interrupt(self, seat: Seat | None = None) -> bool:
+        """Interrupts the running cell; kills the jail if it goes on. False when nothing runs.
+
+        seat: only if it is of this seat; False when another's runs.
+        """
+        with self._lock:
+            if self._running is None or seat not in (None, self._running.request.seat):
                 return False
             self._running.clock.interrupt(now := time.monotonic())
             self._chronicle.interrupted(now, expired=False)
@@ -220,14 +230,16 @@ class Supervisor:
             if self.death is not None:
                 answer(None)
                 return
-            step = (self._running.request.step or None) if self._running is not None else None
+            running = self._running.request if self._running is not None else None
+            cell = running if running is not None and running.ask is Ask.EXECUTE else None
 
             def enrich(memory: int, processes: int) -> None:
                 answer(
                     JailStatus(
                         memory=memory,
                         processes=processes,
-                        step=step,
+                        step=None if cell is None else cell.step,
+                        author="" if cell is None else cell.seat.author,
                         isolation=self.isolation,
                         limits=self.limits,
                     )
@@ -260,6 +272,8 @@ class Supervisor:
         self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
         request.message.id = number = self._conversation.ask(request.ask)
         begun = Baseline()
+        if request.seat is not OWNER:
+            request.message.author, request.message.private = request.seat.author, request.seat.private
         if request.ask is Ask.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
@@ -552,6 +566,6 @@ def _decline(request: JailRequest, death: Death) -> None:
     """A request that came too late, or waited behind the one that was the last."""
     request.dispose()
     if request.ask is Ask.EXECUTE:
-        request.listener.done(death.before(request.step))
+        request.listener.done(death.before(request.step, request.seat.author))
     else:
         request.listener.done(JailLostError(death.describe()))

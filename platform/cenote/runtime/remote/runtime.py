@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from cenote.runtime.backend import Withdraw
+from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.remote.background import loop, wait_for
 from cenote.runtime.remote.call import Answer, Call
@@ -141,6 +141,12 @@ class RemoteRuntime:
     def network_log(self) -> tuple[Decision, ...]:
         frame = runtime_pb2.ClientFrame(network_log=runtime_pb2.NetworkLogQuestion())
         return to_decisions(self._asked(frame, "answer").network_log)
+
+    def attach(self, author: str, *, private: bool) -> Backend:  # noqa: ARG002
+        """Raises UnavailableError: on a platform each author is a client of their own."""
+        raise UnavailableError(
+            f"{author!r} cannot be attached through this client: on a platform each author is a client of their own"
+        )
 
     def reset(self) -> None:
         self.check_open()

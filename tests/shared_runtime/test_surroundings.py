@@ -1,0 +1,96 @@
+"""Working directory, environment, import path, context: each author finds them as they left them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cenote.runtime import AsyncPythonRuntime, PythonRuntime
+
+SCOPES = ["shared", "private"]
+
+
+@pytest.fixture(params=SCOPES)
+def pair(request: pytest.FixtureRequest, runtime: PythonRuntime) -> tuple[PythonRuntime, PythonRuntime]:
+    """Two authors of one scope."""
+    return runtime.attach("ana", scope=request.param), runtime.attach("ben", scope=request.param)
+
+
+CASES = [
+    ("import os\nos.makedirs('sub')\nos.chdir('sub')", "import os\nos.getcwd()"),
+    ("!mkdir -p other\n%cd other", "import os\nos.getcwd()"),
+    ("import os\nos.environ['COLOUR'] = 'red'", "import os\nos.environ.get('COLOUR')"),
+    ("import os\ndel os.environ['HOME']", "import os\n'HOME' in os.environ"),
+    ("import os\nos.environ = {'HOME': 'elsewhere'}", "import os\nos.environ['HOME']"),
+    ("import os\nos.environ['COLOUR'] = 'red'", "import subprocess\nsubprocess.getoutput('echo $COLOUR')"),
+    ("import sys\nsys.path.append('/lib')", "import sys\nsys.path[-1]"),
+    ("import sys\nsys.path = []", "import sys\nlen(sys.path)"),
+    ("import decimal\ndecimal.getcontext().prec = 5", "import decimal\ndecimal.getcontext().prec"),
+    ("from __future__ import annotations", "def f(x: 1): pass\nf.__annotations__"),
+]
+
+
+@pytest.mark.parametrize(("change", "look"), CASES, ids=lambda text: text.partition("\n")[2] or text)
+def test_what_one_author_changes_is_their_own(
+    pair: tuple[PythonRuntime, PythonRuntime], good: Callable, change: str, look: str
+) -> None:
+    """It is there again in their next cell, and never in another's, whose is as it was in the beginning."""
+    ana, ben = pair
+    untouched = good(ben, look).value
+    good(ana, change)
+    changed = good(ana, look).value
+    assert changed != untouched
+    assert untouched == good(ben, look).value
+    assert changed == good(ana, look).value
+
+
+def test_the_owners_are_the_owners_own(runtime: PythonRuntime, good: Callable) -> None:
+    """All begin in the same place, whatever the owner did before they came."""
+    home = good(runtime, "import os\nprint(os.getcwd())").stdout
+    good(runtime, "os.mkdir('sub')\nos.chdir('sub')\nos.environ['COLOUR'] = 'red'")
+    ana = runtime.attach("ana")
+    look = "print(os.getcwd())\nos.environ.get('COLOUR')"
+    at_first, later = good(ana, look), good(runtime, look)
+    assert (home, None) == (at_first.stdout, at_first.value)
+    assert (f"{home.strip()}/sub\n", "'red'") == (later.stdout, later.value)
+
+
+def test_a_directory_that_is_gone(runtime: PythonRuntime, good: Callable) -> None:
+    """The author is told, and is where all begin."""
+    ana, ben = runtime.attach("ana"), runtime.attach("ben")
+    good(ana, "import os\nos.makedirs('sub')\nos.chdir('sub')\nhome = os.path.dirname(os.getcwd())")
+    good(ben, "os.rmdir('sub')")
+    result = good(ana, "os.getcwd() == home")
+    assert "True" == result.value
+    assert "is gone; this is" in result.stderr
+    assert "" == good(ana, "1").stderr
+
+
+RUIN = [
+    "import os\nos.environ._data[b'a=b'] = b'c'\nos.environ._data[5] = None",
+    "import os\nos.getcwd = os.chdir = os.environ = None",
+    "import os\nos._Environ.__iter__ = os._Environ.__setitem__ = None",
+    "import sys\ndel sys.path",
+    "import os, shutil\nhome = os.getcwd()\nos.chdir('/')\nshutil.rmtree(home, ignore_errors=True)",
+]
+
+
+@pytest.mark.parametrize("ruin", RUIN)
+def test_a_ruined_module_harms_nobody_else(runtime: PythonRuntime, good: Callable, ruin: str) -> None:
+    """The others find what they left."""
+    ana, ben = runtime.attach("ana"), runtime.attach("ben")
+    home = good(ben, "import os as system\nsystem.environ['COLOUR'] = 'red'\nprint(system.getcwd())").stdout
+    good(ana, f"import os, sys\nos.environ['COLOUR'] = 'blue'\n{ruin}")
+    result = good(ben, "!pwd; echo $COLOUR")
+    assert (f"{home}red\n", "") == (result.stdout, result.stderr)
+
+
+async def test_one_event_loop_for_all() -> None:
+    """What one author has started in the background another can await; context variables stay apart."""
+    async with AsyncPythonRuntime() as runtime:
+        ana, ben = await runtime.attach("ana"), await runtime.attach("ben")
+        await ana.execute("import asyncio, contextvars\nv = contextvars.ContextVar('v', default=0)\nv.set(1)")
+        await ana.execute("async def work():\n    return v.get()\ntask = asyncio.create_task(work())")
+        assert "(1, 0)" == (await ben.execute("await task, v.get()")).value
+        assert "1" == (await ana.execute("v.get()")).value

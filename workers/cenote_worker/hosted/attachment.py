@@ -1,0 +1,131 @@
+"""One author's view of a runtime that several hold. The runtime outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cenote_security.errors import RuntimeClosedError, UsageError
+from cenote_worker.egress.ledger import Decision
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.results import JailStatus
+from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
+
+if TYPE_CHECKING:
+    from cenote_worker.hosted.runtime import HostedRuntime
+
+
+class AttachedRuntime:
+    """The calls of a HostedRuntime, made in the name of one author."""
+
+    def __init__(self, runtime: HostedRuntime, seat: Seat) -> None:
+        self._runtime = runtime
+        self._seat = seat
+        self._closed = False
+
+    @property
+    def place(self) -> str:
+        return self._runtime.place
+
+    # -- life --
+
+    def start(self) -> None:
+        """As HostedRuntime.start. Raises JailLostError when the jail ended that this author has used."""
+        self.check_open()
+        self._runtime.start(self._seat)
+
+    def check_open(self) -> None:
+        """Raises RuntimeClosedError when this author was detached, or the runtime closed."""
+        if self._closed:
+            raise RuntimeClosedError(f"{self._seat.author} was detached from this runtime; attach again")
+        self._runtime.check_open()
+
+    @property
+    def running(self) -> bool:
+        return self._runtime.running
+
+    @property
+    def isolation(self) -> str:
+        return self._runtime.started(self._seat).isolation
+
+    @property
+    def limits(self) -> str:
+        return self._runtime.started(self._seat).limits
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        return self._runtime.network_log
+
+    def attach(self, author: str, *, private: bool) -> AttachedRuntime:
+        return self._runtime.attach(author, private=private)
+
+    def reset(self) -> None:
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can reset it, not an author who is attached")
+
+    def close(self) -> None:
+        """Detaches. What waits is told so, what runs is interrupted; the runtime and the names stay."""
+        self._closed = True
+        self._runtime.vacate(self._seat)
+
+    # -- cells --
+
+    def execute(
+        self, code: str, timeout: float | None, listener: Listener, key: RequestKey | None = None
+    ) -> Withdraw | None:
+        self.check_open()
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat)
+        if self._closed:  # by another thread, just now
+            self._runtime.vacate(self._seat)
+        return withdraw
+
+    def leave(self, key: str, listener: Listener) -> None:
+        self._runtime.leave(key, listener)
+
+    def interrupt(self) -> bool:
+        """Interrupts the running cell if it is this author's. False when it is not, or none runs."""
+        return self._runtime.interrupt(self._seat)
+
+    def resume(self) -> None:
+        self._runtime.resume()
+
+    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+        self.check_open()
+        self._runtime.status(answer, self._seat)
+
+    # -- values --
+
+    def declare(self, injection: Injection) -> None:
+        self._runtime.declare(self._mine(injection))
+
+    def inject(
+        self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
+    ) -> None:
+        self.check_open()
+        self._runtime.inject(self._mine(injection), listener, replace=replace, key=key)
+
+    def _mine(self, injection: Injection) -> Injection:
+        injection.seat = self._seat
+        return injection
+
+    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+        self.check_open()
+        self._runtime.fetch(name, listener, opaque=opaque, seat=self._seat)
+
+    def share(self, name: str, listener: Listener) -> None:
+        self.check_open()
+        self._runtime.share(name, listener, self._seat)
+
+    def delete(self, name: str, listener: Listener, key: RequestKey | None = None) -> None:
+        self.check_open()
+        self._runtime.delete(name, listener, key, self._seat)
+
+    def describe(self, listener: Listener) -> None:
+        self.check_open()
+        self._runtime.describe(listener, self._seat)
+
+    def file(self, ask: FileAsk, listener: Listener, key: RequestKey | None = None) -> None:
+        self.check_open()
+        self._runtime.file(ask, listener, key, self._seat)

@@ -1,0 +1,110 @@
+"""Who bound the common names of a namespace last, and who has not heard of it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType
+
+from cenote_worker.in_jail.cells import Cell
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.results import Notice
+
+__builtins__ = BUILTINS
+
+MAX_NOTICES = 20
+"""Told at once; the rest are told with the next cells."""
+
+_PLAIN = frozenset((int, float, complex, str, bytes))
+_PLAIN_SIZE = 1_000
+"""Bytes. A plain value below is kept until the next look: a new one at its address would pass for the old one."""
+
+_size_of = object.__sizeof__
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The latest rebinding of a name. number: they are counted over all names."""
+
+    number: int
+    author: str
+    step: int
+    deleted: bool
+
+
+class Rebindings:
+    """Compares bindings by identity after each turn: a value that was changed in place does not show.
+
+    A turn costs time by the number of names (0.2 µs each), so there is no such object until a second author comes.
+    """
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        """Made before the second author's first turn: everything there is the first one's."""
+        self._namespace = namespace
+        self._ids: dict[str, int] = {}
+        self._kept: dict[str, object] = {}
+        self._changes: dict[str, _Change] = {}
+        """The latest of each name, in the order in which they came."""
+        self._number = 0
+        self._rebound()
+        self._known = {"": set(self._ids)}
+        """The names that each author has bound or used."""
+        self._told = {"": 0}
+        """The number of the last change that each author may have heard of."""
+
+    def news(self, author: str) -> tuple[Notice, ...]:
+        """What others did to names that the author has bound or used, each told once, the earliest first."""
+        known, told = self._known.get(author, set()), self._told.get(author, 0)
+        news: list[tuple[str, _Change]] = []
+        for name, change in reversed(self._changes.items()):
+            if change.number <= told:
+                break
+            if change.author != author and name in known:
+                news.append((name, change))
+        news.reverse()
+        self._told[author] = self._number if len(news) <= MAX_NOTICES else news[MAX_NOTICES - 1][1].number
+        return tuple(
+            Notice(name=name, author=change.author, step=change.step, deleted=change.deleted)
+            for name, change in news[:MAX_NOTICES]
+        )
+
+    def settle(self, author: str, step: int, used: Iterable[str] = ()) -> None:
+        """The author's turn has ended. step: 0 when it was no cell. used: names that its code speaks of."""
+        known = self._known.setdefault(author, set())
+        for name in self._rebound():
+            self._number += 1
+            self._changes.pop(name, None)
+            self._changes[name] = _Change(self._number, author, step, name not in self._ids)
+            known.add(name)
+        known.update(name for name in used if name in self._ids)
+
+    def _rebound(self) -> list[str]:
+        """Names that are bound otherwise than when this was asked last, or not any more."""
+        now = self._namespace.copy()
+        if any(
+            kind is not str for kind in set(map(type, now))
+        ):  # whose hash and equality would be the cell's code
+            now = {name: value for name, value in now.items() if type(name) is str}
+        before, self._ids = self._ids, dict(zip(now, map(id, now.values()), strict=True))
+        changed = [name for name, identity in self._ids.items() if before.get(name) != identity]
+        changed += [name for name in before if name not in self._ids]
+        for name in changed:
+            self._keep(name, now.get(name))
+        return [name for name in changed if name[:1] != "_"]
+
+    def _keep(self, name: str, value: object) -> None:
+        if type(value) in _PLAIN and _size_of(value) < _PLAIN_SIZE:
+            self._kept[name] = value
+        else:
+            self._kept.pop(name, None)
+
+
+def names_in(cell: Cell) -> set[str]:
+    """The names that a cell's code speaks of, attributes and the bodies of its functions included."""
+    names: set[str] = set()
+    parts = [part for part in (cell.body, cell.last) if part is not None]
+    while parts:
+        code = parts.pop()
+        names.update(code.co_names)
+        parts.extend(constant for constant in code.co_consts if type(constant) is CodeType)
+    return names
