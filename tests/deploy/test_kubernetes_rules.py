@@ -49,7 +49,10 @@ def test_only_the_gateway_is_offered() -> None:
     services = of_kind("Service")
     assert {"cenote"} == set(services)
     assert "ClusterIP" == services["cenote"]["spec"]["type"]
-    assert services["cenote"]["spec"]["selector"].items() <= pod_templates()["gateway"]["metadata"]["labels"].items()
+    assert (
+        services["cenote"]["spec"]["selector"].items()
+        <= pod_templates()["gateway"]["metadata"]["labels"].items()
+    )
     assert [] == [port for _, one in CONTAINERS for port in one.get("ports", []) if "hostPort" in port]
 
 
@@ -77,7 +80,9 @@ def test_ports_of_ray_are_below_those_of_runtimes() -> None:
     """So a policy can open the range that the kernel gives out and nothing of Ray's with it."""
     cluster = of_kind("RayCluster")["cenote"]["spec"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        ports = {name: int(value) for name, value in group["rayStartParams"].items() if name.endswith("-port")}
+        ports = {
+            name: int(value) for name, value in group["rayStartParams"].items() if name.endswith("-port")
+        }
         assert 5 == len(ports) == len(set(ports.values()))
         assert max(ports.values()) < EPHEMERAL
 
