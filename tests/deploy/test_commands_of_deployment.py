@@ -6,10 +6,10 @@ import json
 import re
 
 import pytest
-
-from cenote.cli.main import build_parser
 from tests.deploy.manifests import DEPLOY, documents, pod_templates
 from tests.deploy.test_systemd_unit import UNIT, parse
+
+from cenote.cli.main import build_parser
 
 pytest.importorskip("cenote.cli.up", reason="the command comes with the gateway")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
 from tests.deploy.manifests import DEPLOY, Object, documents
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "compose.json").read_text())

@@ -7,7 +7,6 @@ import re
 from fnmatch import fnmatch
 
 import pytest
-
 from tests.deploy.manifests import DEPLOY, ROOT
 
 KNOWN = {

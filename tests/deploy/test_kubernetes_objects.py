@@ -9,7 +9,6 @@ from pathlib import Path
 import jsonschema
 import kubernetes_validate
 import pytest
-
 from tests.deploy.manifests import KUBERNETES, Object, documents, objects, of_kind, pod_templates
 
 VERSIONS = ["1.33", "1.37"]

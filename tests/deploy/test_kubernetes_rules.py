@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-
 from tests.deploy.manifests import DEPLOY, containers, objects, of_kind, pod_templates
 
 EPHEMERAL = 32768

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-
 from tests.deploy.manifests import KUBERNETES, Object, documents
 
 GATEWAY = {"app.kubernetes.io/name": "cenote", "app.kubernetes.io/component": "gateway"}

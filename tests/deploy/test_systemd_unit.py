@@ -8,7 +8,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-
 from tests.deploy.manifests import DEPLOY
 
 UNIT = DEPLOY / "cenote.service"

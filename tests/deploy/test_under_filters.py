@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from cenote_security.walls.probe import probe
 from tests.deploy.manifests import DEPLOY, ROOT
 from tests.deploy.test_systemd_unit import SYSTEMD, UNIT, parse
+
+from cenote_security.walls.probe import probe
 
 LIBRARY = "libseccomp.so.2"
 PROFILE = json.loads((DEPLOY / "seccomp.json").read_text())
