@@ -11,8 +11,6 @@ from tests.deploy.test_systemd_unit import UNIT, parse
 
 from cenote.cli.main import build_parser
 
-pytest.importorskip("cenote.cli.up", reason="the command comes with the gateway")
-
 
 def command_lines() -> list[list[str]]:
     (service,) = documents(DEPLOY / "compose.yaml")[0]["services"].values()
