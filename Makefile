@@ -59,7 +59,7 @@ dead: environment-check
 	$(BIN)/vulture
 
 spelling: environment-check
-	$(BIN)/codespell $(SOURCES) $(wildcard docs) *.md Makefile
+	$(BIN)/codespell $(SOURCES) $(wildcard docs deploy) *.md Makefile
 
 dependencies: environment-check
 	$(BIN)/deptry platform workers security protos

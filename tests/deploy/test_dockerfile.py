@@ -1,0 +1,108 @@
+"""The Dockerfile, by a small parser: no root, nothing from the network but packages, only what exists is copied."""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatch
+
+import pytest
+from tests.deploy.manifests import DEPLOY, ROOT
+
+KNOWN = {
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "HEALTHCHECK",
+    "RUN",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+}
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """Name and arguments, lines that continue joined, comments left out."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
+
+
+@pytest.fixture
+def dockerfile() -> list[tuple[str, str]]:
+    return instructions((DEPLOY / "Dockerfile").read_text())
+
+
+def last(found: list[tuple[str, str]], name: str) -> str:
+    return [rest for one, rest in found if one == name][-1]
+
+
+def test_instructions_are_joined() -> None:
+    """The parser knows comments and lines that continue, also through a comment."""
+    text = "# one\nFROM a AS b\nRUN x \\\n  # two\n  && y\n"
+    assert [("FROM", "a AS b"), ("RUN", "x && y")] == instructions(text)
+
+
+def test_each_instruction_is_known(dockerfile: list[tuple[str, str]]) -> None:
+    """ADD is not among them: it fetches, and unpacks what it is given."""
+    assert set() == {name for name, _ in dockerfile} - KNOWN
+
+
+def test_stages_share_one_base(dockerfile: list[tuple[str, str]]) -> None:
+    """The environment that one stage makes runs on the Python of the other."""
+    assert ["${BASE} AS build", "${BASE}"] == [rest for name, rest in dockerfile if name == "FROM"]
+    assert re.fullmatch(r"BASE=python:3\.1[123]-slim-\w+", dockerfile[0][1])
+
+
+def test_it_runs_as_nobody_of_note(dockerfile: list[tuple[str, str]]) -> None:
+    """By number, since Kubernetes cannot tell of a name whether it is root; and no later line takes it back."""
+    assert "10001:10001" == last(dockerfile, "USER")
+    after = [name for name, _ in dockerfile][[name for name, _ in dockerfile].index("USER") :]
+    assert set() == {"RUN", "COPY"} & set(after)
+
+
+def test_what_it_copies_exists_and_is_sent(dockerfile: list[tuple[str, str]]) -> None:
+    """Each source is in the tree, and not held back by the ignore file, which holds back all that is not named."""
+    sent = {
+        line[1:]
+        for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copied = {
+        source.rstrip("/")
+        for name, rest in dockerfile
+        if name == "COPY" and not rest.startswith("--from=")
+        for source in rest.split()[:-1]
+    }
+    assert sent == copied
+    assert [] == [source for source in copied if not (ROOT / source).exists()]
+
+
+def test_packages_have_a_range(dockerfile: list[tuple[str, str]]) -> None:
+    """Of Debian and of PyPI; what pyproject.toml names has its range there."""
+    runs = " ".join(rest for name, rest in dockerfile if name == "RUN")
+    installed = re.search(r"apt-get install --yes --no-install-recommends (.+?) &&", runs)[1].split()
+    assert [] == [package for package in installed if not fnmatch(package, '"*=*.[*]"')]
+    assert '"ray[default]${RAY}"' in runs
+    assert re.fullmatch(
+        r'RAY=">=[\d.]+,<[\d.]+"', next(rest for _, rest in dockerfile if rest.startswith("RAY="))
+    )
+
+
+def test_no_secret_is_in_a_layer(dockerfile: list[tuple[str, str]]) -> None:
+    """No build argument and no variable sounds like one."""
+    names = [
+        word.partition("=")[0] for name, rest in dockerfile if name in ("ARG", "ENV") for word in rest.split()
+    ]
+    assert [] == [name for name in names if re.search("TOKEN|KEY|PASSWORD|SECRET", name)]
+
+
+def test_commands_need_no_shell(dockerfile: list[tuple[str, str]]) -> None:
+    """A shell in between would take the signal that is to end the platform."""
+    assert ["tini", "--", "cenote"] == json.loads(last(dockerfile, "ENTRYPOINT"))
+    assert ["up", "--foreground"] == json.loads(last(dockerfile, "CMD"))
+    assert ["cenote", "status"] == json.loads(last(dockerfile, "HEALTHCHECK").partition("CMD ")[2])

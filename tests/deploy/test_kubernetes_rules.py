@@ -1,0 +1,107 @@
+"""What the manifests promise: nobody is root, secrets are elsewhere, nothing but the gateway is offered."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from tests.deploy.manifests import DEPLOY, containers, objects, of_kind, pod_templates
+
+EPHEMERAL = 32768
+CONTAINERS = list(containers())
+
+
+@pytest.mark.parametrize(("owner", "container"), CONTAINERS, ids=[owner for owner, _ in CONTAINERS])
+def test_containers_have_no_power(owner: str, container: dict[str, Any]) -> None:
+    """No root, no capability, no way to more, no file of the image that can be changed."""
+    pod = pod_templates()[owner]["spec"]["securityContext"]
+    own = container["securityContext"]
+    assert (True, 10001) == (pod["runAsNonRoot"], pod["runAsUser"])
+    assert (False, True, ["ALL"]) == (
+        own["allowPrivilegeEscalation"],
+        own["readOnlyRootFilesystem"],
+        own["capabilities"]["drop"],
+    )
+    assert "privileged" not in own
+
+
+@pytest.mark.parametrize("owner", pod_templates())
+def test_pods_share_nothing_with_the_machine(owner: str) -> None:
+    """Neither its network, processes or files, nor a right to ask Kubernetes for something."""
+    spec = pod_templates()[owner]["spec"]
+    assert set() == {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert [] == [volume for volume in spec["volumes"] if "hostPath" in volume]
+    assert spec["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("owner", ["head", "runtimes"])
+def test_a_whole_proc_goes_with_users_of_the_pods_own(owner: str) -> None:
+    """Kubernetes refuses procMount: Unmasked where the pod's root is the machine's."""
+    spec = pod_templates()[owner]["spec"]
+    assert spec["hostUsers"] is False
+    assert ["Unmasked"] == [one["securityContext"]["procMount"] for one in spec["containers"]]
+
+
+def test_only_the_gateway_is_offered() -> None:
+    """One Service, inside the cluster, to the gateway's port; no port of a machine."""
+    services = of_kind("Service")
+    assert {"cenote"} == set(services)
+    assert "ClusterIP" == services["cenote"]["spec"]["type"]
+    assert (
+        services["cenote"]["spec"]["selector"].items()
+        <= pod_templates()["gateway"]["metadata"]["labels"].items()
+    )
+    assert [] == [port for _, one in CONTAINERS for port in one.get("ports", []) if "hostPort" in port]
+
+
+def test_secrets_are_named_and_never_given() -> None:
+    """Whatever sounds like one comes from a Secret that is made by hand."""
+    given = [
+        variable["name"]
+        for _, container in CONTAINERS
+        for variable in container.get("env", [])
+        if re.search("TOKEN|KEY|PASSWORD|SECRET", variable["name"]) and "value" in variable
+    ]
+    assert [] == given
+    assert [] == [found for found in objects() if found["kind"] == "Secret"]
+
+
+def test_the_token_of_ray_is_the_same_on_both_sides() -> None:
+    """The gateway shows what the cluster asks for."""
+    cluster = of_kind("RayCluster")["cenote"]["spec"]["authOptions"]
+    (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
+    token = next(one for one in gateway["env"] if one["name"] == "RAY_AUTH_TOKEN")
+    assert {"name": cluster["secretName"], "key": "auth_token"} == token["valueFrom"]["secretKeyRef"]
+
+
+def test_ports_of_ray_are_below_those_of_runtimes() -> None:
+    """So a policy can open the range that the kernel gives out and nothing of Ray's with it."""
+    cluster = of_kind("RayCluster")["cenote"]["spec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        ports = {
+            name: int(value) for name, value in group["rayStartParams"].items() if name.endswith("-port")
+        }
+        assert 5 == len(ports) == len(set(ports.values()))
+        assert max(ports.values()) < EPHEMERAL
+
+
+def test_the_version_of_ray_is_in_the_range_of_the_image() -> None:
+    """KubeRay chooses its commands and probes by the one, the image has the other."""
+    version = of_kind("RayCluster")["cenote"]["spec"]["rayVersion"]
+    low, high = re.findall(r"\d+\.\d+", re.search(r'ARG RAY="(.+)"', (DEPLOY / "Dockerfile").read_text())[1])
+    numbers = [tuple(map(int, text.split(".")[:2])) for text in (low, version, high)]
+    assert numbers[0] <= numbers[1] < numbers[2]
+
+
+def test_a_drain_may_take_one_worker() -> None:
+    """The budget is one less than there are; the head's lets none go."""
+    budgets = {name: one["spec"]["minAvailable"] for name, one in of_kind("PodDisruptionBudget").items()}
+    (group,) = of_kind("RayCluster")["cenote"]["spec"]["workerGroupSpecs"]
+    assert {"ray-head": 1, "ray-workers": group["replicas"] - 1} == budgets
+
+
+def test_there_are_never_two_gateways() -> None:
+    """The database and the audit log have one writer."""
+    spec = of_kind("Deployment")["cenote-gateway"]["spec"]
+    assert (1, "Recreate") == (spec["replicas"], spec["strategy"]["type"])
