@@ -1,8 +1,12 @@
-"""`cenote up`, `down`, `status` and `runtime`, as a user meets them: each command a process, the platform too."""
+"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms in processes of their own.
+
+The commands themselves run in this process, but for those where a process makes a difference.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import time
@@ -11,17 +15,32 @@ from pathlib import Path
 
 import pytest
 
+from cenote.cli.main import main
+
 Finished = subprocess.CompletedProcess[str]
 Cenote = Callable[..., Finished]
 
 
 @pytest.fixture
-def at_home(cenote: Cenote, tmp_path: Path) -> Iterator[Cenote]:
+def at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Cenote]:
     """The command of a user with folders of their own. Whatever they start is ended."""
-    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    for name in [name for name in os.environ if name.startswith("CENOTE_")]:
+        monkeypatch.delenv(name)
+    for folder in ("state", "config"):
+        monkeypatch.setenv(f"XDG_{folder.upper()}_HOME", str(tmp_path / folder))
 
-    def run(*arguments: str, **more: str) -> Finished:
-        return cenote(*arguments, **home | more)
+    def run(*arguments: str, **environment: str) -> Finished:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            capsys.readouterr()
+            try:
+                status = main(arguments)
+            except SystemExit as usage:
+                status = int(usage.code or 0)
+            return Finished(arguments, status, *capsys.readouterr())
 
     yield run
     run("down")
@@ -43,10 +62,10 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote) -> None:
+def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
     """Ready when the command returns, within 10 s; one platform at a time; gone when `down` returns."""
     began = time.monotonic()
-    started = json.loads(at_home("up", "--port", "0", "--json").stdout)
+    started = json.loads(cenote("up", "--port", "0", "--json").stdout)
     assert time.monotonic() - began < 10
     told = at_home("status", CENOTE_ADDRESS=started["address"])
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
@@ -99,10 +118,10 @@ def test_a_token_that_is_not_good_is_status_3(up: Cenote) -> None:
     assert (3, True) == (done.returncode, "token" in done.stderr)
 
 
-def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, tmp_path: Path) -> None:
+def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, cenote: Cenote) -> None:
     """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
     address = json.loads(up("status", "--json").stdout)["address"]
-    assert "42\n" == up("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
+    assert "42\n" == cenote("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
 
 
 def test_tls_is_one_flag(at_home: Cenote) -> None:

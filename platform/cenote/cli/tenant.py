@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.operator import records
@@ -51,7 +52,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     screen = Screen()
     with records() as database:
         quotas = QuotaBook(database)
-        found = [
+        found: list[dict[str, Any]] = [
             {
                 "name": tenant.name,
                 "id": tenant.id,
@@ -66,7 +67,7 @@ def list_all(arguments: argparse.Namespace) -> int:
         screen.line(json.dumps(found, indent=2))
         return ExitStatus.OK
     for each in found:
-        limits = " ".join(f"{quota}<={bound}" for quota, bound in dict(each["limits"]).items()) or "no limits"
+        limits = " ".join(f"{quota}<={bound}" for quota, bound in each["limits"].items()) or "no limits"
         screen.line(f"{each['name']}  {each['id']}  {'open' if each['open'] else 'closed'}  {limits}")
     return ExitStatus.OK
 
