@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -75,6 +76,21 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
     assert not runs(started["pid"])
     assert 4 == at_home("status").returncode
     assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_a_platform_that_was_killed_is_gone(up: Cenote) -> None:
+    """Whatever it left in its files: the next one starts, and says what was lost."""
+    up("runtime", "create", "etl")
+    pid = json.loads(up("down", "--json").stdout)["pid"]
+    assert not runs(pid)
+    started = json.loads(up("up", "--port", "0", "--json").stdout)
+    os.kill(started["pid"], signal.SIGKILL)
+    while runs(started["pid"]):
+        time.sleep(0.01)
+    assert 4 == up("status").returncode
+    assert 0 == up("up", "--port", "0").returncode
+    (lost,) = json.loads(up("runtime", "ls", "--json").stdout)
+    assert ("etl", "lost") == (lost["name"], lost["state"])
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
