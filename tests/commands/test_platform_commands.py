@@ -176,11 +176,15 @@ def test_the_operator_makes_tenants_and_tokens(up: Cenote) -> None:
 
 
 def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
-    """Good while the platform writes it; not any more when somebody has changed a letter."""
+    """Good while the platform writes it, the operator's doings included; not when a letter was changed."""
     up("runtime", "create", "etl")
+    up("token", "create", "default")
     assert 0 == up("audit", "verify").returncode
     up("down")
+    up("up", "--port", "0")  # which has seen what was done since it last looked
+    up("down")
     (log,) = (tmp_path / "state" / "cenote" / "audit").glob("*.jsonl")
+    assert 2 == log.read_bytes().count(b'"change":"issued"')
     log.write_bytes(log.read_bytes().replace(b'"name":"etl"', b'"name":"abc"'))
     done = up("audit", "verify", "--json")
     assert (1, True) == (done.returncode, json.loads(done.stdout)["broken"]["number"] > 0)

@@ -40,7 +40,7 @@ MAX_STREAMS: Final = 4_000
 """Streams and calls at once, of all clients together."""
 
 SWEEP_EVERY: Final = 10.0
-"""Seconds between two looks for runtimes whose lease has run out."""
+"""Seconds between two looks at what the operator did, and for runtimes whose lease has run out."""
 
 RECHECK: Final = 15.0
 """Seconds for which a stream through the gateway outlives its token at the most."""
@@ -85,6 +85,7 @@ class GatewayServer:
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         self._registry.tidy()
+        self._registry.sweep()
         self._thread.start()
         try:
             return self._await(self._open())
@@ -151,7 +152,7 @@ class GatewayServer:
             try:
                 await self._loop.run_in_executor(self._pool, self._registry.sweep)
             except CenoteError as error:  # the next one may do better
-                log.warning("leases could not be looked after: %s", error)
+                log.warning("the platform could not look after its records: %s", error)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
