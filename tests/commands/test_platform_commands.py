@@ -1,8 +1,13 @@
-"""`cenote up`, `down`, `status` and `runtime`, as a user meets them: each command a process, the platform too."""
+"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms in processes of their own.
+
+The commands themselves run in this process, but for those where a process makes a difference.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -11,17 +16,32 @@ from pathlib import Path
 
 import pytest
 
+from cenote.cli.main import main
+
 Finished = subprocess.CompletedProcess[str]
 Cenote = Callable[..., Finished]
 
 
 @pytest.fixture
-def at_home(cenote: Cenote, tmp_path: Path) -> Iterator[Cenote]:
+def at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Cenote]:
     """The command of a user with folders of their own. Whatever they start is ended."""
-    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    for name in [name for name in os.environ if name.startswith("CENOTE_")]:
+        monkeypatch.delenv(name)
+    for folder in ("state", "config"):
+        monkeypatch.setenv(f"XDG_{folder.upper()}_HOME", str(tmp_path / folder))
 
-    def run(*arguments: str, **more: str) -> Finished:
-        return cenote(*arguments, **home | more)
+    def run(*arguments: str, **environment: str) -> Finished:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            capsys.readouterr()
+            try:
+                status = main(arguments)
+            except SystemExit as usage:
+                status = int(usage.code or 0)
+            return Finished(arguments, status, *capsys.readouterr())
 
     yield run
     run("down")
@@ -43,10 +63,10 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote) -> None:
+def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
     """Ready when the command returns, within 10 s; one platform at a time; gone when `down` returns."""
     began = time.monotonic()
-    started = json.loads(at_home("up", "--port", "0", "--json").stdout)
+    started = json.loads(cenote("up", "--port", "0", "--json").stdout)
     assert time.monotonic() - began < 10
     told = at_home("status", CENOTE_ADDRESS=started["address"])
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
@@ -56,6 +76,21 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote) -> None
     assert not runs(started["pid"])
     assert 4 == at_home("status").returncode
     assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_a_platform_that_was_killed_is_gone(up: Cenote) -> None:
+    """Whatever it left in its files: the next one starts, and says what was lost."""
+    up("runtime", "create", "etl")
+    pid = json.loads(up("down", "--json").stdout)["pid"]
+    assert not runs(pid)
+    started = json.loads(up("up", "--port", "0", "--json").stdout)
+    os.kill(started["pid"], signal.SIGKILL)
+    while runs(started["pid"]):
+        time.sleep(0.01)
+    assert 4 == up("status").returncode
+    assert 0 == up("up", "--port", "0").returncode
+    (lost,) = json.loads(up("runtime", "ls", "--json").stdout)
+    assert ("etl", "lost") == (lost["name"], lost["state"])
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
@@ -99,10 +134,10 @@ def test_a_token_that_is_not_good_is_status_3(up: Cenote) -> None:
     assert (3, True) == (done.returncode, "token" in done.stderr)
 
 
-def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, tmp_path: Path) -> None:
+def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, cenote: Cenote) -> None:
     """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
     address = json.loads(up("status", "--json").stdout)["address"]
-    assert "42\n" == up("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
+    assert "42\n" == cenote("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
 
 
 def test_tls_is_one_flag(at_home: Cenote) -> None:
@@ -141,11 +176,15 @@ def test_the_operator_makes_tenants_and_tokens(up: Cenote) -> None:
 
 
 def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
-    """Good while the platform writes it; not any more when somebody has changed a letter."""
+    """Good while the platform writes it, the operator's doings included; not when a letter was changed."""
     up("runtime", "create", "etl")
+    up("token", "create", "default")
     assert 0 == up("audit", "verify").returncode
     up("down")
+    up("up", "--port", "0")  # which has seen what was done since it last looked
+    up("down")
     (log,) = (tmp_path / "state" / "cenote" / "audit").glob("*.jsonl")
+    assert 2 == log.read_bytes().count(b'"change":"issued"')
     log.write_bytes(log.read_bytes().replace(b'"name":"etl"', b'"name":"abc"'))
     done = up("audit", "verify", "--json")
     assert (1, True) == (done.returncode, json.loads(done.stdout)["broken"]["number"] > 0)

@@ -84,7 +84,8 @@ def test_a_runtime_is_made_used_and_deleted(either: World) -> None:
     assert "42" == second.run("x * 7").value
     assert (2, 2) == (acme.get("etl").steps, acme.get(made.id).clients)
     acme.delete("etl")
-    assert grpc.StatusCode.NOT_FOUND == first.ended().code
+    assert grpc.StatusCode.UNAVAILABLE == first.ended().code  # ask where it is now, that is: the gateway
+    assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.get(made.id)).code
     assert ([], 0) == (acme.names(), either.stores.quotas.used(acme.tenant)[Quota.MEMORY])
 
 

@@ -152,6 +152,18 @@ def test_a_revoked_token_opens_nothing_from_then_on(either: World) -> None:
     assert grpc.StatusCode.UNAUTHENTICATED == refused(acme.page).code
 
 
+def test_a_stream_through_the_gateway_ends_with_its_token(make_world: Callable[..., World]) -> None:
+    """Not when the tenant asks the next thing, but by itself; other tokens' streams go on."""
+    world = make_world(relayed=True)
+    acme, other = world.user("acme"), world.user("acme")
+    made = acme.create("etl")
+    line, others = acme.line(made, "one"), other.line(made, "other")
+    line.welcome(), others.welcome()
+    world.stores.tokens.revoke(acme.tenant, acme.token_id)
+    assert grpc.StatusCode.UNAUTHENTICATED == line.ended().code
+    assert "1" == others.run("1").value
+
+
 @pytest.mark.parametrize(
     ("scope", "allowed"),
     [

@@ -161,7 +161,7 @@ class World:
                 LocalNodes(self.stores.master_key, patience=Patience(grace=0.1))
             )
             self.server = opened.enter_context(
-                closing(GatewayServer(self.stores, self.nodes, relayed=self.relayed))
+                closing(GatewayServer(self.stores, self.nodes, relayed=self.relayed, recheck=0.1))
             )
             self.address = self.server.start()
             self._opened = opened.pop_all()

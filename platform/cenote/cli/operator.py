@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cenote_security.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from cenote.gateway.audit.entry import Event
     from cenote.gateway.database import Database
 
 
@@ -23,3 +24,10 @@ def records() -> Iterator[Database]:
         raise UnavailableError(f"there are no records at {path}; `cenote up` makes them")
     with Database(path) as database:
         yield database
+
+
+def note(database: Database, event: Event) -> None:
+    """Leaves what was done for the gateway to put on record."""
+    from cenote.gateway.notices import Notices
+
+    Notices(database).leave(event)

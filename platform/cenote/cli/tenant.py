@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.operator import records
+from cenote.cli.operator import note, records
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UsageError
 
@@ -36,10 +37,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def create(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, tenant_changed
     from cenote.gateway.tenants import Tenants
 
     with records() as database:
         tenant = Tenants(database).create(arguments.name, weight=arguments.weight)
+        note(database, tenant_changed(Subject(tenant=tenant.id), "created", tenant.name))
     Screen().line(f"{tenant.name}  {tenant.id}")
     return ExitStatus.OK
 
@@ -51,7 +54,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     screen = Screen()
     with records() as database:
         quotas = QuotaBook(database)
-        found = [
+        found: list[dict[str, Any]] = [
             {
                 "name": tenant.name,
                 "id": tenant.id,
@@ -66,12 +69,13 @@ def list_all(arguments: argparse.Namespace) -> int:
         screen.line(json.dumps(found, indent=2))
         return ExitStatus.OK
     for each in found:
-        limits = " ".join(f"{quota}<={bound}" for quota, bound in dict(each["limits"]).items()) or "no limits"
+        limits = " ".join(f"{quota}<={bound}" for quota, bound in each["limits"].items()) or "no limits"
         screen.line(f"{each['name']}  {each['id']}  {'open' if each['open'] else 'closed'}  {limits}")
     return ExitStatus.OK
 
 
 def limit(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, tenant_changed
     from cenote.gateway.quota import Quota
     from cenote.gateway.quota_book import QuotaBook
     from cenote.gateway.tenants import Tenants
@@ -79,16 +83,23 @@ def limit(arguments: argparse.Namespace) -> int:
     quota = Quota(arguments.quota)
     bound = None if arguments.limit == "none" else _amount(quota.value, arguments.limit)
     with records() as database:
-        QuotaBook(database).set_limit(Tenants(database).get(arguments.name).id, quota, bound)
-    Screen().line(f"{arguments.name}: {quota.value} {'not limited' if bound is None else f'<= {bound}'}")
+        tenant = Tenants(database).get(arguments.name)
+        QuotaBook(database).set_limit(tenant.id, quota, bound)
+        change = f"{quota.value} <= {bound}" if bound is not None else f"{quota.value} not limited"
+        note(database, tenant_changed(Subject(tenant=tenant.id), change, tenant.name))
+    Screen().line(f"{arguments.name}: {change}")
     return ExitStatus.OK
 
 
 def close(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, tenant_changed
     from cenote.gateway.tenants import Tenants
 
     with records() as database:
-        Tenants(database).close(arguments.name)
+        tenants = Tenants(database)
+        tenants.close(arguments.name)
+        subject = Subject(tenant=tenants.get(arguments.name).id)
+        note(database, tenant_changed(subject, "closed", arguments.name))
     Screen().line(f"closed {arguments.name}")
     return ExitStatus.OK
 

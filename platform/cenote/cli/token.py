@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.operator import records
+from cenote.cli.operator import note, records
 from cenote.cli.policy_options import positive_seconds
 from cenote.terminal.screen import Screen
 from cenote_security.ids import TokenId
@@ -51,16 +51,14 @@ def _verb(
 
 
 def create(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, token_changed
     from cenote.gateway.tenants import Tenants
     from cenote.gateway.tokens import Tokens
 
     with records() as database:
-        token = Tokens(database).issue(
-            Tenants(database).get(arguments.tenant).id,
-            arguments.scope or ORDINARY_SCOPES,
-            lifetime=arguments.lifetime,
-            note=arguments.note,
-        )
+        tenant, scopes = Tenants(database).get(arguments.tenant).id, arguments.scope or ORDINARY_SCOPES
+        token = Tokens(database).issue(tenant, scopes, lifetime=arguments.lifetime, note=arguments.note)
+        note(database, token_changed(Subject(tenant=tenant), "issued", token.id, scopes))
     Screen().line(token.text)
     return ExitStatus.OK
 
@@ -81,22 +79,27 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def rotate(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, token_changed
     from cenote.gateway.tenants import Tenants
     from cenote.gateway.tokens import Tokens
 
     with records() as database:
         tenant = Tenants(database).get(arguments.tenant).id
         token = Tokens(database).rotate(tenant, TokenId(arguments.id), grace=arguments.grace)
+        note(database, token_changed(Subject(tenant=tenant), "rotated", arguments.id))
     Screen().line(token.text)
     return ExitStatus.OK
 
 
 def revoke(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.events import Subject, token_changed
     from cenote.gateway.tenants import Tenants
     from cenote.gateway.tokens import Tokens
 
     with records() as database:
-        Tokens(database).revoke(Tenants(database).get(arguments.tenant).id, TokenId(arguments.id))
+        tenant = Tenants(database).get(arguments.tenant).id
+        Tokens(database).revoke(tenant, TokenId(arguments.id))
+        note(database, token_changed(Subject(tenant=tenant), "revoked", arguments.id))
     Screen().line(f"revoked {arguments.id}")
     return ExitStatus.OK
 

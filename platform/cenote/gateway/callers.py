@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc.aio
 
@@ -17,7 +17,13 @@ from cenote.gateway.errors import AuditUnavailableError
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
-from cenote_security.errors import CenoteError, QuotaExceededError, RejectedError, UnknownRuntimeError
+from cenote_security.errors import (
+    CenoteError,
+    QuotaExceededError,
+    RejectedError,
+    UnavailableError,
+    UnknownRuntimeError,
+)
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import bearer_token
 
@@ -29,11 +35,15 @@ _ON_RECORD = (RejectedError, UnknownRuntimeError)
 
 
 class Callers:
-    """On the gateway's loop. pool: where what blocks is done."""
+    """On the gateway's loop. pool: where what blocks is done.
 
-    def __init__(self, stores: Stores, pool: Executor) -> None:
+    recheck: seconds between two looks at the token of a stream that stays open.
+    """
+
+    def __init__(self, stores: Stores, pool: Executor, recheck: float) -> None:
         self._stores = stores
         self._pool = pool
+        self._recheck = recheck
         self._attendance = Attendance()
 
     @asynccontextmanager
@@ -44,14 +54,26 @@ class Callers:
         """
         principal: Principal | None = None
         try:
-            token = bearer_token(context.invocation_metadata() or ())
-            principal = await self.on_thread(lambda: self._stores.tokens.authenticate(token))
+            principal = await self._authenticated(context)
             with self._attendance.one(principal.tenant):
                 yield principal
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
             told = public(error)
             self._note(principal, action, told)
             await refuse(context, told)
+
+    async def barred(self, context: Context) -> NoReturn:
+        """Waits until the token of a call is not good any more. Raises NotAuthenticatedError then."""
+        while True:
+            await asyncio.sleep(self._recheck)
+            try:
+                await self._authenticated(context)
+            except UnavailableError:  # nobody can say now; new calls are refused meanwhile
+                continue
+
+    async def _authenticated(self, context: Context) -> Principal:
+        token = bearer_token(context.invocation_metadata() or ())
+        return await self.on_thread(lambda: self._stores.tokens.authenticate(token))
 
     async def on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -132,12 +132,13 @@ class Registry:
         self._forget(subject, record, "deleted")
 
     def tidy(self) -> None:
-        """At the start: what a former gateway began to make and did not get done. Nobody was told of it."""
+        """At the start: ends what a former gateway began to make and nobody was told of."""
         for record in self._stores.runtimes.unmade():
             self.abandon(record)
 
     def sweep(self) -> None:
-        """Frees the names and quotas of those whose lease ran out."""
+        """Puts on record what the operator did, and frees names and quotas of runtimes whose lease ran out."""
+        self._stores.notices.hand_over(self._stores.recorder)
         for record in self._stores.runtimes.leased():
             try:
                 self.facts(record)

@@ -52,9 +52,24 @@ class RuntimeRelay:
                 )
                 try:
                     await call.write(first)
-                    await _carry(context, call)
+                    await self._carry(context, call)
                 finally:
                     call.cancel()
+
+    async def _carry(self, context: Context, call: _Call) -> None:
+        """Both ways, each as fast as its reader, until the runtime's side ends or the token is not good any more.
+
+        Raises the error that it ends with.
+        """
+        up, down = asyncio.create_task(_up(context, call)), asyncio.create_task(_down(context, call))
+        barred = asyncio.create_task(self._callers.barred(context))
+        try:
+            await asyncio.wait((down, barred), return_when=asyncio.FIRST_COMPLETED)
+            await (barred if barred.done() else down)
+        finally:
+            for task in (up, down, barred):
+                task.cancel()
+            await asyncio.gather(up, down, barred, return_exceptions=True)
 
     def _admitted(self, principal: Principal, runtime: RuntimeId) -> tuple[Place, str]:
         record = self._stores.runtimes.by_id(principal.tenant, runtime)
@@ -82,15 +97,9 @@ def _wanted(first: bytes) -> RuntimeId:
         raise ProtocolViolation("a message that is no frame") from None
 
 
-async def _carry(context: Context, call: _Call) -> None:
-    """Both ways, each as fast as its reader, until the runtime's side ends. Raises the error that it ends with."""
-    upward = asyncio.create_task(_up(context, call))
-    try:
-        while isinstance(frame := await call.read(), bytes):
-            await context.write(frame)
-    finally:
-        upward.cancel()
-        await asyncio.wait((upward,))
+async def _down(context: Context, call: _Call) -> None:
+    while isinstance(frame := await call.read(), bytes):
+        await context.write(frame)
 
 
 async def _up(context: Context, call: _Call) -> None:

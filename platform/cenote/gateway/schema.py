@@ -79,5 +79,6 @@ MIGRATIONS: Final = (
         "ALTER TABLE runtimes ADD COLUMN made DOUBLE PRECISION",
         "CREATE UNIQUE INDEX runtimes_by_request ON runtimes (tenant_id, request_key)",
     ),
+    ("CREATE TABLE notices (number BIGINT PRIMARY KEY, event TEXT NOT NULL)",),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

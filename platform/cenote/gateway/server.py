@@ -40,7 +40,10 @@ MAX_STREAMS: Final = 4_000
 """Streams and calls at once, of all clients together."""
 
 SWEEP_EVERY: Final = 10.0
-"""Seconds between two looks for runtimes whose lease has run out."""
+"""Seconds between two looks at what the operator did, and for runtimes whose lease has run out."""
+
+RECHECK: Final = 15.0
+"""Seconds for which a stream through the gateway outlives its token at the most."""
 
 STOP_PATIENCE: Final = 1.0
 """Seconds for which streams may go on when the server is closed."""
@@ -60,10 +63,11 @@ class GatewayServer:
         relayed: bool = False,
         credentials: grpc.ServerCredentials | None = None,
         upstream: grpc.ChannelCredentials | None = None,
+        recheck: float = RECHECK,
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. relayed: see PlatformService.
 
-        credentials: for TLS. upstream: for TLS to nodes.
+        credentials: for TLS. upstream: for TLS to nodes. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
@@ -71,6 +75,7 @@ class GatewayServer:
         self._relayed = relayed
         self._credentials = credentials
         self._upstream_credentials = upstream
+        self._recheck = recheck
         self._registry = Registry(stores, nodes)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-gateway")
         self._loop = asyncio.new_event_loop()
@@ -80,6 +85,7 @@ class GatewayServer:
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         self._registry.tidy()
+        self._registry.sweep()
         self._thread.start()
         try:
             return self._await(self._open())
@@ -111,7 +117,7 @@ class GatewayServer:
         creations = Creations(self._registry, self._pool)
         self._opened.push_async_callback(creations.close)
         server = grpc.aio.server(options=SERVER, maximum_concurrent_rpcs=MAX_STREAMS)
-        callers = Callers(self._stores, self._pool)
+        callers = Callers(self._stores, self._pool, self._recheck)
         service = PlatformService(
             self._stores, self._nodes, self._registry, creations, callers, relayed=self._relayed
         )
@@ -146,7 +152,7 @@ class GatewayServer:
             try:
                 await self._loop.run_in_executor(self._pool, self._registry.sweep)
             except CenoteError as error:  # the next one may do better
-                log.warning("leases could not be looked after: %s", error)
+                log.warning("the platform could not look after its records: %s", error)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

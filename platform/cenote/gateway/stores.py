@@ -11,6 +11,7 @@ from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.audit.recorder import Recorder
 from cenote.gateway.database import Database
+from cenote.gateway.notices import Notices
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.state_folder import StateFolder
@@ -37,6 +38,7 @@ class Stores:
             database = opened.enter_context(Database(folder.database))
             self.tenants = Tenants(database)
             self.tokens = Tokens(database)
+            self.notices = Notices(database)
             self.runtimes = Runtimes(database)
             self.quotas = QuotaBook(database)
             self.access = Access(self.tokens, self.runtimes, self.master_key)

@@ -45,6 +45,11 @@ def token_changed(subject: Subject, change: str, token: str, scopes: Iterable[st
     return subject.event("token", {"change": change, "changed": token, "scopes": _listed(sorted(scopes))})
 
 
+def tenant_changed(subject: Subject, change: str, name: str) -> Event:
+    """change: such as `created`, `closed`, or the limit that was set."""
+    return subject.event("tenant", {"change": _cut(change), "name": _cut(name)})
+
+
 def runtime_created(subject: Subject, name: str, policy: SandboxPolicy) -> Event:
     return subject.event("runtime.created", {"name": _cut(name), "policy": policy_facts(policy)})
 
