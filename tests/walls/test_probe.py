@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
+import subprocess
+import sys
 import threading
+
+import pytest
 
 from cenote_security.walls.isolation import NEEDS
 from cenote_security.walls.probe import probe
@@ -54,3 +59,16 @@ def test_an_attempt_that_dies() -> None:
 
     facility = attempt("trick", dies)
     assert (False, "the attempt ended with -9") == (facility.available, facility.detail)
+
+
+COVERED = "mount -t tmpfs none /proc/fs && exec {python} -c {code}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to cover a part of /proc")
+def test_a_covered_proc_leaves_no_strict() -> None:
+    """As in most containers: the kernel then refuses a jail its own `/proc`, and `auto` takes the next level."""
+    code = "from cenote import PythonRuntime\nwith PythonRuntime() as r: print(r.execute('6 * 7').value, r.isolation)"
+    command = COVERED.format(python=shlex.quote(sys.executable), code=shlex.quote(code))
+    asked = ["unshare", "--mount", "--propagation", "private", "sh", "-c", command]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert ("42 landlock\n", "") == (done.stdout, done.stderr)

@@ -43,7 +43,27 @@ def _enter_namespaces(host_proc: int) -> str:
     namespaces.enter_for_zygote(host_proc)
     namespaces.leave_power_behind(users)
     namespaces.enter_for_jail(host_proc, users, seat=1)
+    _mount_proc()
     return "user, mount, pid, net, ipc, uts, cgroup"
+
+
+def _mount_proc() -> None:
+    """In the new pid namespace, which begins with the next fork.
+
+    The kernel gives no whole `/proc` to those who have been shown one with parts covered up, as in most containers.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            libc.mount(
+                "proc", "/proc", "proc", libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
+            )
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise OSError(code, f"a /proc of their own cannot be mounted: {os.strerror(code)}")
 
 
 def _be_filtered() -> str:
