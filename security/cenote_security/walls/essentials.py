@@ -59,7 +59,7 @@ def _mount_proc() -> None:
                 "proc", "/proc", "proc", libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
             )
         except OSError as error:
-            os._exit(error.errno)
+            os._exit(error.errno or errno.EPERM)
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code:
