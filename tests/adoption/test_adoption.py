@@ -18,7 +18,7 @@ from tests.adoption.conftest import Node, Victim, join, value
 from tests.adoption.supervising import gift
 from tests.hosted.listening import PATIENCE, Heard, NoHosts
 
-from cenote_security.errors import UnavailableError, UnknownRuntimeError
+from cenote_security.errors import RuntimeClosedError, UnavailableError, UnknownRuntimeError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.kept_runtime import KeptRuntime
@@ -343,3 +343,68 @@ def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
     with pytest.raises(UnavailableError, match="gVisor"):
         KeptRuntime.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
     assert [] == node.keeper.keys()
+
+
+def test_an_idle_runtime_is_handed_over(node: Node) -> None:
+    """The process lives on without it, with none of its descriptors; the next one adopts it."""
+    victim = node.victim()
+    victim.tell("offer", "offer", name="ask")
+    victim.value("offer")
+    victim.execute("x = 41", "x")
+    victim.value("x")
+    victim.kill()
+    before = open_files()
+    first = node.adopt(Answering())
+    assert "42" == value(first, "x + 1")
+    groups = group_folders(first)
+    assert first.hand_over()
+    assert before == open_files()
+    assert all(folder.exists() for folder in groups)
+    with pytest.raises(RuntimeClosedError):
+        first.start()
+    second = node.adopt(Answering())
+    assert "(41, 'answered')" == value(second, "x, ask()")
+
+
+def test_a_runtime_that_works_is_not_handed_over(node: Node) -> None:
+    """Nothing changes: its cell goes on."""
+    victim = node.victim()
+    victim.execute(COUNT, "count")
+    victim.heard("count", "10\n")
+    victim.kill()
+    runtime = node.adopt()
+    assert not runtime.hand_over()
+    assert COUNTED == join(runtime, "count").result().stdout
+
+
+def test_what_is_not_kept_cannot_be_handed_over() -> None:
+    """The jail of an ordinary runtime has nobody else to hold it."""
+    with pytest.raises(UsageError, match="kept"):
+        HostedRuntime(SandboxPolicy(), NoHosts()).hand_over()
+
+
+def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> None:
+    """The jail died between two cells, and then its process: the reason is the jail's."""
+    victim = node.victim()
+    victim.execute("import os, threading\nthreading.Timer(0.2, os._exit, [3]).start()", "end")
+    victim.value("end")
+    wait_until(lambda: "runtime/adopted/jail" not in keys(node))
+    victim.kill()
+    node.spare()
+    runtime = node.adopt()
+    lost = join(runtime, "next").result()
+    assert ("lost", "exit") == (lost.state, lost.error and lost.error.reason)
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_an_end_that_somebody_was_told_of_is_not_told_again(node: Node) -> None:
+    """The result of the cell that took its jail along was the message."""
+    victim = node.victim()
+    victim.execute("import os; os._exit(3)", "end")
+    victim.value("end")
+    wait_until(lambda: "runtime/adopted/jail" not in keys(node))
+    victim.kill()
+    node.spare()
+    runtime = node.adopt()
+    assert "2" == value(runtime, "1 + 1")
+    assert "lost" == join(runtime, "end").result().state

@@ -144,3 +144,15 @@ def test_an_idle_jail_that_nobody_held_is_reported_once(node: Node) -> None:
     runtime = node.adopt()
     assert "lost" == join(runtime, "next").result().state
     assert "2" == value(runtime, "1 + 1")
+
+
+def test_a_reset_that_was_under_way_is_finished(node: Node) -> None:
+    """Its process was killed between noting it and ending the jail: what was to be forgotten does not come back."""
+    victim = node.victim()
+    victim.execute("x = 1", "x")
+    victim.value("x")
+    victim.kill()
+    rewrite(node, lambda entries: [*entries, JournalEntry(mourned=journal_pb2.Mourned())])
+    node.spare()
+    runtime = node.adopt()
+    assert "False" == value(runtime, "'x' in globals()")

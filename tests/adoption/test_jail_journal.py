@@ -18,6 +18,7 @@ from cenote_worker.journal.file import JournalFile
 from cenote_worker.journal.jail_journal import JailJournal
 from cenote_worker.journal.journal import TIDY_SIZE, Journal
 from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest
 
@@ -108,10 +109,10 @@ def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
     later = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     ask(later)
     former.printed("stdout", "last words")
-    former.ended()
+    former.ended(Death(reason="killed"))
     story = journal.story()
     assert story.request is not None
-    assert ((0, []), False) == (story.request.printed.after(0), story.ended)
+    assert ((0, []), None) == (story.request.printed.after(0), story.ended)
     journal.close()
 
 

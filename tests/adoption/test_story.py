@@ -68,7 +68,8 @@ ENTRIES = st.one_of(
             READY,
             SENT,
             JournalEntry(unsent=journal_pb2.Unsent()),
-            JournalEntry(ended=journal_pb2.Ended()),
+            JournalEntry(ended=journal_pb2.Ended(reason="exit")),
+            JournalEntry(mourned=journal_pb2.Mourned()),
             JournalEntry(filled=journal_pb2.Filled()),
         ]
     ),
@@ -80,7 +81,7 @@ def told(story: Story) -> object:
     request = story.request
     return (
         story.jail.SerializeToString(),
-        story.ended,
+        story.ended and story.ended.reason,
         story.steps,
         story.background.after(0),
         story.injections,
@@ -127,7 +128,13 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
     accepted = JournalEntry(accepted=journal_pb2.Accepted(injection=3))
     former = [began(1), READY, TAKEN, accepted, *cell(1, "k", []), asked(2), SENT, output("x")]
     story = Story.of([*former, began(2)], LIMIT)
-    assert (None, False, False, 2) == (story.request, story.untaken, story.jail.ready, story.jail.jail)
+    assert (None, None, False, False, 2) == (
+        story.ended,
+        story.request,
+        story.untaken,
+        story.jail.ready,
+        story.jail.jail,
+    )
     assert (["k"], [3]) == (list(story.outcomes), story.injections)
 
 

@@ -42,6 +42,7 @@ class JournalEntry(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
     FILLED_FIELD_NUMBER: _builtins.int
+    MOURNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def began(self) -> Global___Began: ...
     @_builtins.property
@@ -74,6 +75,8 @@ class JournalEntry(_message.Message):
     def counted(self) -> Global___Counted: ...
     @_builtins.property
     def filled(self) -> Global___Filled: ...
+    @_builtins.property
+    def mourned(self) -> Global___Mourned: ...
     def __init__(
         self,
         *,
@@ -93,12 +96,13 @@ class JournalEntry(_message.Message):
         ended: Global___Ended | None = ...,
         counted: Global___Counted | None = ...,
         filled: Global___Filled | None = ...,
+        mourned: Global___Mourned | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -116,6 +120,7 @@ class Began(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     KILLS_FIELD_NUMBER: _builtins.int
     FILLED_FIELD_NUMBER: _builtins.int
+    MOURNED_FIELD_NUMBER: _builtins.int
     jail: _builtins.int
     ends_at: _builtins.float
     """When it is ended in any case, on the monotonic clock; 0 for never."""
@@ -124,6 +129,7 @@ class Began(_message.Message):
     number: _builtins.int
     kills: _builtins.int
     filled: _builtins.bool
+    mourned: _builtins.bool
     def __init__(
         self,
         *,
@@ -133,10 +139,11 @@ class Began(_message.Message):
         number: _builtins.int = ...,
         kills: _builtins.int = ...,
         filled: _builtins.bool = ...,
+        mourned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "filled", b"filled", "jail", b"jail", "kills", b"kills", "number", b"number", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "filled", b"filled", "jail", b"jail", "kills", b"kills", "mourned", b"mourned", "number", b"number", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -477,7 +484,34 @@ Global___Filled: _TypeAlias = Filled  # noqa: Y015
 
 @_typing.final
 class Ended(_message.Message):
-    """The jail has ended, and somebody was told."""
+    """The jail has ended. See Death."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    detail: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "reason", b"reason", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ended: _TypeAlias = Ended  # noqa: Y015
+
+@_typing.final
+class Mourned(_message.Message):
+    """Nothing more is expected of the jail: somebody was told of its end, or asked for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -490,7 +524,7 @@ class Ended(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Ended: _TypeAlias = Ended  # noqa: Y015
+Global___Mourned: _TypeAlias = Mourned  # noqa: Y015
 
 @_typing.final
 class Counted(_message.Message):

@@ -37,8 +37,10 @@ def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntim
     for number in story.injections:
         if number in injections:
             runtime.noted.restore(injections[number])
-    if not story.ended:
+    if story.ended is None:
         _Takeover(runtime, hosts, kept, story, injections).carry_out()
+    elif not story.jail.mourned and story.jail.filled:
+        runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
     return runtime
 
 
@@ -66,9 +68,9 @@ class _Takeover:
         if ends is None:
             self._bereave(request, listener)
             return
-        if self._story.jail.filled:
+        if self._story.jail.filled and not self._story.jail.mourned:
             self._open_host_line(self._runtime.take_over(lambda: self._supervise(ends, listener)))
-        else:  # a start was under way: nothing of the user's has run in it, and the next call begins another
+        else:  # a start was under way, or a reset: nobody has, or wants, anything in it. The next call begins another
             self._supervise(ends, listener).end(Death(reason="closed"))
 
     def _supervise(self, ends: JailEnds, listener: Listener | None) -> Supervisor:
@@ -76,7 +78,7 @@ class _Takeover:
         return self._kept.supervise(ends, self._story, self._runtime.ledger, left)
 
     def _bereave(self, request: Request | None, listener: Listener | None) -> None:
-        if self._story.jail.filled:
+        if self._story.jail.filled and not self._story.jail.mourned:
             self._runtime.bereave(VANISHED)
         if request is not None and listener is not None:
             listener.done(vanished(request))
@@ -99,5 +101,9 @@ class _Takeover:
             listener = self._runtime.calls.restore(key, None, printed)
         injection = self._injections.get(request.asked.injection)
         if injection is not None:
-            return self._runtime.noted.noting(injection, listener)
-        return Witness(listener, self._runtime.lost)
+            return self._runtime.noted.noting(injection, Witness(listener, self._lost))
+        return Witness(listener, self._lost)
+
+    def _lost(self) -> None:
+        self._runtime.lost()
+        self._kept.mourned(self._story.jail.jail)

@@ -169,6 +169,10 @@ class KeptRuntime:
         assert self._jail_journal is not None
         self._jail_journal.take_up(ends.frames, story)
 
+    def mourned(self, jail: int) -> None:
+        """The runtime's owner was told that this jail, which was found, has ended."""
+        self._journal.mourned(jail)
+
     # -- Legacy --
 
     def hold(self, injection: Injection) -> None:
@@ -205,6 +209,11 @@ class KeptRuntime:
         with suppress(UnavailableError):  # then nothing is kept
             for key in self._keeper.keys(self._place):
                 self._keeper.drop(key)
+        self._journal.close()
+
+    def leave(self) -> None:
+        with self._lock:
+            self._ends = self._channel = None
         self._journal.close()
 
     # -- the keeper --

@@ -35,6 +35,9 @@ class Legacy(Protocol):
     def close(self) -> None:
         """The runtime was closed: there is nothing to take over."""
 
+    def leave(self) -> None:
+        """This process has stopped: another may take over."""
+
 
 class NoLegacy:
     """The Legacy of a runtime that ends with its process."""
@@ -58,6 +61,9 @@ class NoLegacy:
         pass
 
     def close(self) -> None:
+        pass
+
+    def leave(self) -> None:
         pass
 
 

@@ -18,6 +18,7 @@ from cenote_security.errors import (
     RuntimeClosedError,
     RuntimeExpiredError,
     UnavailableError,
+    UsageError,
 )
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
@@ -195,6 +196,7 @@ class HostedRuntime:
             supervisor, self._supervisor = self._supervisor, None
             self._relied.pop(OWNER, None)
         if supervisor is not None:
+            supervisor.mourned()
             supervisor.end(RESET)
 
     def close(self) -> None:
@@ -209,6 +211,24 @@ class HostedRuntime:
         for injection in self.noted.all():
             injection.close()
         self._legacy.close()
+
+    def hand_over(self) -> bool:
+        """Leaves an idle runtime to another process, which adopts it; then this is closed. False while it works.
+
+        Raises UsageError when nothing is kept for another process.
+        """
+        if self._legacy is NO_LEGACY:
+            raise UsageError("nothing of this runtime is kept for another process; its jail would end")
+        with self._lock:
+            self.check_open()
+            supervisor = self._supervisor
+            if supervisor is not None and supervisor.death is None and not supervisor.let_go():
+                return False
+            self._closed = True
+        self._legacy.leave()
+        for injection in self.noted.all():
+            injection.close()
+        return True
 
     def check_open(self) -> None:
         """Raises RuntimeClosedError."""
@@ -392,6 +412,8 @@ class HostedRuntime:
         """The seat's holder has heard that this jail ended, and has not to be told again."""
         if self._relied.get(seat) is supervisor:
             del self._relied[seat]
+        if seat is OWNER:
+            supervisor.mourned()
 
     def lost(self) -> None:
         """The owner has heard that the jail which was left ended, and has not to be told again."""

@@ -18,6 +18,7 @@ from cenote_worker.journal.journal import Journal
 from cenote_worker.journal.story import Story
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import MAX_REPLY
 from cenote_worker.supervisor.requests import JailRequest
 
@@ -111,11 +112,15 @@ class JailJournal:
     def interrupted(self, at: float, *, expired: bool) -> None:
         self._write(JournalEntry(interrupted=journal_pb2.Interrupted(at=at, expired=expired)))
 
+    def mourned(self) -> None:
+        self._journal.mourned(self._number)
+
     def rest(self) -> None:
         self._journal.tidy(resting=True)
 
-    def ended(self) -> None:
-        self._write(JournalEntry(ended=journal_pb2.Ended()))
+    def ended(self, death: Death) -> None:
+        ended = journal_pb2.Ended(reason=death.reason, detail=death.detail, text=death.text)
+        self._write(JournalEntry(ended=ended))
         self._gone()
 
     # -- HostLog --

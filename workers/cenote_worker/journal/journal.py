@@ -85,6 +85,10 @@ class Journal:
         """It has what the runtime's jails begin with."""
         self.write(JournalEntry(filled=journal_pb2.Filled()))
 
+    def mourned(self, jail: int) -> None:
+        """Nothing more is expected of that jail."""
+        self.write_of(jail, JournalEntry(mourned=journal_pb2.Mourned()))
+
     def settled(self, key: str, outcome: Outcome) -> None:
         self.write(JournalEntry(settled=to_entry(key, outcome)))
 

@@ -59,8 +59,8 @@ class Story:
         self._limit = limit
         self.jail = journal_pb2.Began()
         """The last jail that was started; number 0 for none."""
-        self.ended = True
-        """Whether that jail has ended and somebody was told."""
+        self.ended: journal_pb2.Ended | None = journal_pb2.Ended()
+        """How that jail ended, if it did. Whether somebody was told is noted with the jail."""
         self.request: Request | None = None
         """What is under way, or was answered and not settled."""
         self.untaken = False
@@ -105,7 +105,9 @@ class Story:
             case "host_answered":
                 self.host_calls.pop(entry.host_answered.id, None)
             case "ended":
-                self.ended, self.request = True, None
+                self.ended, self.request = entry.ended, None
+            case "mourned":
+                self.jail.mourned = True
             case "counted":
                 self.steps = entry.counted.steps
             case "filled":
@@ -129,12 +131,12 @@ class Story:
     def _begin(self, began: journal_pb2.Began) -> None:
         self.jail = journal_pb2.Began()
         self.jail.CopyFrom(began)
-        self.ended, self.request, self.untaken = False, None, False
+        self.ended, self.request, self.untaken = None, None, False
         self.background = Transcript(BACKGROUND)
         self.host_calls.clear()
 
     def _ask(self, asked: journal_pb2.Asked) -> None:
-        if self.ended:
+        if self.ended is not None:
             return
         self.request = Request(asked, Transcript(self._limit), room=self._limit)
         self.jail.number = asked.number
@@ -229,8 +231,8 @@ class Story:
             yield JournalEntry(printed=piece)
         if self.request is not None:
             yield from _retold_request(self.request)
-        if self.ended:
-            yield JournalEntry(ended=journal_pb2.Ended())
+        if self.ended is not None:
+            yield JournalEntry(ended=self.ended)
 
 
 def _retold_request(request: Request) -> Iterator[JournalEntry]:

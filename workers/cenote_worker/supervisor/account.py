@@ -73,6 +73,9 @@ class Account(Protocol):
     def close(self) -> None:
         """The jail has ended, or is about to."""
 
+    def let_go(self) -> None:
+        """Another process keeps the jail's account from now on; the jail lives on."""
+
 
 class Condemn(Protocol):
     """Ends a jail; may be called from any thread."""

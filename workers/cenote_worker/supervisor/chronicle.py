@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from cenote_worker.frames import Packet, receive_packet
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.account import Baseline
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.requests import JailRequest
 
 Piece = tuple[StreamName, str] | Packet
@@ -40,8 +41,11 @@ class Chronicle(Protocol):
     def rest(self) -> None:
         """Nothing is under way just now: a time to tidy up."""
 
-    def ended(self) -> None:
-        """The jail is gone and everybody was told."""
+    def mourned(self) -> None:
+        """The runtime's owner was told of the jail's end, or asked for it."""
+
+    def ended(self, death: Death) -> None:
+        """The jail is gone, and who was waiting for something was told."""
 
 
 class Unwritten:
@@ -68,7 +72,10 @@ class Unwritten:
     def rest(self) -> None:
         pass
 
-    def ended(self) -> None:
+    def mourned(self) -> None:
+        pass
+
+    def ended(self, death: Death) -> None:
         pass
 
 

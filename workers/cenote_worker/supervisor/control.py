@@ -51,6 +51,11 @@ class ControlLine:
         """An interrupt is on its way: a cell sent now could be hit by it."""
         return bool(self._interrupts)
 
+    @property
+    def busy(self) -> bool:
+        """Something was asked that is not answered yet."""
+        return bool(self._interrupts or self._questions)
+
     def interrupt(self) -> None:
         number = self._send("interrupt")
         if number is not None:

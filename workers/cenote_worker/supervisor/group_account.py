@@ -78,6 +78,10 @@ class GroupAccount:
         self._group.close()
         self._remove(FIRST_WAIT)
 
+    def let_go(self) -> None:
+        self._worker.close()
+        self._group.close()
+
     def _remove(self, wait: float) -> None:
         if not self._group.remove() and wait <= LONGEST_WAIT:
             self._reactor.call_at(time.monotonic() + wait, lambda: self._remove(2 * wait))

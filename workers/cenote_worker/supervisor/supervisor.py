@@ -90,6 +90,7 @@ class Supervisor:
         self._background = Printed(BACKGROUND)
         self._paused = False
         self._deaf = False
+        self._left = False
         """Set with the sentence: what a condemned jail says while it dies must not pass for an answer."""
         self._sentence: Death | None = None
         self.death: Death | None = None
@@ -247,9 +248,39 @@ class Supervisor:
 
             self._control.status(enrich, lambda: answer(None))
 
+    def let_go(self) -> bool:
+        """Leaves an idle jail to a successor, as the end of this process would. False while anything is under way.
+
+        Not on the reactor's thread: waits until that has let go.
+        """
+        with self._lock:
+            busy = self._running is not None or self._waiting or self._control.busy
+            if busy or self._conversation.phase is not Phase.IDLE or self._sentence is not None:
+                return False
+            self._left = self._deaf = True
+        over = threading.Event()
+        self._reactor.call_soon(lambda: self._leave(over))
+        over.wait()
+        return True
+
+    def _leave(self, over: threading.Event) -> None:
+        try:
+            with self._lock:
+                self._account.let_go()
+                self._close_ends()
+                if self._end_of_life is not None:
+                    self._end_of_life.cancel()
+                self._buried()
+        finally:
+            over.set()
+
     def resume(self) -> None:
         """The listener can take output again."""
         self._reactor.call_soon(self._resume)
+
+    def mourned(self) -> None:
+        """The runtime's owner was told of this jail's end, or asked for it: a successor tells nobody again."""
+        self._chronicle.mourned()
 
     def end(self, death: Death) -> None:
         """Kills the jail. Its callers hear the reason as soon as it is gone."""
@@ -347,7 +378,7 @@ class Supervisor:
 
     def _on_host_line(self) -> None:
         with self._lock:
-            if self._hosts is None:
+            if self._hosts is None or self._left:
                 return
             try:
                 going_on = self._hosts.read(PACKETS_PER_TURN)
@@ -427,6 +458,8 @@ class Supervisor:
 
     def _on_control(self) -> None:
         with self._lock:
+            if self._left:
+                return
             try:
                 self._control.read()
             except ProtocolViolation as violation:
@@ -524,7 +557,7 @@ class Supervisor:
             self._report_lost(running, self.death, spent)
         for request in waiting:
             _decline(request, self.death)
-        self._chronicle.ended()
+        self._chronicle.ended(self.death)
 
     def _read_last_words(self) -> None:
         """What was printed before the end; nothing from a jail that broke the protocol."""

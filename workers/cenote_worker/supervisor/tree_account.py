@@ -130,3 +130,6 @@ class TreeAccount:
             if self._disk >= 0:
                 os.close(self._disk)
                 self._disk = -1
+
+    def let_go(self) -> None:
+        self.close()
