@@ -145,8 +145,12 @@ def test_memory_that_is_not_sealed_is_not_read() -> None:
 
 def test_a_long_journal_is_written_anew() -> None:
     """A program that prints for ever fills no memory, and the new file is handed over before the old one ends."""
-    handed: list[int] = []
-    journal = Journal(JournalFile.create(), LIMIT, lambda file: handed.append(os.fstat(file).st_size), print)
+    handed: list[tuple[int, int]] = []
+
+    def hand(file: int) -> None:
+        handed.append((file, os.fstat(file).st_size))
+
+    journal = Journal(JournalFile.create(), LIMIT, hand, lambda: None)
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     chronicle.begin(sock)
@@ -157,8 +161,8 @@ def test_a_long_journal_is_written_anew() -> None:
         packet = chronicle.receive(sock)
         assert packet is not None
     assert len(handed) > 3
-    assert max(handed) < 2 * LIMIT
-    assert os.fstat(journal.descriptor).st_size < TIDY_SIZE + 4 * LIMIT
+    assert max(size for _, size in handed) < 2 * LIMIT
+    assert os.fstat(handed[-1][0]).st_size < 2 * TIDY_SIZE + 4 * LIMIT
     story = journal.story()
     assert story.request is not None
     missing, pieces = story.request.printed.after(0)

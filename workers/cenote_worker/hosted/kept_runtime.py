@@ -100,7 +100,12 @@ class KeptRuntime:
         assert self._jail_journal is not None
         self._jail_journal.begin(ends.frames)
         self._put("jail", _NUMBER.pack(number) + ends.record(), ends.descriptors())
-        return supervise(ends, policy, ledger, ends_at, self._jail_journal)
+        try:
+            return supervise(ends, policy, ledger, ends_at, self._jail_journal)
+        except BaseException:
+            self._gone(ends)  # with that nobody holds it, and it ends
+            ends.close()
+            raise
 
     def _adopt_ends(self, number: int, ends: JailEnds) -> None:
         with self._lock:
@@ -228,7 +233,7 @@ class KeptRuntime:
             self._put("jail", _NUMBER.pack(self._journal.jail) + ends.record(), ends.descriptors())
         if channel is not None:
             self._put_channel(channel)
-        self._hand_journal(self._journal.descriptor)
+        self._journal.hand()
 
     def _hand_journal(self, descriptor: int) -> None:
         self._put("journal", b"", [descriptor])

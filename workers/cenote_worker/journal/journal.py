@@ -40,9 +40,11 @@ class Journal:
         self.jail = self.story().jail.jail
         """Number of the jail that was started last; 0 for none."""
 
-    @property
-    def descriptor(self) -> int:
-        return self._file.descriptor
+    def hand(self) -> None:
+        """Hands the file over once more."""
+        with self._lock:
+            if not self._dead:
+                self._handed(self._file.descriptor)
 
     def story(self) -> Story:
         """How the runtime stands."""

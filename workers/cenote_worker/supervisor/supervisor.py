@@ -89,8 +89,9 @@ class Supervisor:
         self._running: Record | None = None
         self._background = Printed(BACKGROUND)
         self._paused = False
-        self._deaf = False
         self._left = False
+        """Set when a successor may go on: nothing is read or decided here any more."""
+        self._deaf = False
         """Set with the sentence: what a condemned jail says while it dies must not pass for an answer."""
         self._sentence: Death | None = None
         self.death: Death | None = None
