@@ -95,9 +95,9 @@ def test_a_cell_that_ignores_its_interrupt_is_ended(node: Node) -> None:
     victim = node.victim()
     stubborn = """
 import time
-print('begun')
 while True:
     try:
+        print('begun')
         while True: time.sleep(1)
     except KeyboardInterrupt:
         print('no')

@@ -24,8 +24,8 @@ POLICY = SandboxPolicy(preload=(), output=100_000)
 UNTIL_INTERRUPTED = "import time\nprint('begun')\nwhile True: time.sleep(1)"
 UNTIL_TOLD = """
 import time
-print('begun')
 try:
+    print('begun')
     while True: time.sleep(1)
 except KeyboardInterrupt:
     print('ended')
