@@ -29,6 +29,7 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
+from cenote_worker.supervisor.farewell import decline, ignored
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
@@ -188,7 +189,7 @@ class Supervisor:
                 enqueue(self._waiting, request)
                 self._send_next()
                 return
-        _decline(request, self.death)
+        decline(request, self.death)
 
     def withdraw(self, request: JailRequest, *, waiting: bool = True) -> None:
         """Takes a request back: see Withdraw."""
@@ -353,7 +354,7 @@ class Supervisor:
                     self._chronicle.interrupted(time.monotonic(), expired=True)
                     self._send_interrupt()
                 case "kill":
-                    self.end(_ignored(clock, time.monotonic()))
+                    self.end(ignored(clock, time.monotonic()))
             self._arm()
 
     def _expire(self) -> None:
@@ -557,7 +558,7 @@ class Supervisor:
         if running is not None:
             self._report_lost(running, self.death, spent)
         for request in waiting:
-            _decline(request, self.death)
+            decline(request, self.death)
         self._chronicle.ended(self.death)
 
     def _read_last_words(self) -> None:
@@ -587,19 +588,3 @@ class Supervisor:
         if self._assembly is not None:
             self._assembly.close()
         self._ends.close()
-
-
-def _ignored(clock: CellClock, now: float) -> Death:
-    """The sentence of a cell that was interrupted and went on."""
-    if not clock.expired:
-        return Death(reason="interrupt")
-    return Death(reason="time", detail=f"used {now - clock.started:.1f} s of {clock.timeout:g} s")
-
-
-def _decline(request: JailRequest, death: Death) -> None:
-    """A request that came too late, or waited behind the one that was the last."""
-    request.dispose()
-    if request.ask is Ask.EXECUTE:
-        request.listener.done(death.before(request.step, request.seat.author))
-    else:
-        request.listener.done(JailLostError(death.describe()))

@@ -1,0 +1,25 @@
+"""What becomes of requests that a jail does not come to answer any more."""
+
+from __future__ import annotations
+
+from cenote_security.errors import JailLostError
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.clock import CellClock
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest
+
+
+def ignored(clock: CellClock, now: float) -> Death:
+    """The sentence of a cell that was interrupted and went on."""
+    if not clock.expired:
+        return Death(reason="interrupt")
+    return Death(reason="time", detail=f"used {now - clock.started:.1f} s of {clock.timeout:g} s")
+
+
+def decline(request: JailRequest, death: Death) -> None:
+    """A request that came too late, or waited behind the one that was the last."""
+    request.dispose()
+    if request.ask is Ask.EXECUTE:
+        request.listener.done(death.before(request.step, request.seat.author))
+    else:
+        request.listener.done(JailLostError(death.describe()))
