@@ -15,7 +15,7 @@ import pytest
 from tests.walls.jails import PATIENCE, Jail, eventually, runs, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import Isolation, SandboxPolicy
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
 
@@ -144,6 +144,21 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the fork
         process.stdout.close()
+    assert set() == set(Path(tempfile.gettempdir()).glob("cenote-jails-*")) - before
+
+
+@pytest.mark.parametrize("isolation", ["strict", "landlock"])
+def test_a_zygote_that_lingers(isolation: Isolation) -> None:
+    """Its jails outlive its client; it goes with the last of them, and leaves nothing."""
+    before = set(Path(tempfile.gettempdir()).glob("cenote-jails-*"))
+    client = zygote(preload=(), isolation=isolation, lingers=True)
+    pid = zygote_pid(client)
+    policy = SandboxPolicy(preload=(), isolation=isolation)
+    with Jail(client, policy) as jail:
+        client.close()
+        assert 42 == jail.ask("result = 42")
+        assert runs(pid)
+    assert eventually(lambda: not runs(pid))
     assert set() == set(Path(tempfile.gettempdir()).glob("cenote-jails-*")) - before
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final, TypeVar
@@ -29,7 +30,7 @@ from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.start import start_ends
+from cenote_worker.supervisor.start import Nursery, start_ends
 
 NAMESPACE: Final = "cenote"
 THREADS: Final = 64
@@ -120,7 +121,7 @@ class NodeAgent:
             folder=folder,
             most=settings.hosts,
             hire=self._hire,
-            start_ends=start_ends,
+            start_ends=partial(start_ends, nursery=Nursery(lingers=True)),
             references=self._references,
         )
         self._number = 0

@@ -29,8 +29,9 @@ from cenote_worker.zygote.descriptors import JailDescriptors
 class Nursery:
     """The zygotes and the reactor of this process. A forked child starts with none of them."""
 
-    def __init__(self, reach: Callable[[], Reach] = PublicReach) -> None:
-        """reach: what the proxy of a jail takes names to stand for."""
+    def __init__(self, reach: Callable[[], Reach] = PublicReach, *, lingers: bool = False) -> None:
+        """reach: what the proxy of a jail takes names to stand for. lingers: see ZygoteSpec."""
+        self._lingers = lingers
         self._reach = reach
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -168,7 +169,7 @@ class Nursery:
             for zygote in self._zygotes:
                 if zygote.fits(policy):
                     return reactor, accounting, zygote
-            self._zygotes.append(ZygoteClient.for_policy(policy))
+            self._zygotes.append(ZygoteClient.for_policy(policy, lingers=self._lingers))
             return reactor, accounting, self._zygotes[-1]
 
     def _own_threads(self) -> tuple[Reactor, Accounting]:
@@ -213,10 +214,10 @@ def start_jail(
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 
 
-def start_ends(policy: SandboxPolicy) -> JailEnds:
+def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
     """A fresh jail with nothing in it, that nobody supervises yet. See Nursery.start_ends."""
     try:
-        return _nursery.start_ends(policy)
+        return nursery.start_ends(policy)
     except OSError as error:
         raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 

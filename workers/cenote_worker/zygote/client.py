@@ -22,7 +22,7 @@ class ZygoteClient:
 
     The zygote process is started at once and gets ready in the background. After a fork of the client the child
     gets a zygote of its own on first use.
-    folders: host folders that jails see and import from, besides the interpreter's. entry: see `ZygoteSpec`.
+    folders: host folders that jails see and import from, besides the interpreter's. entry, lingers: see `ZygoteSpec`.
     """
 
     def __init__(
@@ -33,12 +33,14 @@ class ZygoteClient:
         mounts: Iterable[Mount] = (),
         folders: Sequence[str] = (),
         entry: str = DEFAULT_ENTRY,
+        lingers: bool = False,
     ) -> None:
         self._isolation: Isolation = isolation
         self._preload = tuple(preload)
         self._mounts = tuple(mounts)
         self._folders = tuple(folders)
         self._entry = entry
+        self._lingers = lingers
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = False
@@ -46,9 +48,9 @@ class ZygoteClient:
         self._connection = self._connect()
 
     @classmethod
-    def for_policy(cls, policy: SandboxPolicy) -> ZygoteClient:
+    def for_policy(cls, policy: SandboxPolicy, *, lingers: bool = False) -> ZygoteClient:
         """A zygote for jails of this policy."""
-        return cls(isolation=policy.isolation, preload=policy.preload, mounts=policy.mounts)
+        return cls(isolation=policy.isolation, preload=policy.preload, mounts=policy.mounts, lingers=lingers)
 
     def fits(self, policy: SandboxPolicy) -> bool:
         """Whether jails of this policy can come from this zygote."""
@@ -75,7 +77,7 @@ class ZygoteClient:
         return self._current().start(policy, descriptors, next(self._numbers))
 
     def close(self) -> None:
-        """End the zygote and every jail that it started."""
+        """End the zygote and every jail that it started; one that lingers is left to its jails."""
         with self._lock:
             if not self._closed and self._owner == os.getpid():
                 self._connection.close()
@@ -109,5 +111,6 @@ class ZygoteClient:
             visible=interpreter.visible,
             entry=self._entry,
             client=os.getpid(),
+            lingers=self._lingers,
         )
         return Connection(interpreter, spec)

@@ -80,6 +80,7 @@ class Connection:
         with theirs:
             end = theirs.fileno()
             self._process = FreshPython(interpreter, _ZYGOTE, "run", str(end), descriptors=(end,))
+        self._lingers = spec.lingers
         self._poll = select.poll()  # unlike select, good for any number of descriptors
         self._poll.register(self._socket, select.POLLIN)
         self._news = threading.Condition()
@@ -136,7 +137,9 @@ class Connection:
             # A thread that polls must leave first: the number of a closed descriptor soon means another file.
             self._news.wait_for(lambda: not self._reading)
             self._news.notify_all()
-        if self._process.wait(_END_SECONDS) is None:
+        if self._lingers:
+            self._process.disown()
+        elif self._process.wait(_END_SECONDS) is None:
             self._process.kill()
         self._socket.close()
 

@@ -77,7 +77,14 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     entry = _entry(spec.entry)
     tempfile.tempdir = None  # found again by each jail, which has its own
     preload.settle_memory()
-    zygote = Zygote(level=level, entry=entry, client=client, client_life=client_life, host_proc=host_proc)
+    zygote = Zygote(
+        level=level,
+        entry=entry,
+        client=client,
+        client_life=client_life,
+        host_proc=host_proc,
+        lingers=spec.lingers,
+    )
     hello: dict[str, object] = {
         "op": "ready",
         "isolation": level.name,

@@ -1,4 +1,4 @@
-"""The zygote's loop: take requests, fork midwives, reap, and end everything when the client is gone.
+"""The zygote's loop: take requests, fork midwives, reap; end everything when the client is gone, or the last jail.
 
 Single-threaded by necessity: a fork copies only the calling thread, and whatever lock another one held stays held.
 """
@@ -40,16 +40,25 @@ class Zygote:
     """The state of a zygote that has finished its preparations.
 
     client: the socket of requests. client_life: a pidfd of the client. host_proc: a descriptor of the host's `/proc`.
+    lingers: see ZygoteSpec.
     """
 
     def __init__(
-        self, *, level: Level, entry: Entry, client: socket.socket, client_life: int, host_proc: int
+        self,
+        *,
+        level: Level,
+        entry: Entry,
+        client: socket.socket,
+        client_life: int,
+        host_proc: int,
+        lingers: bool = False,
     ) -> None:
         self._level = level
         self._entry = entry
         self._client = client
         self._client_life = client_life
         self._host_proc = host_proc
+        self._lingers = lingers
         self.base_memory = limits.data_in_use(host_proc) + level.own_memory
         self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._midwives: dict[int, int] = {}
@@ -60,7 +69,7 @@ class Zygote:
         self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Serve until the client closes its socket or dies; then end all jails."""
+        """Serve until the client closes its socket or dies; then end all jails, or wait for their ends."""
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
         warden.heed_signals()
         # Wardens outlive their midwives, and at some levels a jail's processes outlive their warden: all come here.
@@ -77,7 +86,18 @@ class Zygote:
                 break
             if self._client.fileno() in ready and not self._take_request():
                 break
+        if self._lingers:
+            self._outlive_jails()
         self._end_all()
+
+    def _outlive_jails(self) -> None:
+        poll = select.poll()
+        for descriptor in (self._births_in, self._wakeup):
+            poll.register(descriptor, select.POLLIN)
+        while self._midwives or self._wardens or self._ended or self._cleaners:
+            if self._wakeup in dict(poll.poll()):
+                os.read(self._wakeup, 4096)
+            self._tend()
 
     def _take_request(self) -> bool:
         """Start one jail. False when the client closed its end."""

@@ -21,6 +21,8 @@ class ZygoteSpec:
 
     isolation, preload, mounts: of the policy. search: `sys.path` of the jails. visible: host paths shown read-only.
     entry: the module whose `main(frames_fd, settings)` is a worker. client: the pid whose death ends the zygote.
+    lingers: its jails belong to others than the client, and end with those: a zygote whose client has gone starts no
+        more of them and stays until the last has ended.
     """
 
     isolation: Isolation
@@ -30,6 +32,7 @@ class ZygoteSpec:
     visible: tuple[str, ...]
     entry: str
     client: int
+    lingers: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
