@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -197,6 +200,28 @@ def test_a_making_goes_on_when_whoever_asked_has_gone(make_world: Callable[..., 
         gate.set()
     assert "etl" == acme.create("etl", key="k").name
     assert 1 == len(nodes.made)
+
+
+def test_a_name_that_was_taken_is_made_when_whoever_asked_has_gone(make_world: Callable[..., World]) -> None:
+    """The client gives up while its request is being written down: what was written down is made all the same."""
+    nodes = SlowNodes()
+    world = make_world(nodes=nodes)
+    acme = world.user("acme")
+    with closing(sqlite3.connect(world.state.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # another process writes: ours wait
+        gone = refused(lambda: acme.create("etl", patience=0.5))
+        assert grpc.StatusCode.DEADLINE_EXCEEDED == gone.code
+        other.execute("ROLLBACK")
+    until(lambda: bool(nodes.made))
+    until(lambda: Description.READY == acme.get("etl").state)
+
+
+def test_preloads_are_the_same_in_any_order(make_world: Callable[..., World]) -> None:
+    """A node keeps a process for each list of modules; nobody makes many of the same."""
+    acme = make_world(nodes=SlowNodes()).user("acme")
+    lists = [("pandas", "numpy"), ("numpy", "pandas", "numpy"), ("pandas",)]
+    made = [acme.create("", replace(BARE, preload=each)).policy.preload for each in lists]
+    assert [["numpy", "pandas"], ["numpy", "pandas"], ["pandas"]] == [list(each) for each in made]
 
 
 def test_starts_are_shared_out_fairly(make_world: Callable[..., World]) -> None:

@@ -224,9 +224,10 @@ def test_memory_is_promised_within_the_quota(world: World) -> None:
     [
         SandboxPolicy(isolation="none", preload=()),
         SandboxPolicy(mounts=[Mount(source="/etc")], preload=()),
-        SandboxPolicy(preload=["json"] * 101),
+        SandboxPolicy(preload=["antigravity"]),
+        SandboxPolicy(preload=(), env={"LONG": "x" * 70_000}),
     ],
-    ids=["no-walls", "mounts", "preload"],
+    ids=["no-walls", "mounts", "preload", "long"],
 )
 def test_no_policy_reaches_the_machines(world: World, policy: SandboxPolicy) -> None:
     """What is a user's own choice at home is nobody's on a platform."""

@@ -36,6 +36,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--tls-cert", metavar="FILE", type=Path, help="a certificate to use (default: our own)"
     )
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key, without a password, mode 0600")
+    parser.add_argument(
+        "--preload",
+        action="append",
+        metavar="MODULE",
+        help="what runtimes may have imported beforehand; may be repeated (default: numpy, pandas)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
@@ -58,6 +64,7 @@ def handle(arguments: argparse.Namespace) -> int:
 
 def options_from(arguments: argparse.Namespace) -> PlatformOptions:
     """Raises UsageError."""
+    from cenote.gateway.bounds import PRELOADS
     from cenote.gateway.options import PlatformOptions
     from cenote.gateway.state_folder import state_folder
 
@@ -69,6 +76,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         without_ray=arguments.without_ray,
         relay=arguments.relay,
         tls=arguments.tls,
+        preloads=tuple(arguments.preload or PRELOADS),
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from cenote_security.errors import RejectedError, UsageError
@@ -11,20 +13,31 @@ from cenote_security.policy import SandboxPolicy
 LONGEST_LEASE: Final = 86_400.0
 """Seconds that a runtime outlives its last client, if it is to end at all."""
 
-_MAX_LISTED: Final = 100
-"""Modules to preload, and variables of the environment: a node keeps a process for each list of modules."""
+PRELOADS: Final = tuple(SandboxPolicy().preload)
+"""Modules that tenants may have imported before their jails begin, unless the operator names others.
+
+They are imported outside the jails, in a process that a node keeps for each list of them, at nobody's quota: so it is
+the operator who says which, and their order makes no difference.
+"""
+
+MAX_POLICY: Final = 64 * 2**10
+"""Bytes of a policy as a message; it is kept for as long as its runtime."""
 
 
-def check_bounds(policy: SandboxPolicy) -> None:
-    """Raises RejectedError for what no tenant may have, whatever its token."""
+def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
+    """The policy as the platform carries it out. Raises RejectedError for what no tenant may have."""
     if policy.isolation == "none":
         raise RejectedError('the platform runs nothing without walls; ask for another isolation than "none"')
     if policy.mounts:
         raise RejectedError(
             "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
         )
-    if max(len(policy.preload), len(policy.env)) > _MAX_LISTED:
-        raise RejectedError(f"a policy lists at most {_MAX_LISTED} modules to preload, and variables")
+    if foreign := sorted(set(policy.preload) - set(preloads)):
+        raise RejectedError(
+            f"the platform preloads {', '.join(preloads) or 'nothing'}, not {foreign[0][:100]!r}; leave it out of "
+            f"preload, cells can import it all the same"
+        )
+    return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
 
 
 def check_lease(lease: float) -> None:

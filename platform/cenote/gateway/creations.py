@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish
@@ -32,14 +32,15 @@ class Creations:
         self._pool = pool
         self._turns = Turns(starts)
         self._admission = asyncio.Lock()
+        self._admitting: set[asyncio.Task[RuntimeRecord]] = set()
         self._making: dict[RuntimeId, asyncio.Task[None]] = {}
 
     async def create(self, principal: Principal, wish: Wish) -> RuntimeRecord:
         """The runtime that was wished for, made by now. See Registry for what it raises."""
-        async with self._admission:  # a request that is repeated finds what the first one has begun
-            record, fresh = await self._on_thread(lambda: self._registry.admit(principal, wish))
-            if fresh:
-                self._begin(principal, record, wish.policy)
+        admitting = asyncio.create_task(self._admitted(principal, wish))
+        self._admitting.add(admitting)
+        admitting.add_done_callback(self._was_admitted)
+        record = await asyncio.shield(admitting)
         await self.made(record.id)
         return record
 
@@ -50,10 +51,24 @@ class Creations:
             await asyncio.shield(making)
 
     async def close(self) -> None:
-        """Waits for what is being made; what waits for its turn is not begun."""
+        """Waits for what is being made, and ends it: nobody was told of it. What waits for its turn is not begun."""
+        await asyncio.gather(*self._admitting, return_exceptions=True)
         for making in self._making.values():
             making.cancel()
         await asyncio.gather(*self._making.values(), return_exceptions=True)
+
+    async def _admitted(self, principal: Principal, wish: Wish) -> RuntimeRecord:
+        """A task of its own: what has a name has to be made, whether somebody waits for it or not."""
+        async with self._admission:  # a request that is repeated finds what the first one has begun
+            record, fresh = await self._on_thread(lambda: self._registry.admit(principal, wish))
+            if fresh:
+                self._begin(principal, record, wish.policy)
+        return record
+
+    def _was_admitted(self, task: asyncio.Task[RuntimeRecord]) -> None:
+        self._admitting.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, if they are still there
 
     def _begin(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
         task = asyncio.create_task(self._make(principal, record, policy), name=f"make {record.id}")
@@ -63,7 +78,7 @@ class Creations:
     async def _make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
         try:
             async with self._turns.turn(principal):
-                await self._on_thread(lambda: self._registry.make(principal, record, policy))
+                await _to_its_end(self._on_thread(lambda: self._registry.make(principal, record, policy)))
         except BaseException:
             await self._on_thread(lambda: self._registry.abandon(record))
             raise
@@ -75,3 +90,12 @@ class Creations:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """A thread cannot be cancelled: whoever is, waits for it, so that nothing happens behind its back."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait((task,))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.remote.address import PORT
 from cenote_security.errors import UsageError
@@ -22,6 +23,7 @@ class PlatformOptions:
     ray_address: of a cluster; None for one of this machine alone, made for the platform. without_ray: no cluster at
     all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
     this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
+    preloads: modules that tenants may have preloaded.
     """
 
     state: StateFolder
@@ -33,6 +35,7 @@ class PlatformOptions:
     tls: bool = False
     certificate: Path | None = None
     key: Path | None = None
+    preloads: tuple[str, ...] = PRELOADS
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
@@ -62,7 +65,10 @@ class PlatformOptions:
         given: dict[str, Any] = json.loads(text)
         for name in ("certificate", "key"):
             given[name] = Path(given[name]) if given[name] else None
-        return cls(**given | {"state": StateFolder(path=Path(given["state"]["path"]))})
+        return cls(
+            **given
+            | {"state": StateFolder(path=Path(given["state"]["path"])), "preloads": tuple(given["preloads"])}
+        )
 
 
 def is_loopback(host: str) -> bool:

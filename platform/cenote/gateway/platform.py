@@ -39,7 +39,12 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         nodes = opened.enter_context(_nodes(options, stores))
         listen = f"{options.host}:{options.port}"
         server = GatewayServer(
-            stores, nodes, listen, relayed=options.relayed, credentials=secured.credentials
+            stores,
+            nodes,
+            listen,
+            relayed=options.relayed,
+            credentials=secured.credentials,
+            preloads=options.preloads,
         )
         opened.enter_context(closing(server))
         running = replace(running, address=server.start(), authority=secured.authority)

@@ -7,12 +7,13 @@ behind can be found.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
-from cenote.gateway.bounds import check_bounds, check_lease
+from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_lease
 from cenote.gateway.errors import AuditUnavailableError
 from cenote.gateway.nodes import Nodes, RuntimeFacts
 from cenote.gateway.principal import Principal
@@ -22,6 +23,7 @@ from cenote.gateway.stores import Stores
 from cenote_security.errors import (
     CenoteError,
     EntryExistsError,
+    RejectedError,
     UnavailableError,
     UnknownRuntimeError,
     UsageError,
@@ -53,11 +55,15 @@ class Wish:
 
 
 class Registry:
-    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first."""
+    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
 
-    def __init__(self, stores: Stores, nodes: Nodes) -> None:
+    preloads: what tenants may have preloaded.
+    """
+
+    def __init__(self, stores: Stores, nodes: Nodes, preloads: Sequence[str] = PRELOADS) -> None:
         self._stores = stores
         self._nodes = nodes
+        self._preloads = tuple(preloads)
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -69,13 +75,12 @@ class Registry:
         found = self._known(principal, wish)
         if found is not None:
             return found, False
-        check_bounds(wish.policy)
-        policy = policies.to_message(wish.policy).SerializeToString(deterministic=True)
+        policy = bounded(wish.policy, self._preloads)
         record = self._stores.runtimes.add(
-            principal.tenant, wish.name or None, policy=policy, lease=wish.lease, key=wish.key
+            principal.tenant, wish.name or None, policy=_message(policy), lease=wish.lease, key=wish.key
         )
         try:
-            self._stores.quotas.reserve(_hold(record, wish.policy))
+            self._stores.quotas.reserve(_hold(record, policy))
         except BaseException:
             self._stores.runtimes.remove(record.tenant, record.id)
             raise
@@ -169,8 +174,14 @@ class Registry:
             return RuntimeFacts(state="lost", reason=f"its machine does not answer: {error}")
 
     def _forget(self, subject: Subject, record: RuntimeRecord, reason: str) -> None:
-        with suppress(UnknownRuntimeError):
+        try:
             self._nodes.delete(record.id)
+        except UnknownRuntimeError:
+            pass  # it never came to be there, or has ended by itself
+        except CenoteError as error:
+            if record.made:
+                raise
+            log.warning("%s was not made, and cannot be ended: %s", record.id, error)
         with suppress(UnknownRuntimeError):  # two ends met
             self._stores.runtimes.remove(record.tenant, record.id)
         self._stores.quotas.release(record.id)
@@ -190,6 +201,13 @@ def _check(wish: Wish) -> None:
     if len(wish.key) > MAX_KEY:
         raise UsageError(f"a key has at most {MAX_KEY} characters")
     check_lease(wish.lease)
+
+
+def _message(policy: SandboxPolicy) -> bytes:
+    message = policies.to_message(policy).SerializeToString(deterministic=True)
+    if len(message) > MAX_POLICY:
+        raise RejectedError(f"a policy has up to {MAX_POLICY} bytes, with its environment; this one has more")
+    return message
 
 
 def _hold(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:

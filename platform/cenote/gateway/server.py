@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
@@ -17,6 +17,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
 from cenote.gateway import reference_relay, runtime_relay
+from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.callers import Callers
 from cenote.gateway.creations import Creations
 from cenote.gateway.nodes import Nodes
@@ -63,11 +64,12 @@ class GatewayServer:
         relayed: bool = False,
         credentials: grpc.ServerCredentials | None = None,
         upstream: grpc.ChannelCredentials | None = None,
+        preloads: Sequence[str] = PRELOADS,
         recheck: float = RECHECK,
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. relayed: see PlatformService.
 
-        credentials: for TLS. upstream: for TLS to nodes. recheck: see Callers.
+        credentials: for TLS. upstream: for TLS to nodes. preloads: see Registry. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
@@ -76,7 +78,7 @@ class GatewayServer:
         self._credentials = credentials
         self._upstream_credentials = upstream
         self._recheck = recheck
-        self._registry = Registry(stores, nodes)
+        self._registry = Registry(stores, nodes, preloads)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-gateway")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cenote-gateway", daemon=True)
