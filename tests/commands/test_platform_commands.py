@@ -1,4 +1,4 @@
-"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms in processes of their own.
+"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms without Ray, in processes of their own.
 
 The commands themselves run in this process, but for those where a process makes a difference.
 """
@@ -50,7 +50,7 @@ def at_home(
 @pytest.fixture
 def up(at_home: Cenote) -> Cenote:
     """The same, with a platform."""
-    done = at_home("up", "--port", "0")
+    done = at_home("up", "--without-ray", "--port", "0")
     assert (0, "") == (done.returncode, done.stderr)
     return at_home
 
@@ -66,7 +66,7 @@ def runs(pid: int) -> bool:
 def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
     """Ready when the command returns, within 10 s; one platform at a time; gone when `down` returns."""
     began = time.monotonic()
-    started = json.loads(cenote("up", "--port", "0", "--json").stdout)
+    started = json.loads(cenote("up", "--without-ray", "--port", "0", "--json").stdout)
     assert time.monotonic() - began < 10
     told = at_home("status", CENOTE_ADDRESS=started["address"])
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
@@ -83,12 +83,12 @@ def test_a_platform_that_was_killed_is_gone(up: Cenote) -> None:
     up("runtime", "create", "etl")
     pid = json.loads(up("down", "--json").stdout)["pid"]
     assert not runs(pid)
-    started = json.loads(up("up", "--port", "0", "--json").stdout)
+    started = json.loads(up("up", "--without-ray", "--port", "0", "--json").stdout)
     os.kill(started["pid"], signal.SIGKILL)
     while runs(started["pid"]):
         time.sleep(0.01)
     assert 4 == up("status").returncode
-    assert 0 == up("up", "--port", "0").returncode
+    assert 0 == up("up", "--without-ray", "--port", "0").returncode
     (lost,) = json.loads(up("runtime", "ls", "--json").stdout)
     assert ("etl", "lost") == (lost["name"], lost["state"])
 
@@ -96,7 +96,7 @@ def test_a_platform_that_was_killed_is_gone(up: Cenote) -> None:
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     """With the way out, and nothing stays behind."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        done = at_home("up", "--port", str(other.getsockname()[1]))
+        done = at_home("up", "--without-ray", "--port", str(other.getsockname()[1]))
     assert 4 == done.returncode
     assert "the port is taken" in done.stderr
     assert "--port" in done.stderr
@@ -142,7 +142,7 @@ def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, cenote: Cenot
 
 def test_tls_is_one_flag(at_home: Cenote) -> None:
     """The platform makes its certificates, commands here know them, and whoever does not is refused."""
-    started = json.loads(at_home("up", "--port", "0", "--tls", "--json").stdout)
+    started = json.loads(at_home("up", "--without-ray", "--port", "0", "--tls", "--json").stdout)
     assert json.loads(at_home("status", "--json").stdout)["tls"]
     environment = {"CENOTE_ADDRESS": started["address"], "CENOTE_CA": started["authority"]}
     assert "42\n" == at_home("exec", "-c", "6 * 7", **environment).stdout
@@ -151,7 +151,7 @@ def test_tls_is_one_flag(at_home: Cenote) -> None:
 
 def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
     """Off the loopback it is TLS or nothing."""
-    done = at_home("up", "--host", "0.0.0.0", "--port", "0")
+    done = at_home("up", "--without-ray", "--host", "0.0.0.0", "--port", "0")
     assert (2, True) == (done.returncode, "--tls" in done.stderr)
 
 
@@ -181,7 +181,7 @@ def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
     up("token", "create", "default")
     assert 0 == up("audit", "verify").returncode
     up("down")
-    up("up", "--port", "0")  # which has seen what was done since it last looked
+    up("up", "--without-ray", "--port", "0")  # which has seen what was done since it last looked
     up("down")
     (log,) = (tmp_path / "state" / "cenote" / "audit").glob("*.jsonl")
     assert 2 == log.read_bytes().count(b'"change":"issued"')

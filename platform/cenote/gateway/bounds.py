@@ -20,14 +20,26 @@ They are imported outside the jails, in a process that a node keeps for each lis
 the operator who says which, and their order makes no difference.
 """
 
+MAX_CPUS: Final = 1_024
+"""Of one runtime, in terms that every ledger can count."""
+
 MAX_POLICY: Final = 64 * 2**10
 """Bytes of a policy as a message; it is kept for as long as its runtime."""
 
 
 def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
     """The policy as the platform carries it out. Raises RejectedError for what no tenant may have."""
-    if policy.isolation == "none":
-        raise RejectedError('the platform runs nothing without walls; ask for another isolation than "none"')
+    if policy.isolation in ("none", "landlock"):
+        raise RejectedError(
+            f"no tenant chooses weaker walls than the machine has; ask for isolation auto, strict or gvisor, not "
+            f"{policy.isolation}"
+        )
+    if policy.limits == "watchdog":
+        raise RejectedError(
+            "no tenant chooses weaker limits than the machine has; ask for limits auto or cgroup"
+        )
+    if policy.cpus > MAX_CPUS:
+        raise RejectedError(f"no runtime has more than {MAX_CPUS} CPUs; ask for less than {policy.cpus:g}")
     if policy.mounts:
         raise RejectedError(
             "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
