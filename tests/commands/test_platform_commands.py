@@ -1,6 +1,6 @@
-"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms without Ray, in processes of their own.
+"""`cenote up`, `down`, `status`, `runtime`, `tenant`, `token` and `audit`, over platforms without Ray.
 
-The commands themselves run in this process, but for those where a process makes a difference.
+Platforms are processes of their own; commands run in this one, but for those where a process makes a difference.
 """
 
 from __future__ import annotations
