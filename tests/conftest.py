@@ -13,7 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 ROOT = Path(__file__).resolve().parent.parent

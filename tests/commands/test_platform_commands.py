@@ -64,10 +64,8 @@ def runs(pid: int) -> bool:
 
 
 def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
-    """Ready when the command returns, within 10 s; one platform at a time; gone when `down` returns."""
-    began = time.monotonic()
+    """Ready when the command returns; one platform at a time; gone when `down` returns."""
     started = json.loads(cenote("up", "--without-ray", "--port", "0", "--json").stdout)
-    assert time.monotonic() - began < 10
     told = at_home("status", CENOTE_ADDRESS=started["address"])
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
     again = at_home("up")

@@ -26,7 +26,7 @@ UNTIL_TOLD = """
 import time
 try:
     print('begun')
-    while True: time.sleep(1)
+    time.sleep(60)
 except KeyboardInterrupt:
     print('ended')
 """
