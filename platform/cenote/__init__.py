@@ -18,6 +18,7 @@ from cenote_security.policy import Mount, SandboxPolicy
 
 if TYPE_CHECKING:
     from cenote.agent import CaveAgent
+    from cenote.connection import Platform, connect
     from cenote.runtime import (
         AsyncPythonRuntime,
         ExecutionResult,
@@ -34,6 +35,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "CaveAgent": "cenote.agent",
+    "Platform": "cenote.connection",
+    "connect": "cenote.connection",
     "Skill": "cenote.skills",
     **dict.fromkeys(("Budget", "Team"), "cenote.team"),
     **dict.fromkeys(
@@ -56,10 +59,12 @@ __all__ = [
     "Budget",
     "CaveAgent",
     "CenoteError",
+    "connect",
     "ExecutionResult",
     "Function",
     "Mount",
     "ObjectReference",
+    "Platform",
     "PythonRuntime",
     "SandboxPolicy",
     "Skill",

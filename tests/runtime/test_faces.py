@@ -16,7 +16,7 @@ def methods(face: type) -> dict[str, str]:
     """Public names and the arguments they take."""
     found = {}
     for name, member in inspect.getmembers(face):
-        if name.startswith("_") or name == "over":
+        if name.startswith("_") or name in ("over", "holding"):
             continue
         found[name] = str(list(inspect.signature(member).parameters)) if callable(member) else "property"
     return found

@@ -19,7 +19,7 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done, nearest, reference, result, status, value, variables
+from cenote.runtime.replies import done, nearest, past, reference, result, status, value, variables
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
@@ -49,6 +49,13 @@ class AsyncPythonRuntime:
         policy, place = sandbox or SandboxPolicy(), backend_at(address, token)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
         weakref.finalize(self, self.core.close)
+
+    @classmethod
+    def holding(cls, core: RuntimeCore) -> Self:
+        """The face of a core that nobody else holds."""
+        runtime = cls.over(core)
+        weakref.finalize(runtime, core.close)
+        return runtime
 
     @classmethod
     def over(cls, core: RuntimeCore) -> Self:
@@ -91,6 +98,10 @@ class AsyncPythonRuntime:
     async def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs."""
         return self.core.interrupt()
+
+    async def outcome(self, key: str) -> ExecutionResult | None:
+        """What became of a call whose answer was lost, by the key that OutcomeUnknownError named."""
+        return past(await self._call(lambda listener: self.core.outcome(key, listener)))
 
     # -- values --
 
@@ -159,9 +170,9 @@ class AsyncPythonRuntime:
         """Memory, processes and the running step, answered even while a cell holds the interpreter lock."""
         await self._start()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[JailStatus | None] = loop.create_future()
+        future: asyncio.Future[JailStatus | Exception | None] = loop.create_future()
 
-        def answered(answer: JailStatus | None) -> None:
+        def answered(answer: JailStatus | Exception | None) -> None:
             loop.call_soon_threadsafe(future.set_result, answer)
 
         self.core.status(answered)
@@ -189,11 +200,11 @@ class AsyncPythonRuntime:
 
     async def reset(self) -> None:
         """Forgets everything but what was injected, which is back as it was at first."""
-        self.core.reset()
+        await asyncio.to_thread(self.core.reset)
 
     async def close(self) -> None:
         """Ends the jail. Closing twice is fine."""
-        self.core.close()
+        await asyncio.to_thread(self.core.close)
 
     async def __aenter__(self) -> Self:
         return self

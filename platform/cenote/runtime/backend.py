@@ -63,8 +63,11 @@ class Backend(Protocol):
     def resume(self) -> None:
         """A listener that could not keep up can take more output."""
 
-    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+    def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+
+    def outcome(self, key: str, listener: Listener) -> None:
+        """What became of a call of this key. The listener may get OutcomeUnknownError, or it is raised at once."""
 
     def declare(self, injection: Injection) -> None:
         """What every jail begins with; before the first `start`. Takes the injection over."""

@@ -27,8 +27,22 @@ def embedded(policy: SandboxPolicy, desk: HostDesk) -> Backend:
 
 def remote(policy: SandboxPolicy, desk: HostDesk, destination: Destination) -> Backend:
     """On a platform, for as long as this client is there."""
-    # gRPC takes a while to load, and most programs do without.
+    return _on_platform(policy, desk, destination, "", attach=False)
+
+
+def named(destination: Destination, name: str, *, attach: bool) -> BackendFor:
+    """What makes the namespace of that name on a platform, or joins it; it outlives its clients."""
+    return lambda policy, desk: _on_platform(policy, desk, destination, name, attach=attach)
+
+
+def _on_platform(
+    policy: SandboxPolicy, desk: HostDesk, destination: Destination, name: str, *, attach: bool
+) -> Backend:
+    # gRPC takes a while to load, and most programs do without. It is loaded quietly, before all else that needs it.
+    from cenote.runtime.remote.background import background
+
+    background()
     from cenote.runtime.remote.platform_client import client_of
     from cenote.runtime.remote.runtime import RemoteRuntime
 
-    return RemoteRuntime(client_of(destination), policy, desk)
+    return RemoteRuntime(client_of(destination), policy, desk, name, attach=attach)

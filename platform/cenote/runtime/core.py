@@ -147,8 +147,11 @@ class RuntimeCore:
         """Async host functions run on this loop until told otherwise (None: a loop of their own)."""
         self._desk.loop = loop
 
-    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+    def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         self.backend.status(answer)
+
+    def outcome(self, key: str, listener: Listener) -> None:
+        self.backend.outcome(key, listener)
 
     # -- values --
 

@@ -58,10 +58,18 @@ def result(outcome: Outcome) -> ExecutionResult:
     raise JailError("the runtime gave no result for a cell")
 
 
-def status(answer: JailStatus | None) -> JailStatus:
+def status(answer: JailStatus | Exception | None) -> JailStatus:
     if answer is None:
         raise JailLostError("it ended before it could be asked")
+    if isinstance(answer, Exception):
+        raise answer
     return answer
+
+
+def past(outcome: Outcome) -> ExecutionResult | None:
+    """What a call gave whose answer was lost: a cell its result, others nothing."""
+    given = done(outcome, "")
+    return given if isinstance(given, ExecutionResult) else None
 
 
 def variables(outcome: Outcome) -> list[VariableInfo]:

@@ -19,7 +19,7 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done, nearest, reference, result, status, value, variables
+from cenote.runtime.replies import done, nearest, past, reference, result, status, value, variables
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
@@ -61,6 +61,13 @@ class PythonRuntime:
         weakref.finalize(self, self.core.close)
 
     @classmethod
+    def holding(cls, core: RuntimeCore) -> Self:
+        """The face of a core that nobody else holds."""
+        runtime = cls.over(core)
+        weakref.finalize(runtime, core.close)
+        return runtime
+
+    @classmethod
     def over(cls, core: RuntimeCore) -> Self:
         """A second, blocking face over a runtime that somebody else owns."""
         runtime = cls.__new__(cls)
@@ -93,6 +100,14 @@ class PythonRuntime:
         The owner's call interrupts the cell of any author, an attached author's only their own.
         """
         return self.core.interrupt()
+
+    def outcome(self, key: str) -> ExecutionResult | None:
+        """What became of a call whose answer was lost, by the key that OutcomeUnknownError named.
+
+        Waits for one that runs. A cell gives its result, a call that gives nothing None; one that failed raises what
+        it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or long ago.
+        """
+        return past(self._call(lambda listener: self.core.outcome(key, listener)))
 
     # -- values --
 
@@ -183,7 +198,7 @@ class PythonRuntime:
 
     def status(self) -> JailStatus:
         """Memory, processes and the running step, answered even while a cell holds the interpreter lock."""
-        answers: SimpleQueue[JailStatus | None] = SimpleQueue()
+        answers: SimpleQueue[JailStatus | Exception | None] = SimpleQueue()
         self.core.status(answers.put)
         return status(answers.get())
 

@@ -297,6 +297,10 @@ class HostedRuntime:
         call.join(listener, key)
         return call.withdraw
 
+    def outcome(self, key: str, listener: Listener) -> None:
+        """The listener hears what became of a request of this key. Raises OutcomeUnknownError."""
+        self.join(RequestKey(text=key), listener)
+
     def leave(self, key: str, listener: Listener) -> None:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
         self.calls.leave(key, listener)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cenote_security.errors import RejectedError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.secret_files import read_secret_file
 
 ADDRESS: Final = "CENOTE_ADDRESS"
 TOKEN: Final = "CENOTE_TOKEN"
@@ -36,11 +36,11 @@ def destination(address: str | None, token: str | None = None) -> Destination | 
     """The platform that is meant; None for this machine.
 
     address: `host:port` or `host`; None for what CENOTE_ADDRESS says, `"embedded"` for this machine in any case.
-    token: None for what CENOTE_TOKEN or the token file says. Raises UsageError, RejectedError for a token file that
+    token: None for what CENOTE_TOKEN or the token file says. Raises UsageError, SecretFileError for a token file that
     others can read.
     """
-    given = address if address is not None else os.environ.get(ADDRESS, "")
-    if not given or given == EMBEDDED:
+    given = address if address is not None else os.environ.get(ADDRESS) or EMBEDDED
+    if given == EMBEDDED:
         return None
     authority = os.environ.get(AUTHORITY, "")
     return Destination(_checked(given), token if token is not None else _token(), authority)
@@ -57,19 +57,18 @@ def _token() -> str:
         return token
     try:
         path = token_file()
-        with path.open(encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_IMODE(mode) & 0o077:
-                raise RejectedError(f"{path} holds a token and can be read by others; run: chmod 600 {path}")
-            return file.read().strip()
-    except (FileNotFoundError, RuntimeError):  # RuntimeError: there is no home
+    except RuntimeError:  # there is no home
         return ""
+    return read_secret_file(path).decode("ascii", "replace").strip() if path.exists() else ""
 
 
 def _checked(address: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or "]" in port:
         host, port = address, str(PORT)
-    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+    bracketed = host.startswith("[") and host.endswith("]")
+    plain = host.strip("[]") and not set(host) & set(" /?#@,")
+    number = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
+    if not plain or not number or (":" in host and not bracketed):
         raise UsageError(f"{address!r} is not an address; write it as host:port, such as localhost:{PORT}")
     return f"{host}:{port}"

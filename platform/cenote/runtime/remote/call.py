@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation
@@ -21,15 +22,16 @@ Answer = runtime_pb2.ServerFrame | Reply | Exception
 """A frame that is the whole answer; a reply with its content; or the error to raise."""
 
 Output = Callable[[StreamName, str], bool]
-Body = Literal["started", "result", "shared", "status", "network_log"]
+"""Takes output as it comes; False when it cannot keep up."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """A request that waits for its answer.
 
-    changes: repeating it without its key could do something twice. content: what follows the frame; the call owns it.
-    limit: bytes of content in the answer. settle: called once. position: characters of output that were heard.
+    settle: called once, must not raise. limit: bytes of content in the answer. changes: repeating it without its key
+    could do something twice. content: what follows the frame; the call owns it. position: characters of output that
+    were heard. sent: the server may have had it. slow: whoever hears the output cannot keep up.
     """
 
     frame: runtime_pb2.ClientFrame
@@ -39,11 +41,16 @@ class Call:
     content: Content | None = None
     output: Output | None = None
     position: int = 0
+    sent: bool = False
     slow: bool = False
     _told: int = 0
     _incoming: Incoming | None = None
     _reply: jail_pb2.Reply | None = None
-    _joiner: Joiner | None = field(default=None)
+    _joiner: Joiner | None = None
+
+    def __post_init__(self) -> None:
+        if self.changes and not self.frame.key:
+            self.frame.key = new_key()
 
     @property
     def number(self) -> int:
@@ -52,6 +59,7 @@ class Call:
     def again(self) -> runtime_pb2.ClientFrame:
         """The frame for a new stream; what came of the answer on the old one is forgotten."""
         self._drop_answer()
+        self.sent = True
         self._told = self.position
         if self.frame.WhichOneof("body") == "cell":
             self.frame.cell.heard = self.position
@@ -127,3 +135,8 @@ class Call:
         if self._incoming is not None:
             self._incoming.close()
         self._incoming = self._reply = self._joiner = None
+
+
+def new_key() -> str:
+    """For a call that changes something: known to nobody else."""
+    return secrets.token_hex(16)

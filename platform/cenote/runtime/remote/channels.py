@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
 
 from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
 from cenote_worker.wire.channels import CLIENT
@@ -25,33 +28,49 @@ OPTIONS: Final = (
     # A server that comes back is tried at once, not after gRPC's own minutes of patience.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Each channel has connections of its own; what looks the same would share one, and its limit of streams.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # what the environment says of proxies is about the web
 )
 
-FINAL: Final = frozenset(
-    {
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.ALREADY_EXISTS,
-    }
-)
-"""Trying again would give the same answer."""
+STREAMS: Final = 64
+"""On one connection; servers allow some more. One that is not allowed would wait without a word."""
+
+IDLE: Final = 4
+"""Connections without a stream that are kept."""
 
 
 class Channels:
-    """One connection per address, on the background loop. authority: see Destination."""
+    """Connections of this process, on the background loop. Those for streams are shared by a bounded number each.
+
+    authority: see Destination.
+    """
 
     def __init__(self, authority: str = "") -> None:
         self._credentials = tls_credentials(authority) if authority else None
-        self._open: dict[str, grpc.aio.Channel] = {}
+        self._unary: dict[str, grpc.aio.Channel] = {}
+        self._streaming: dict[str, list[_Connection]] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
-        if address not in self._open:
-            self._open[address] = self._channel(address)
-        return self._open[address]
+        """For calls that end soon."""
+        if address not in self._unary:
+            self._unary[address] = self._channel(address)
+        return self._unary[address]
+
+    @contextmanager
+    def stream(self, address: str) -> Iterator[grpc.aio.Channel]:
+        """For one long stream."""
+        connections = self._streaming.setdefault(address, [])
+        connection = next((one for one in connections if one.streams < STREAMS), None)
+        if connection is None:
+            connection = _Connection(self._channel(address))
+            connections.append(connection)
+        connection.streams += 1
+        try:
+            yield connection.channel
+        finally:
+            connection.streams -= 1
+            self._thin_out()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if self._credentials is None:
@@ -59,8 +78,27 @@ class Channels:
         return grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
 
     async def close(self) -> None:
-        channels, self._open = list(self._open.values()), {}
+        connections = [one.channel for some in self._streaming.values() for one in some]
+        channels = [*self._unary.values(), *connections]
+        self._unary, self._streaming = {}, {}
         await asyncio.gather(*(channel.close() for channel in channels))
+
+    def _thin_out(self) -> None:
+        """Keeps some idle connections: runtimes come and go, often at the same few addresses."""
+        idle = [
+            (address, one) for address, some in self._streaming.items() for one in some if not one.streams
+        ]
+        for address, connection in idle[:-IDLE]:
+            self._streaming[address].remove(connection)
+            if not self._streaming[address]:
+                del self._streaming[address]
+            background().spawn(connection.channel.close())
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    channel: grpc.aio.Channel
+    streams: int = 0
 
 
 def tls_credentials(authority: str) -> grpc.ChannelCredentials:

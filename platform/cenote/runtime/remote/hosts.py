@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cenote.runtime.host_desk import HostDesk, HostResult
 from cenote.runtime.references import ObjectReference, Sealed
+from cenote.runtime.remote.background import background
 from cenote_proto.v1 import runtime_pb2
-from cenote_security.errors import CenoteError, ProtocolViolation
+from cenote_security.errors import CenoteError, ProtocolViolation, RuntimeClosedError, UsageError
 from cenote_worker.content import Content
+from cenote_worker.holding import Holding
+from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import HostFailure
 from cenote_worker.wire.contents import Incoming, announce, inline
 
@@ -40,43 +43,50 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Answered:
-    """An answer that the server has not acknowledged: kept in case that the line breaks."""
+    """An answer that the server has not acknowledged: kept in case that the line breaks, and what it names too."""
 
     frame: runtime_pb2.ClientFrame
     content: Content | None
+    kept: ObjectReference | None
 
 
 class RemoteCalls:
     """The calls of one session. On the background loop, but for the desk's work.
 
-    known: the reference that the server means, given its message. limit: bytes of one call's arguments.
+    hold: a right, for this client, to a reference that the server named. place: of the platform, as references
+    have it. limit: bytes of one call's arguments.
     """
 
     def __init__(
-        self, desk: HostDesk, line: Line, known: Callable[[runtime_pb2.Shared], ObjectReference], limit: int
+        self,
+        desk: HostDesk,
+        line: Line,
+        hold: Callable[[str], Awaitable[Holding]],
+        *,
+        place: str,
+        limit: int,
     ) -> None:
         self._desk = desk
         self._line = line
-        self._known = known
+        self._hold = hold
+        self._place = place
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._arriving: dict[int, tuple[runtime_pb2.HostCallFrame, Incoming]] = {}
         self._running: set[int] = set()
         self._answered: dict[int, _Answered] = {}
-        self._held: dict[str, ObjectReference] = {}
+        self._held: dict[str, list[ObjectReference]] = {}
+        """What the jail has handles to."""
 
     def hear(self, frame: runtime_pb2.ServerFrame) -> bool:
-        """Whether the frame was one of a host call's. Raises ProtocolViolation."""
+        """Whether the frame was one of a host call's."""
         match frame.WhichOneof("body"):
             case "host_call":
                 self._called(frame.call, frame.host_call)
             case "host_cancel":
-                self._running.discard(frame.call)
-                self._desk.cancel(frame.call)
+                self._cancelled(frame.call)
             case "reference_dropped":
-                held = self._held.pop(frame.reference_dropped.reference, None)
-                if held is not None:
-                    held.release()
+                self._dropped(frame.reference_dropped.reference)
             case "host_answered":
                 self._acknowledged(frame.call)
             case "chunk" if frame.call >= FIRST:
@@ -87,110 +97,166 @@ class RemoteCalls:
 
     def returned(self) -> None:
         """The line was broken and is there again: what may have been lost on it goes once more."""
-        for _, incoming in self._arriving.values():
-            incoming.close()
-        self._arriving.clear()
+        for number in list(self._arriving):
+            self._forget(number)
         for answered in self._answered.values():
             self._line.say(answered.frame, answered.content)
 
     def ended(self) -> None:
         """Nobody waits for an answer any more."""
+        self._running.clear()
         self._desk.ended()
+        for number in list(self._arriving):
+            self._forget(number)
         for number in list(self._answered):
             self._acknowledged(number)
-        for held in self._held.values():
-            held.release()
-        self._held.clear()
+        for reference in list(self._held):
+            self._dropped(reference)
+
+    # -- in --
 
     def _called(self, number: int, message: runtime_pb2.HostCallFrame) -> None:
         if number in self._running or number in self._answered:  # asked again after a broken line
             return
-        if message.arguments.attached:
-            self._arriving[number] = (message, Incoming(message.arguments, self._limit))
-        else:
-            self._start(number, message, inline(message.arguments, self._limit))
+        try:
+            if message.arguments.attached:
+                self._arriving[number] = message, Incoming(message.arguments, self._limit)
+            else:
+                self._start(number, message, inline(message.arguments, self._limit))
+        except (ProtocolViolation, OSError) as error:
+            self._refuse(number, error)
 
     def _add(self, number: int, chunk: runtime_pb2.Chunk) -> None:
-        if number in self._running or number in self._answered:
+        if number not in self._arriving:  # cancelled or refused meanwhile
             return
-        if number not in self._arriving:
-            raise ProtocolViolation("a chunk of no call")
         message, incoming = self._arriving[number]
-        incoming.add(chunk.data)
-        if chunk.last:
+        try:
+            incoming.add(chunk.data)
+            content = incoming.finish() if chunk.last else None
+        except (ProtocolViolation, OSError) as error:
+            self._forget(number)
+            self._refuse(number, error)
+            return
+        if content is not None:
             del self._arriving[number]
-            self._start(number, message, incoming.finish())
+            self._start(number, message, content)
+
+    def _refuse(self, number: int, error: Exception) -> None:
+        self._running.add(number)
+        self._answer(number, HostFailure("RuntimeError", f"the client cannot take the arguments: {error}"))
+
+    def _cancelled(self, number: int) -> None:
+        self._forget(number)
+        self._running.discard(number)
+        self._desk.cancel(number)
+
+    def _forget(self, number: int) -> None:
+        arriving = self._arriving.pop(number, None)
+        if arriving is not None:
+            arriving[1].close()
+
+    # -- carried out --
 
     def _start(self, number: int, message: runtime_pb2.HostCallFrame, arguments: Content) -> None:
         self._running.add(number)
-        given = self._known(message.value) if message.HasField("value") else None
         asked = _Asked(number, message.target, message.method, arguments)
-        self._desk.call(asked, given, lambda result: self._done(number, result))
+        if message.HasField("value"):
+            background().spawn(self._call_with(asked, message.value))
+        else:
+            self._call(asked, None)
+
+    async def _call_with(self, asked: _Asked, value: runtime_pb2.Shared) -> None:
+        """The server holds the value for as long as the call lasts; what is given to a function may stay longer."""
+        try:
+            given = ObjectReference(await self._hold(value.reference), read_info(value.info))
+        except CenoteError as error:
+            asked.close()
+            self._answer(asked.id, HostFailure("RuntimeError", str(error)))
+            return
+        if asked.id in self._running:
+            self._call(asked, given)
+        else:
+            asked.close()
+
+    def _call(self, asked: _Asked, given: ObjectReference | None) -> None:
+        try:
+            self._desk.call(asked, given, lambda result: self._done(asked.id, result))
+        except RuntimeError as error:  # the desk was closed, or the process ends
+            asked.close()
+            self._answer(asked.id, HostFailure("RuntimeError", str(error)))
 
     def _done(self, number: int, result: HostResult) -> None:
         """On whichever thread carried the call out."""
-        answer, content, held = _answer(result)
-        self._loop.call_soon_threadsafe(self._answer, number, answer, content, held)
+        try:
+            background().post(self._answer, number, result)
+        except RuntimeClosedError:  # the process ends, and the line with it
+            _close(result)
 
-    def _answer(
-        self,
-        number: int,
-        answer: runtime_pb2.HostAnswer,
-        content: Content | None,
-        held: ObjectReference | None,
-    ) -> None:
+    # -- out --
+
+    def _answer(self, number: int, result: HostResult) -> None:
         if number not in self._running:
-            if content is not None:
-                content.close()
-            return
-        self._running.discard(number)
-        if held is not None:
-            self._held[held.holding.id] = held
-        frame = runtime_pb2.ClientFrame(call=number, host_answer=answer)
-        self._answered[number] = _Answered(frame, content)
-        self._line.say(frame, content if answer.value.attached else None)
+            _close(result)
+        elif isinstance(result, Sealed) and self._is_elsewhere(result.reference):
+            background().spawn(self._bring(number, result.reference))
+        else:
+            self._running.discard(number)
+            self._tell(number, result)
+
+    async def _bring(self, number: int, reference: ObjectReference) -> None:
+        """A value of this process or of another platform: it goes as it is."""
+        try:
+            result: HostResult = await self._loop.run_in_executor(None, reference.content)
+        except (CenoteError, OSError, RuntimeError) as error:
+            result = HostFailure("RuntimeError", str(error))
+        self._answer(number, result)
+
+    def _is_elsewhere(self, reference: ObjectReference) -> bool:
+        try:
+            return reference.holding.place != self._place
+        except UsageError:  # released; `_tell` says so
+            return False
+
+    def _tell(self, number: int, result: HostResult) -> None:
+        frame = runtime_pb2.ClientFrame(call=number)
+        answer, content = frame.host_answer, None
+        try:
+            if isinstance(result, HostFailure):
+                answer.error.type, answer.error.message = result.type, result.message
+            elif isinstance(result, Content):
+                content = result if announce(answer.value, result) else None
+            elif isinstance(result, Sealed):
+                answer.sealed = result.reference.holding.id
+            else:
+                answer.reference = self._kept_for_jail(result)
+        except CenoteError as error:
+            answer.error.type, answer.error.message = "RuntimeError", str(error)
+        kept = result.reference if isinstance(result, Sealed) else None
+        self._answered[number] = _Answered(frame, content, kept)
+        self._line.say(frame, content)
+
+    def _kept_for_jail(self, reference: ObjectReference) -> str:
+        holding = reference.holding
+        if holding.place != self._place:
+            raise UsageError("this reference is not of the platform that asks; return the value instead")
+        self._held.setdefault(holding.id, []).append(reference)
+        return holding.id
 
     def _acknowledged(self, number: int) -> None:
         answered = self._answered.pop(number, None)
         if answered is not None and answered.content is not None:
             answered.content.close()
 
+    def _dropped(self, reference: str) -> None:
+        """The jail has one handle less. Its server held the value, and so did this client, in case it asks again."""
+        kept = self._held.get(reference, [])
+        if kept:
+            kept.pop()
+        if not kept:
+            self._held.pop(reference, None)
 
-def _answer(
-    result: HostResult,
-) -> tuple[runtime_pb2.HostAnswer, Content | None, ObjectReference | None]:
-    """The message, what follows it, and what this client has to hold for as long as the jail refers to it."""
-    answer = runtime_pb2.HostAnswer()
-    if isinstance(result, HostFailure):
-        answer.error.type, answer.error.message = result.type, result.message
-        return answer, None, None
+
+def _close(result: HostResult) -> None:
+    """Nobody takes it."""
     if isinstance(result, Content):
-        announce(answer.value, result)
-        return answer, result, None
-    reference = result.reference if isinstance(result, Sealed) else result
-    try:
-        holding = reference.holding
-        if not holding.place:
-            return _sealed_here(answer, result, reference)
-    except CenoteError as error:
-        answer.error.type, answer.error.message = "RuntimeError", str(error)
-        return answer, None, None
-    if isinstance(result, Sealed):
-        answer.sealed = holding.id
-    else:
-        answer.reference = holding.id
-    return answer, None, reference
-
-
-def _sealed_here(
-    answer: runtime_pb2.HostAnswer, result: Sealed | ObjectReference, reference: ObjectReference
-) -> tuple[runtime_pb2.HostAnswer, Content | None, ObjectReference | None]:
-    if isinstance(result, ObjectReference):
-        answer.error.type = "RuntimeError"
-        answer.error.message = (
-            "a reference of an embedded runtime stays on its machine; return the value instead"
-        )
-        return answer, None, None
-    content = reference.content()
-    announce(answer.value, content)
-    return answer, content, None
+        result.close()

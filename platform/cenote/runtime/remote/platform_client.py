@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
 from cenote.runtime.remote.references import References, Terms
 from cenote.runtime.remote.session import Place
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
-from cenote_security.errors import UnknownRuntimeError
+from cenote_security.errors import JailLostError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import policies
 
 if TYPE_CHECKING:
     from cenote_proto.v1.platform_pb2_grpc import PlatformServiceAsyncStub
 
+Answer = TypeVar("Answer")
+
 LEASE: Final = 60.0
 """Seconds that a runtime without a name outlives its client."""
 
 
-@lru_cache(maxsize=64)
 def client_of(destination: Destination) -> PlatformClient:
-    """The process's client of a platform: all its runtimes there share connections and leases."""
+    """The process's client of a platform: all its runtimes there share connections and leases.
+
+    Raises RuntimeClosedError in a forked child, see `background`.
+    """
+    background()
+    return _client_of(destination)
+
+
+@cache  # one that was dropped would leave its connections and leases behind
+def _client_of(destination: Destination) -> PlatformClient:
     return PlatformClient(destination)
 
 
@@ -37,27 +47,27 @@ class PlatformClient:
         self._destination = destination
         self.channels = Channels(destination.authority)
         self.references = References(destination, self.channels)
-        self._ours: set[str] = set()
+        background().at_end(self._end)
 
     @property
     def address(self) -> str:
         return self._destination.address
 
     async def runtime(
-        self, name: str, policy: SandboxPolicy, *, attach: bool
+        self, name: str, policy: SandboxPolicy, *, attach: bool, key: str
     ) -> platform_pb2.RuntimeDescription:
-        """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name."""
+        """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name.
+
+        Raises NameExistsError for a name that is taken, unless `attach`.
+        """
         request = platform_pb2.CreateRuntimeRequest(
             name=name,
             policy=policies.to_message(policy),
             attach=attach,
-            key=secrets.token_hex(16),
+            key=key,
             lease=0 if name else LEASE,
         )
-        made = await asked(self._stub().CreateRuntime(request, **self._terms()), self._destination)
-        if not name:
-            self._ours.add(made.id)
-        return made
+        return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
 
     def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[Place]]:
         """Says where the runtime is: as described at first, then as the gateway knows it."""
@@ -66,7 +76,7 @@ class PlatformClient:
         async def locate() -> Place:
             description = known.pop() if known else await self.describe(first.id)
             if description.state == platform_pb2.RuntimeDescription.LOST:
-                raise UnknownRuntimeError(description.name)
+                raise JailLostError(description.reason or "its machine is gone")
             return Place(
                 runtime=description.id,
                 address=description.address or self._destination.address,
@@ -76,21 +86,34 @@ class PlatformClient:
         return locate
 
     async def describe(self, name: str) -> platform_pb2.RuntimeDescription:
-        return await asked(
-            self._stub().GetRuntime(platform_pb2.RuntimeName(name=name), **self._terms()), self._destination
-        )
+        """name: or id. Raises UnknownRuntimeError."""
+        return await self._ask(self._stub().GetRuntime(platform_pb2.RuntimeName(name=name), **self._terms()))
 
-    async def left(self, name: str) -> None:
-        """This client has left a runtime; one that was its own is deleted."""
-        if name in self._ours:
-            self._ours.discard(name)
-            await self.delete(name)
+    async def list(self) -> list[platform_pb2.RuntimeDescription]:
+        """All runtimes of this client's tenant."""
+        found: list[platform_pb2.RuntimeDescription] = []
+        page = ""
+        while True:
+            request = platform_pb2.ListRuntimesRequest(page=page)
+            reply = await self._ask(self._stub().ListRuntimes(request, **self._terms()))
+            found.extend(reply.runtimes)
+            if not reply.next_page or reply.next_page == page:
+                return found
+            page = reply.next_page
 
     async def delete(self, name: str) -> None:
-        await asked(
-            self._stub().DeleteRuntime(platform_pb2.RuntimeName(name=name), **self._terms()),
-            self._destination,
-        )
+        """name: or id. Raises UnknownRuntimeError."""
+        await self._ask(self._stub().DeleteRuntime(platform_pb2.RuntimeName(name=name), **self._terms()))
+
+    async def about(self) -> platform_pb2.PlatformDescription:
+        return await self._ask(self._stub().Describe(platform_pb2.DescribePlatform(), **self._terms()))
+
+    async def _ask(self, call: Awaitable[Answer]) -> Answer:
+        return await asked(call, self._destination)
+
+    async def _end(self) -> None:
+        await self.references.close()
+        await self.channels.close()
 
     def _stub(self) -> PlatformServiceAsyncStub:
         return PlatformServiceStub(self.channels.to(self._destination.address))

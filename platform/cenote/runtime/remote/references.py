@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
+import os
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
 
 import grpc
 
-from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
-from cenote.runtime.remote.background import loop, wait_for
+from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization, meaning
-from cenote_proto.v1 import reference_pb2, runtime_pb2
+from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
-from cenote_security.errors import CenoteError, ProtocolViolation
+from cenote_security.errors import (
+    CenoteError,
+    ProtocolViolation,
+    RuntimeClosedError,
+    UnknownReferenceError,
+)
 from cenote_security.sealed import Draft
 from cenote_worker.content import Content
-from cenote_worker.supervisor.edge import read_info
 
 LEASE: Final = 120.0
 """Seconds that the platform keeps a value after its holder was last heard of."""
+
+RENEW_EVERY: Final = 25.0
+"""Seconds; twice within the minute that a platform gives at first."""
 
 DOWNLOAD: Final = 3600.0
 """Seconds for the bytes of one value to arrive."""
@@ -32,6 +38,13 @@ if TYPE_CHECKING:
     from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceAsyncStub
 
 Answer = TypeVar("Answer")
+
+
+class Right(NamedTuple):
+    """To a value, as the platform knows it: who holds what."""
+
+    reference: str
+    holder: str
 
 
 class Terms(TypedDict):
@@ -47,37 +60,36 @@ class References:
     def __init__(self, destination: Destination, channels: Channels) -> None:
         self._destination = destination
         self._channels = channels
-        self._holder = secrets.token_hex(16)
-        self._held: dict[str, int] = {}
+        self._pid = os.getpid()
+        self._held: dict[Right, int] = {}
         self._renewing: asyncio.Task[None] | None = None
-        self._working: set[asyncio.Task[None]] = set()
 
     @property
     def place(self) -> str:
         return self._destination.address
 
-    def hold(self, shared: runtime_pb2.Shared) -> HeldThere:
-        """The right to what a server tells of; it lasts until it is released."""
-        self._held[shared.reference] = self._held.get(shared.reference, 0) + 1
-        self._soon(self._renew_one(shared.reference))
+    def keep(self, reference: str, holder: str) -> HeldThere:
+        """A right that the platform has given to this holder for a while already; it lasts until it is released."""
+        right = Right(reference, holder)
+        self._held[right] = self._held.get(right, 0) + 1
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(self._renew(), name="cenote-leases")
-        return HeldThere(self, shared.reference)
+            self._renewing = background().spawn(self._renew())
+        return HeldThere(self, right)
 
-    def known(self, shared: runtime_pb2.Shared) -> ObjectReference:
-        """As `hold`, for code that takes references."""
-        return ObjectReference(self.hold(shared), read_info(shared.info))
+    async def hold(self, reference: str, holder: str) -> HeldThere:
+        """A right to what somebody else holds until now. Raises UnknownReferenceError and its kind."""
+        await self._ask_for(Right(reference, holder))
+        return self.keep(reference, holder)
 
-    def release(self, reference: str) -> None:
-        """One right less. From any thread, at any time: garbage collectors call it too."""
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop is closed: the process ends, and its leases with it
-            loop().call_soon_threadsafe(self._released, reference)
+    def release(self, right: Right) -> None:
+        """One right less. From any thread, at any time: garbage collectors call it too, and forked children."""
+        if os.getpid() == self._pid:
+            with contextlib.suppress(RuntimeClosedError):  # the process ends: its leases end the right
+                background().post(self._released, right)
 
     def bring(self, reference: str) -> Content:
         """The sealed bytes, here. Blocks; not on the background loop."""
-        return wait_for(self._download(reference), DOWNLOAD, "send the value")
+        return background().wait(self._download(reference), DOWNLOAD, "send the value")
 
     async def close(self) -> None:
         """Gives everything back."""
@@ -86,33 +98,35 @@ class References:
         held, self._held = list(self._held), {}
         await asyncio.gather(*map(self._give_back, held))
 
-    def _released(self, reference: str) -> None:
-        left = self._held.get(reference, 0) - 1
+    def _released(self, right: Right) -> None:
+        left = self._held.get(right, 0) - 1
         if left > 0:
-            self._held[reference] = left
+            self._held[right] = left
         elif left == 0:
-            del self._held[reference]
-            self._soon(self._give_back(reference))
-
-    def _soon(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+            del self._held[right]
+            background().spawn(self._give_back(right))
 
     async def _renew(self) -> None:
         while self._held:
-            await asyncio.sleep(LEASE / 3)
+            await asyncio.sleep(RENEW_EVERY)
             await asyncio.gather(*map(self._renew_one, list(self._held)))
 
-    async def _renew_one(self, reference: str) -> None:
-        request = reference_pb2.HoldRequest(id=reference, holder=self._holder, lease=LEASE)
-        with contextlib.suppress(
-            CenoteError
-        ):  # whoever uses the value is told; two more tries come before its end
-            await self._ask(self._stub().HoldReference(request, **self._terms()))
+    async def _renew_one(self, right: Right) -> None:
+        try:
+            await self._ask_for(right)
+        except UnknownReferenceError:  # it is gone; whoever uses the value is told
+            self._held.pop(right, None)
+        except CenoteError:  # another try comes before its end
+            return
+        if right not in self._held:  # released meanwhile, and perhaps before this arrived
+            await self._give_back(right)
 
-    async def _give_back(self, reference: str) -> None:
-        request = reference_pb2.ReleaseRequest(id=reference, holder=self._holder)
+    async def _ask_for(self, right: Right) -> None:
+        request = reference_pb2.HoldRequest(id=right.reference, holder=right.holder, lease=LEASE)
+        await self._ask(self._stub().HoldReference(request, **self._terms()))
+
+    async def _give_back(self, right: Right) -> None:
+        request = reference_pb2.ReleaseRequest(id=right.reference, holder=right.holder)
         with contextlib.suppress(CenoteError):  # then its lease ends it
             await self._ask(self._stub().ReleaseReference(request, **self._terms()))
 
@@ -154,16 +168,20 @@ class References:
 class HeldThere:
     """See Holding: a right to a value of a platform."""
 
-    def __init__(self, references: References, reference: str) -> None:
+    def __init__(self, references: References, right: Right) -> None:
         self._references = references
-        self.id = reference
+        self._right = right
 
     @property
     def place(self) -> str:
         return self._references.place
 
+    @property
+    def id(self) -> str:
+        return self._right.reference
+
     def content(self) -> Content:
         return self._references.bring(self.id)
 
     def release(self) -> None:
-        self._references.release(self.id)
+        self._references.release(self._right)

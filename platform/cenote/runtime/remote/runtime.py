@@ -5,36 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
-from typing import Final, TypeVar
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.remote.background import loop, wait_for
-from cenote.runtime.remote.call import Answer, Call
+from cenote.runtime.remote import frames
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.call import Answer, Call, Output, new_key
+from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.platform_client import PlatformClient
-from cenote.runtime.remote.session import Session
-from cenote_proto.v1 import runtime_pb2
-from cenote_security.errors import (
-    JailError,
-    RuntimeClosedError,
-    UnavailableError,
-)
+from cenote.runtime.remote.session import CLOSED, Session
+from cenote_proto.v1 import platform_pb2, runtime_pb2
+from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import JailStatus
-from cenote_worker.supervisor.edge import RefusedReply, read_info
+from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
-from cenote_worker.wire.contents import announce
-from cenote_worker.wire.results import to_decisions, to_result, to_status
-
-T = TypeVar("T")
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.wire.policies import from_message
+from cenote_worker.wire.results import to_decisions
 
 START: Final = 120.0
 """Seconds for a runtime to be made and its jail to be filled."""
@@ -42,8 +40,19 @@ START: Final = 120.0
 QUESTION: Final = 30.0
 """Seconds for questions that the platform answers at once."""
 
+LEAVING: Final = 5.0
+"""Seconds to tell the platform that this client goes; then its lease says so."""
+
 FRAMES: Final = 256 * 2**20
 """Bytes of an answer that is no content: output and displays of one cell, at a policy's largest."""
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What the runtime begins with. key: the same for each try, so that it is put there once."""
+
+    injection: Injection
+    key: str = field(default_factory=new_key)
 
 
 class RemoteRuntime:
@@ -61,14 +70,21 @@ class RemoteRuntime:
         *,
         attach: bool = False,
     ) -> None:
-        self._client = client
+        self._platform = client
         self._policy = policy
         self._name = name
         self._attach = attach
         self._desk = desk
         self._pid = os.getpid()
-        self._declared: list[Injection] = []
+        self._client = secrets.token_hex(16)
+        """This client's name, over all its lines: host functions and shared values are known to be its own by it."""
+        self._creation = new_key()
+        self._id = ""
+        """Of the runtime, once there is one."""
+        self._declared: list[_Declared] = []
+        self._cells: set[Call] = set()
         self._session: Session | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._started = runtime_pb2.Started()
         self._ready = False
         self._closed = False
@@ -77,16 +93,16 @@ class RemoteRuntime:
 
     @property
     def place(self) -> str:
-        return self._client.address
+        return self._platform.address
 
     def start(self) -> None:
         self.check_open()
         if not self.running:
-            wait_for(self._start(), START, "start the runtime")
+            background().wait(self._open(), START, "start the runtime")
 
     def check_open(self) -> None:
         if self._closed:
-            raise RuntimeClosedError("this runtime was closed; make a new one")
+            raise RuntimeClosedError(CLOSED)
         if self._pid != os.getpid():
             raise RuntimeClosedError(
                 "this runtime belongs to the process that forked this one; make a new one"
@@ -95,37 +111,90 @@ class RemoteRuntime:
     @property
     def running(self) -> bool:
         session = self._session
-        return self._ready and not self._closed and session is not None and session.connected
+        return self._ready and not self._closed and session is not None and session.ended is None
 
-    async def _start(self) -> None:
+    async def _open(self) -> None:
+        """One opening for all who wait; it goes on when they go."""
+        if not self.running and (self._opening is None or self._opening.done()):
+            self._opening = background().spawn(self._opened())
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+
+    async def _opened(self) -> None:
+        self._ready = False
         if self._session is None or self._session.ended is not None:
             self._session = await self._attached()
-        await self._session.open()
+        session = self._session
+        await session.open()
+        self._policy = from_message(session.welcome.policy)
         while self._declared:
-            await self._give(self._session, self._declared[0])
+            await self._give(session, self._declared[0])
             self._declared.pop(0)
         frame = runtime_pb2.ClientFrame(start=runtime_pb2.Start())
-        self._started = (await _answer(self._session, frame)).started
+        self._started = (await _answer(session, frame)).started
         self._ready = True
 
     async def _attached(self) -> Session:
-        runtime = await self._client.runtime(self._name, self._policy, attach=self._attach)
-        self._attach = True  # what this client made it may come back to
-        self._name = self._name or runtime.id
-        session = Session(self._client.locating(runtime), self._client.channels.to, author="")
+        described = await self._described()
+        self._id = described.id
+        session = Session(self._platform.locating(described), self._platform.channels.stream, self._client)
         session.hosts = RemoteCalls(
-            self._desk, session, self._client.references.known, 2 * self._policy.memory_bytes
+            self._desk, session, self._hold, place=self.place, limit=2 * self._policy.memory_bytes
         )
         return session
 
-    async def _give(self, session: Session, injection: Injection) -> None:
+    def _described(self) -> Awaitable[platform_pb2.RuntimeDescription]:
+        if self._id:
+            return self._platform.describe(self._id)
+        return self._platform.runtime(self._name, self._policy, attach=self._attach, key=self._creation)
+
+    async def _give(self, session: Session, declared: _Declared) -> None:
+        injection = declared.injection
+        frame, content = frames.injection(injection, replace=False)
+        frame.key = declared.key
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        _inject(session, injection, answered.set_result, replace=False)
+        call = Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
+        session.call(call)
         answer = await answered
         if isinstance(answer, RefusedReply):
             raise as_error(answer, ", ".join(injection.names))
         if isinstance(answer, Exception):
             raise answer
+        injection.close()
+
+    def reset(self) -> None:
+        self.check_open()
+        if self._session is not None:
+            self._asked(runtime_pb2.ClientFrame(reset=runtime_pb2.Reset()), "reset the runtime", changes=True)
+
+    def close(self) -> None:
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        for declared in self._declared:
+            declared.injection.close()
+        with contextlib.suppress(CenoteError):  # whatever keeps it from being told: its lease ends it
+            if background().is_here:  # a garbage collector's visit; nobody can wait here
+                background().spawn(self._leave())
+            else:
+                background().wait(self._leave(), LEAVING, "end the runtime")
+
+    async def _leave(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        if self._session is not None:
+            await self._session.close()
+        if self._id and not self._name:
+            await self._platform.delete(self._id)
+
+    def attach(self, author: str, *, private: bool) -> Backend:  # noqa: ARG002
+        """Raises UnavailableError: on a platform each author is a client of their own."""
+        raise UnavailableError(
+            f"{author!r} cannot be attached through this client: on a platform each author is a client of their own"
+        )
+
+    # -- questions that are waited for --
 
     @property
     def isolation(self) -> str:
@@ -142,153 +211,118 @@ class RemoteRuntime:
         frame = runtime_pb2.ClientFrame(network_log=runtime_pb2.NetworkLogQuestion())
         return to_decisions(self._asked(frame, "answer").network_log)
 
-    def attach(self, author: str, *, private: bool) -> Backend:  # noqa: ARG002
-        """Raises UnavailableError: on a platform each author is a client of their own."""
-        raise UnavailableError(
-            f"{author!r} cannot be attached through this client: on a platform each author is a client of their own"
-        )
-
-    def reset(self) -> None:
-        self.check_open()
-        if self._session is not None:
-            self._asked(runtime_pb2.ClientFrame(reset=runtime_pb2.Reset()), "reset the runtime", changes=True)
-
-    def close(self) -> None:
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
-        for injection in self._declared:
-            injection.close()
-        with contextlib.suppress(UnavailableError):  # then its lease ends it
-            wait_for(self._leave(), QUESTION, "end the runtime")
-
-    async def _leave(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            await self._client.left(self._name)
+    def _asked(
+        self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool = False
+    ) -> runtime_pb2.ServerFrame:
+        self.start()
+        return background().wait(_answer(self._current(), frame, changes=changes), QUESTION, what)
 
     # -- cells --
 
     def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
         self.start()
-        content = Content.pack([code.encode("utf-8", "surrogatepass")])
-        frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0))
-        large = announce(frame.cell.code, content)
-        return self._call(
-            frame, listener, _result, changes=True, content=content if large else None, streams=True
-        )
+        read = frames.outcome_of if self._name else frames.cell_outcome_of
+        return self._call(frames.cell(code, timeout), listener, read, changes=True, output=listener.output)
 
     def interrupt(self) -> bool:
         session = self._session
-        if session is None or not session.has_cell:
+        if session is None or not self._cells:
             return False
-        interrupt = runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt())
-        loop().call_soon_threadsafe(session.say, interrupt)
+        background().post(session.say, runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
         return True
 
     def resume(self) -> None:
         if self._session is not None:
-            loop().call_soon_threadsafe(self._session.heard)
+            background().post(self._session.heard)
 
-    def status(self, answer: Callable[[JailStatus | None], None]) -> None:
+    def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         self.start()
+        frame = runtime_pb2.ClientFrame(status=runtime_pb2.StatusQuestion())
+        call = Call(frame=frame, settle=lambda given: answer(frames.status_of(given)), limit=FRAMES)
+        background().post(self._current().call, call)
 
-        def settle(given: Answer) -> None:
-            known = isinstance(given, runtime_pb2.ServerFrame) and given.HasField("status")
-            answer(to_status(given.status) if known else None)  # type: ignore[union-attr]
-
-        self._send(runtime_pb2.ClientFrame(status=runtime_pb2.StatusQuestion()), settle)
+    def outcome(self, key: str, listener: Listener) -> None:
+        self.start()
+        frame = runtime_pb2.ClientFrame(outcome=runtime_pb2.OutcomeQuestion(key=key))
+        self._call((frame, None), listener)
 
     # -- values --
 
     def declare(self, injection: Injection) -> None:
-        self._declared.append(injection)
+        self._declared.append(_Declared(injection))
 
     def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         self.start()
-        session = self._current()
-        loop().call_soon_threadsafe(
-            lambda: _inject(
-                session, injection, lambda answer: listener.done(_outcome(answer)), replace=replace
-            )
-        )
+        self._call(frames.injection(injection, replace=replace), listener, changes=True)
+        injection.close()  # what travels is a duplicate; from now on it is the platform's to repeat
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
-        frame = runtime_pb2.ClientFrame()
-        frame.fetch.name, frame.fetch.opaque = name, opaque
-        self._call(frame, listener)
+        self.start()
+        self._call(frames.fetch(name, opaque=opaque), listener)
 
     def share(self, name: str, listener: Listener) -> None:
-        self._call(runtime_pb2.ClientFrame(share=runtime_pb2.Share(name=name)), listener, self._shared)
+        self.start()
+        self._call(frames.share(name), listener, frames.shared_by(self._kept))
 
     def delete(self, name: str, listener: Listener) -> None:
-        frame = runtime_pb2.ClientFrame()
-        frame.delete.name = name
-        self._call(frame, listener, changes=True)
+        self.start()
+        self._call(frames.deletion(name), listener, changes=True)
 
     def describe(self, listener: Listener) -> None:
-        frame = runtime_pb2.ClientFrame()
-        frame.describe.SetInParent()
-        self._call(frame, listener)
+        self.start()
+        self._call(frames.description(), listener)
 
     def file(self, ask: FileAsk, listener: Listener) -> None:
-        frame = runtime_pb2.ClientFrame(file=ask.message)
-        large = ask.content is not None and announce(frame.file.content, ask.content)
         try:
             self.start()
         except BaseException:
             ask.close()
             raise
-        content = ask.content if large else None
-        self._call(frame, listener, changes=ask.ask is Ask.CHANGE_FILE, content=content)
+        self._call(frames.file(ask), listener, changes=ask.ask is Ask.CHANGE_FILE)
 
-    def outcome(self, key: str, listener: Listener) -> None:
-        """What became of a call whose answer was lost."""
-        frame = runtime_pb2.ClientFrame(outcome=runtime_pb2.OutcomeQuestion(key=key))
-        self._call(frame, listener, _result)
+    def _kept(self, reference: str) -> Holding:
+        return self._platform.references.keep(reference, self._client)
 
-    def _shared(self, answer: Answer) -> Outcome:
-        if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("shared"):
-            shared = answer.shared
-            return SharedReply(self._client.references.hold(shared), read_info(shared.info))
-        return _outcome(answer)
+    def _hold(self, reference: str) -> Awaitable[Holding]:
+        return self._platform.references.hold(reference, self._client)
 
-    # -- asking --
+    # -- calls --
 
     def _call(
         self,
-        frame: runtime_pb2.ClientFrame,
+        request: Request,
         listener: Listener,
-        read: Callable[[Answer], Outcome] | None = None,
+        read: Callable[[Answer], Outcome] = frames.outcome_of,
         *,
         changes: bool = False,
-        content: Content | None = None,
-        streams: bool = False,
+        output: Output | None = None,
     ) -> Withdraw:
-        self.start()
+        """Queues it, for a runtime that was started. The listener hears of it in any case."""
+        frame, content = request
         session = self._current()
-        output = listener.output if streams else None
+
+        def settle(answer: Answer) -> None:
+            self._cells.discard(call)
+            try:
+                outcome = read(answer)
+            except CenoteError as error:
+                outcome = error
+            listener.done(outcome)
+
         limit = max(FRAMES, 2 * self._policy.memory_bytes)
-        reader = read or _outcome
-        sent: list[Call] = []
+        call = Call(frame=frame, settle=settle, limit=limit, changes=changes, content=content, output=output)
+        if output is not None:
+            self._cells.add(call)
+        try:
+            background().post(session.call, call)
+        except RuntimeClosedError:
+            call.close()
+            raise
+        return lambda: self._withdraw(session, call)
 
-        def send() -> None:
-            settle = lambda answer: listener.done(reader(answer))  # noqa: E731
-            call = session.call(frame, settle, limit=limit, changes=changes, content=content, output=output)
-            sent.append(call)
-
-        loop().call_soon_threadsafe(send)
-        return lambda: _soon(lambda: session.withdraw(sent[0]))
-
-    def _send(self, frame: runtime_pb2.ClientFrame, settle: Callable[[Answer], None]) -> None:
-        session = self._current()
-        loop().call_soon_threadsafe(lambda: session.call(frame, settle, limit=FRAMES))
-
-    def _asked(
-        self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool = False
-    ) -> runtime_pb2.ServerFrame:
-        self.start()
-        return wait_for(_answer(self._current(), frame, changes=changes), QUESTION, what)
+    def _withdraw(self, session: Session, call: Call) -> None:
+        self._cells.discard(call)
+        background().post(session.withdraw, call)
 
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
@@ -300,46 +334,18 @@ async def _answer(
 ) -> runtime_pb2.ServerFrame:
     """The one frame that is the answer. Raises the error that came instead."""
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    session.call(frame, answered.set_result, limit=FRAMES, changes=changes)
+    session.call(Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=changes))
     answer = await answered
     if isinstance(answer, Exception):
         raise answer
     return answer if isinstance(answer, runtime_pb2.ServerFrame) else runtime_pb2.ServerFrame()
 
 
-def _inject(
-    session: Session, injection: Injection, settle: Callable[[Answer], None], *, replace: bool
-) -> None:
-    """Sends an injection and closes it once it was answered: from then on it is the platform's to repeat."""
-    frame = runtime_pb2.ClientFrame()
-    message = frame.injection
-    message.name, message.replace, message.replaces = injection.single, replace, injection.replaces
-    message.names.extend(injection.names)
-    message.hosts.extend(injection.hosts)
-    content = None
-    if injection.reference:
-        message.reference = injection.reference
-    elif announce(message.values, injection.values):
-        content = injection.values.duplicate()
+def _settling(future: asyncio.Future[Answer]) -> Callable[[Answer], None]:
+    """Gives the answer to whoever waits, if anybody still does."""
 
-    def settled(answer: Answer) -> None:
-        injection.close()
-        settle(answer)
+    def settle(answer: Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
 
-    session.call(frame, settled, limit=FRAMES, changes=True, content=content)
-
-
-def _outcome(answer: Answer) -> Outcome:
-    if isinstance(answer, runtime_pb2.ServerFrame):
-        return JailError("the platform gave no answer of the right kind")
-    return answer
-
-
-def _result(answer: Answer) -> Outcome:
-    if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("result"):
-        return to_result(answer.result)
-    return _outcome(answer)
-
-
-def _soon(work: Callable[[], None]) -> None:
-    loop().call_soon_threadsafe(work)
+    return settle

@@ -1,0 +1,194 @@
+"""A platform, as a script holds it: which runtimes there are, and the way to each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.backends import named
+from cenote.runtime.core import RuntimeCore
+from cenote.runtime.remote.address import PORT, Destination, destination
+from cenote.runtime.sync import PythonRuntime
+from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.rules import SecurityChecker
+
+if TYPE_CHECKING:
+    from cenote.runtime.remote.platform_client import PlatformClient
+    from cenote_proto.v1 import platform_pb2
+
+T = TypeVar("T")
+
+LOCAL: Final = f"localhost:{PORT}"
+
+PATIENCE: Final = 40.0
+"""Seconds for a question to the gateway, which has a shorter deadline of its own."""
+
+State = Literal["starting", "ready", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeInfo:
+    """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost."""
+
+    id: str
+    name: str
+    node: str
+    state: State
+    policy: SandboxPolicy
+    created: float
+    clients: int
+    steps: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """A machine of a platform, for tokens that may see it. references: shared values, `reference_bytes` in all."""
+
+    id: str
+    address: str
+    runtimes: int
+    references: int
+    reference_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformInfo:
+    """What a platform says of itself, and of who asks."""
+
+    software: str
+    tenant: str
+    scopes: tuple[str, ...]
+    nodes: tuple[NodeInfo, ...]
+
+
+def connect(address: str | None = None, token: str | None = None) -> Platform:
+    """The platform whose gateway listens at `address`. Nothing is sent before the first call.
+
+    address: `host:port`; by default what CENOTE_ADDRESS says, else this machine's. token: by default what
+    CENOTE_TOKEN or the token file of `cenote up` says. Raises UsageError for what is no address.
+    """
+    target = destination(address, token)
+    if target is None and address is not None:
+        raise UsageError(f"there is no platform at {address!r}; leave the address out, or write host:port")
+    return Platform(target or _checked(destination(LOCAL, token)))
+
+
+class Platform:
+    """Calls raise UnavailableError when nobody answers there, RejectedError and its kinds for what is refused."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    @property
+    def address(self) -> str:
+        return self._destination.address
+
+    def runtime(
+        self,
+        name: str,
+        *,
+        sandbox: SandboxPolicy | None = None,
+        security_checker: SecurityChecker | None = None,
+        attach: bool = True,
+    ) -> PythonRuntime:
+        """The runtime of that name, made if there is none. It is there when this returns, and outlives `close`.
+
+        sandbox: for one that is made. attach: join one that exists; else NameExistsError is raised.
+        """
+        return PythonRuntime.holding(self._started(name, sandbox, security_checker, attach))
+
+    async def async_runtime(
+        self,
+        name: str,
+        *,
+        sandbox: SandboxPolicy | None = None,
+        security_checker: SecurityChecker | None = None,
+        attach: bool = True,
+    ) -> AsyncPythonRuntime:
+        """As `runtime`, for code that awaits."""
+        core = await asyncio.to_thread(self._started, name, sandbox, security_checker, attach)
+        return AsyncPythonRuntime.holding(core)
+
+    def runtimes(self) -> list[RuntimeInfo]:
+        """All runtimes that the token's tenant has."""
+        return [_runtime(message) for message in self._ask(self._client().list())]
+
+    def find(self, name: str) -> RuntimeInfo:
+        """One of them, by name or id. Raises UnknownRuntimeError."""
+        return _runtime(self._ask(self._client().describe(name)))
+
+    def delete(self, name: str) -> None:
+        """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
+        self._ask(self._client().delete(name))
+
+    def describe(self) -> PlatformInfo:
+        """What it is, and what the token may do there."""
+        return _platform(self._ask(self._client().about()))
+
+    def __repr__(self) -> str:
+        return f"<Platform at {self.address}>"
+
+    def _started(
+        self, name: str, sandbox: SandboxPolicy | None, checker: SecurityChecker | None, attach: bool
+    ) -> RuntimeCore:
+        if not isinstance(name, str) or not name:
+            raise UsageError(
+                "a runtime of a platform has a name; PythonRuntime(address=...) makes one without"
+            )
+        backend = named(self._destination, name, attach=attach)
+        core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend)
+        core.start()
+        return core
+
+    def _client(self) -> PlatformClient:
+        from cenote.runtime.remote.platform_client import client_of
+
+        return client_of(self._destination)
+
+    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        from cenote.runtime.remote.background import background
+
+        return background().wait(question, PATIENCE, "answer")
+
+
+def _checked(target: Destination | None) -> Destination:
+    assert target is not None
+    return target
+
+
+def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
+    from cenote_worker.wire.policies import from_message
+
+    states: tuple[State, ...] = ("starting", "ready", "lost")
+    return RuntimeInfo(
+        id=message.id,
+        name=message.name,
+        node=message.node,
+        state=states[message.state] if message.state < len(states) else "lost",
+        policy=from_message(message.policy),
+        created=message.created,
+        clients=message.clients,
+        steps=message.steps,
+        reason=message.reason,
+    )
+
+
+def _platform(message: platform_pb2.PlatformDescription) -> PlatformInfo:
+    nodes = tuple(
+        NodeInfo(
+            id=node.id,
+            address=node.address,
+            runtimes=node.runtimes,
+            references=node.references,
+            reference_bytes=node.reference_bytes,
+        )
+        for node in message.nodes
+    )
+    return PlatformInfo(
+        software=message.software, tenant=message.tenant, scopes=tuple(message.scopes), nodes=nodes
+    )

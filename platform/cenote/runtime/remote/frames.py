@@ -1,0 +1,104 @@
+"""What a runtime is asked, as frames; and what came back, as outcomes. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cenote.runtime.remote.call import Answer
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import JailError, RuntimeClosedError
+from cenote_worker.content import Content
+from cenote_worker.holding import Holding
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.results import ExecutionResult, JailStatus
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.edge import read_info
+from cenote_worker.supervisor.requests import Outcome, SharedReply
+from cenote_worker.wire.contents import announce
+from cenote_worker.wire.results import to_result, to_status
+
+Request = tuple[runtime_pb2.ClientFrame, Content | None]
+"""A frame, and what follows it; whoever takes it owns that."""
+
+
+def cell(code: str, timeout: float | None) -> Request:
+    content = Content.pack([code.encode("utf-8", "surrogatepass")])
+    frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0))
+    return frame, content if announce(frame.cell.code, content) else None
+
+
+def injection(injected: Injection, *, replace: bool) -> Request:
+    """The injection stays the caller's."""
+    frame = runtime_pb2.ClientFrame()
+    message = frame.injection
+    message.name, message.replace, message.replaces = injected.single, replace, injected.replaces
+    message.names.extend(injected.names)
+    message.hosts.extend(injected.hosts)
+    if injected.reference:
+        message.reference = injected.reference
+        return frame, None
+    return frame, injected.values.duplicate() if announce(message.values, injected.values) else None
+
+
+def fetch(name: str, *, opaque: bool) -> Request:
+    frame = runtime_pb2.ClientFrame()
+    frame.fetch.name, frame.fetch.opaque = name, opaque
+    return frame, None
+
+
+def share(name: str) -> Request:
+    return runtime_pb2.ClientFrame(share=runtime_pb2.Share(name=name)), None
+
+
+def deletion(name: str) -> Request:
+    frame = runtime_pb2.ClientFrame()
+    frame.delete.name = name
+    return frame, None
+
+
+def description() -> Request:
+    frame = runtime_pb2.ClientFrame()
+    frame.describe.SetInParent()
+    return frame, None
+
+
+def file(ask: FileAsk) -> Request:
+    """Takes over what the question owns."""
+    frame = runtime_pb2.ClientFrame(file=ask.message)
+    large = ask.content is not None and announce(frame.file.content, ask.content)
+    return frame, ask.content if large else None
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    if isinstance(answer, runtime_pb2.ServerFrame):
+        body = answer.WhichOneof("body")
+        if body == "result":
+            return to_result(answer.result)
+        return JailError(f"the platform answered with {body}, which is no answer to this")
+    return answer
+
+
+def cell_outcome_of(answer: Answer) -> Outcome:
+    """A cell whose runtime was closed meanwhile has a result too, as in an embedded runtime."""
+    if isinstance(answer, RuntimeClosedError):
+        return ExecutionResult(success=False, error=Death(reason="closed").as_error(), state="lost")
+    return outcome_of(answer)
+
+
+def shared_by(keep: Callable[[str], Holding]) -> Callable[[Answer], Outcome]:
+    """Reads what was shared. keep: makes a right of a reference that this client was given."""
+
+    def read(answer: Answer) -> Outcome:
+        if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("shared"):
+            info = read_info(answer.shared.info)
+            return SharedReply(keep(answer.shared.reference), info)
+        return outcome_of(answer)
+
+    return read
+
+
+def status_of(answer: Answer) -> JailStatus | Exception:
+    if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("status"):
+        return to_status(answer.status)
+    return answer if isinstance(answer, Exception) else JailError("the platform gave no status")

@@ -1,0 +1,45 @@
+"""How long to go on trying when a line breaks. Knows no clock: it is told the time, in seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PATIENCE: Final = 30.0
+"""Seconds that a broken line may take to be taken up again before what waits on it is given up."""
+
+STEADY: Final = 5.0
+"""Seconds that a line has to stand for trying to begin anew: one that breaks at once each time is given up too."""
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+"""Seconds between two tries, doubled each time."""
+
+
+class Patience:
+    """None at all for a first line: whoever waits for that wants an answer, not a repair."""
+
+    def __init__(self) -> None:
+        self._stood = False
+        self._since: float | None = None
+        """When the line that stands now came to do so."""
+        self._until: float | None = None
+        """When what broke last is given up. Set by the first break."""
+        self._pause = FIRST_PAUSE
+
+    def stands(self, now: float) -> None:
+        """There is a line."""
+        self._stood = True
+        self._since = now
+
+    def broke(self, now: float) -> float | None:
+        """Seconds to wait before the next try; None to give up."""
+        if not self._stood:
+            return None
+        since, self._since = self._since, None
+        if self._until is None or (since is not None and now - since >= STEADY):
+            self._until = now + PATIENCE
+            self._pause = FIRST_PAUSE
+        if now >= self._until:
+            return None
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
