@@ -57,6 +57,9 @@ class SmallPlatform(PlatformServiceServicer):
         self.references = LocalReferences(room=1 << 30)
         self.server = RuntimeServer(self._authorise, self.references, patience=patience)
         self.hosted: dict[str, HostedRuntime] = {}
+        self._patience = patience
+        self._closed = False
+        self._relays: dict[str, HostRelay] = {}
         self._names: dict[str, str] = {}
         self._lock = threading.Lock()
         self._gateway = grpc.server(ThreadPoolExecutor(4), options=SERVER)
@@ -70,7 +73,26 @@ class SmallPlatform(PlatformServiceServicer):
         self._gateway.start()
         return self
 
+    def move(self) -> None:
+        """The runtimes get another server, at another port, as if it had been started anew."""
+        self.server.close()
+        self.server = RuntimeServer(self._authorise, self.references, patience=self._patience)
+        self.runtimes_address = self.server.start()
+        for runtime, hosted in self.hosted.items():
+            self.server.add(runtime, hosted, self._relays[runtime])
+
+    def delete_all(self) -> None:
+        with self._lock:
+            gone, self.hosted = self.hosted, {}
+            self._names.clear()
+        for runtime, hosted in gone.items():
+            self.server.remove(runtime)
+            hosted.close()
+
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._gateway.stop(None).wait()
         self.server.close()
         for hosted in self.hosted.values():
@@ -93,7 +115,7 @@ class SmallPlatform(PlatformServiceServicer):
             runtime = f"rt_{secrets.token_hex(8)}"
             relay = HostRelay()
             hosted = HostedRuntime(policies.from_message(request.policy), relay, name=runtime)
-            self.hosted[runtime] = hosted
+            self.hosted[runtime], self._relays[runtime] = hosted, relay
             self._names[request.name or runtime] = runtime
         self.server.add(runtime, hosted, relay)
         return self._described(runtime)
@@ -121,8 +143,16 @@ class SmallPlatform(PlatformServiceServicer):
         return platform_pb2.PlatformDescription(software="tests", tenant="tests")
 
     def _described(self, runtime: str) -> platform_pb2.RuntimeDescription:
+        hosted = self.hosted[runtime]
         return platform_pb2.RuntimeDescription(
-            id=runtime, address=self.runtimes_address, capability=TOKEN, state="READY"
+            id=runtime,
+            name=next((name for name, id in self._names.items() if id == runtime), ""),
+            address=self.runtimes_address,
+            capability=TOKEN,
+            policy=policies.to_message(hosted.policy),
+            state=platform_pb2.RuntimeDescription.READY,
+            clients=self.server.attached(runtime),
+            steps=hosted.step,
         )
 
     def _refuse(self, context: grpc.ServicerContext, error: CenoteError) -> None:

@@ -7,6 +7,9 @@ from typing import Final
 PATIENCE: Final = 30.0
 """Seconds that a broken line may take to be taken up again before what waits on it is given up."""
 
+AT_FIRST: Final = 3.0
+"""Seconds for a first line: the gateway has just said that there is a server."""
+
 STEADY: Final = 5.0
 """Seconds that a line has to stand for trying to begin anew: one that breaks at once each time is given up too."""
 
@@ -16,10 +19,10 @@ LONGEST_PAUSE: Final = 2.0
 
 
 class Patience:
-    """None at all for a first line: whoever waits for that wants an answer, not a repair."""
+    """Of one session."""
 
     def __init__(self) -> None:
-        self._stood = False
+        self._first = True
         self._since: float | None = None
         """When the line that stands now came to do so."""
         self._until: float | None = None
@@ -28,16 +31,15 @@ class Patience:
 
     def stands(self, now: float) -> None:
         """There is a line."""
-        self._stood = True
+        if self._first:
+            self._first, self._until = False, None
         self._since = now
 
     def broke(self, now: float) -> float | None:
         """Seconds to wait before the next try; None to give up."""
-        if not self._stood:
-            return None
         since, self._since = self._since, None
         if self._until is None or (since is not None and now - since >= STEADY):
-            self._until = now + PATIENCE
+            self._until = now + (AT_FIRST if self._first else PATIENCE)
             self._pause = FIRST_PAUSE
         if now >= self._until:
             return None

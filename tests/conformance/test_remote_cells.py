@@ -1,0 +1,26 @@
+"""Cells of a remote runtime: see the tests themselves."""
+
+from tests.runtime.test_runtime_cells import (
+    test_a_cell_that_ignores_the_interrupt_is_killed,
+    test_a_dying_process,
+    test_bad_arguments,
+    test_callers_queue,
+    test_closed_runtimes_say_so,
+    test_code_that_no_encoding_has,
+    test_endless_output_is_bounded,
+    test_failing_code_is_a_field,
+    test_installing_is_refused_at_once,
+    test_large_code,
+    test_memory_limit,
+    test_names_that_are_none,
+    test_output_in_order,
+    test_output_streams_while_the_cell_runs,
+    test_reset_forgets_cells,
+    test_rich_outputs,
+    test_runtimes_do_not_share_a_namespace,
+    test_slow_listeners_slow_the_cell_not_the_memory,
+    test_state_persists_between_cells,
+    test_status_while_the_lock_is_held,
+    test_timeout_keeps_the_namespace,
+    test_top_level_await_and_asyncio_run,
+)

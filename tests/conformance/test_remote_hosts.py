@@ -1,0 +1,17 @@
+"""Host functions and objects of a remote runtime: see the tests themselves."""
+
+from tests.runtime.test_hosts import (
+    test_a_fork_in_the_jail_cannot_call,
+    test_arguments_are_loaded_safely,
+    test_async_functions_run_on_the_awaiting_loop,
+    test_async_host_functions,
+    test_errors_are_data,
+    test_host_calls_end_with_their_cell,
+    test_host_calls_end_with_their_jail,
+    test_host_objects,
+    test_host_objects_with_hundreds_of_methods,
+    test_it_runs_in_the_client,
+    test_many_calls_at_once,
+    test_results_that_cannot_travel,
+    test_threads_of_a_cell_call_at_once,
+)

@@ -1,0 +1,186 @@
+"""Lines that break in the middle of something: it happens once, and its caller hears all of it, or why not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.remote.cable import Cable
+from tests.remote.small_platform import SmallPlatform
+from tests.remote.waiting import wait_until
+
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote.runtime.remote import patience
+from cenote_security.errors import OutcomeUnknownError, UnavailableError
+
+Connect = Callable[..., PythonRuntime]
+
+COUNTING = """
+import time
+runs = globals().get("runs", 0) + 1
+for n in range(60):
+    print(n, flush=True)
+    time.sleep(0.02)
+"""
+
+
+class Reader:
+    """An on_output that cuts the cable, once, when it has heard a line."""
+
+    def __init__(self, line: str, cut: Callable[[], None]) -> None:
+        self.text = ""
+        self._line = f"{line}\n"
+        self._cut: Callable[[], None] | None = cut
+
+    def __call__(self, _stream: str, text: str) -> None:
+        self.text += text
+        if self._cut is not None and self._line in self.text:
+            cut, self._cut = self._cut, None
+            cut()
+
+
+def test_a_cell_goes_on_and_its_output_too(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """Each line is heard once, in order; the cell ran once."""
+    runtime = connect(own_platform)
+    reader = Reader("5", cable.cut)
+    result = runtime.execute(COUNTING, on_output=reader)
+    assert "".join(f"{n}\n" for n in range(60)) == reader.text == result.stdout
+    assert ("1", 2) == ((again := runtime.execute("runs")).value, again.step)
+
+
+def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
+    """Each call is answered once, whatever was on the way."""
+    runtime = connect(own_platform)
+    runtime.execute("n = 0")
+    for _ in range(5):
+        cable.cut_after(150)
+        assert runtime.execute("n += 1").success
+    assert 5 == runtime.retrieve("n")
+
+
+def test_a_line_that_breaks_while_nobody_asks(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """The next call is like any other."""
+    runtime = connect(own_platform)
+    runtime.execute("x = 41")
+    cable.cut()
+    assert "42" == runtime.execute("x + 1").value
+
+
+@pytest.mark.parametrize("size", [1 << 14, 1 << 22])
+def test_values_arrive_whole(own_platform: SmallPlatform, cable: Cable, connect: Connect, size: int) -> None:
+    """In both directions, also when the line breaks in the middle of one."""
+    runtime = connect(own_platform)
+    value = np.arange(size)
+    runtime.execute("0")
+    cable.cut_after(value.nbytes // 2)
+    runtime.inject(Variable("value", value))
+    cable.cut_after(value.nbytes // 2)
+    assert (value == runtime.retrieve("value")).all()
+
+
+def test_a_host_function_is_called_once(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
+    """Its answer is sent again until it has arrived."""
+    calls: list[int] = []
+
+    def cutting(number: int) -> bytes:
+        calls.append(number)
+        cable.cut()
+        return bytes(100_000)
+
+    runtime = connect(own_platform, functions=[Function(cutting, host=True)])
+    assert "300000" == runtime.execute("sum(len(cutting(n)) for n in range(3))").value
+    assert [0, 1, 2] == calls
+
+
+def test_an_answer_that_is_lost_on_its_way(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """A large answer of a host function starts anew on the next line."""
+    runtime = connect(own_platform, functions=[Function(lambda: bytes(8 << 20), name="large", host=True)])
+    runtime.execute("0")
+    cable.cut_after(4 << 20)
+    assert str(8 << 20) == runtime.execute("len(large())").value
+
+
+def test_a_line_that_does_not_come_back(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent may have run: the error names the key, and later the outcome can be had by it."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.3)
+    runtime = connect(own_platform)
+    reader = Reader("5", cable.pull)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        runtime.execute(COUNTING, on_output=reader)
+    cable.plug()
+    outcome = runtime.outcome(caught.value.key)
+    assert outcome is not None
+    assert (True, 1) == (outcome.success, outcome.step)
+    assert "1" == runtime.execute("runs").value
+
+
+def test_what_was_never_sent_did_not_run(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that waited for a line in vain may simply be repeated."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.3)
+    runtime = connect(own_platform)
+    runtime.execute("n = 1")
+    cable.pull()
+    wait_until(lambda: runtime.core.backend._session._line is None)
+    with pytest.raises(UnavailableError):
+        runtime.execute("n += 1")
+    cable.plug()
+    assert "1" == runtime.execute("n").value
+
+
+def test_an_outcome_that_nobody_knows(platform: SmallPlatform, connect: Connect) -> None:
+    """A key that no call had: nothing ran, and the error says so."""
+    with pytest.raises(OutcomeUnknownError, match="nothing of that key"):
+        connect(platform).outcome("made-up")
+
+
+def test_the_server_moves(own_platform: SmallPlatform, connect: Connect) -> None:
+    """The gateway is asked where the runtime is now; its namespace and this client's functions are still there."""
+    runtime = connect(own_platform, functions=[Function(lambda: 7, name="seven", host=True)])
+    runtime.execute("x = 35")
+    before = own_platform.runtimes_address
+    own_platform.move()
+    assert before != own_platform.runtimes_address
+    assert "42" == runtime.execute("x + seven()").value
+
+
+def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect: Connect) -> None:
+    """It takes no longer than a moment, and raises nothing: there is nobody to tell."""
+    runtime = connect(own_platform)
+    runtime.execute("1")
+    own_platform.close()
+    thread = threading.Thread(target=runtime.close)
+    thread.start()
+    thread.join(4)
+    assert not thread.is_alive()
+
+
+def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
+    """Its client is told at once what has become of it."""
+    runtime = connect(own_platform)
+    started = threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            runtime.execute("print('go')\nimport time\ntime.sleep(60)", on_output=lambda *_: started.set())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert started.wait(20)
+    own_platform.delete_all()
+    thread.join(20)
+    assert ["UnknownRuntimeError"] == [type(error).__name__ for error in errors]
