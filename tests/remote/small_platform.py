@@ -107,6 +107,8 @@ class SmallPlatform(PlatformServiceServicer):
     # -- PlatformService --
 
     def CreateRuntime(self, request, context):
+        if f"Bearer {TOKEN}" != dict(context.invocation_metadata()).get("authorization"):
+            self._refuse(context, RejectedError("an unknown token"))
         with self._lock:
             if request.name in self._names:
                 if not request.attach:

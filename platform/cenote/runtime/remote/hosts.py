@@ -238,7 +238,10 @@ class RemoteCalls:
     def _kept_for_jail(self, reference: ObjectReference) -> str:
         holding = reference.holding
         if holding.place != self._place:
-            raise UsageError("this reference is not of the platform that asks; return the value instead")
+            raise UsageError(
+                "this reference is to a value in another place, which the platform does not know; use retrieve, "
+                "or return the value"
+            )
         self._held.setdefault(holding.id, []).append(reference)
         return holding.id
 

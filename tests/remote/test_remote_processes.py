@@ -1,0 +1,195 @@
+"""Remote runtimes and the process that holds them: its end, its forks, its garbage, its threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.remote.small_platform import TOKEN, SmallPlatform
+from tests.remote.waiting import wait_until
+
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import RejectedError, UnavailableError, UsageError
+
+Connect = Callable[..., PythonRuntime]
+
+
+def run(code: str, platform: SmallPlatform, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script of a user's, on the platform."""
+    settings = {"CENOTE_ADDRESS": platform.address, "CENOTE_TOKEN": TOKEN, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
+    """It ends at once and without noise; the platform has nothing left of it."""
+    code = """
+        from cenote import PythonRuntime
+        kept = PythonRuntime()
+        kept.execute("x = [1]")
+        reference = kept.share("x")
+        print(kept.execute("x").value)
+    """
+    started = time.monotonic()
+    done = run(code, own_platform)
+    assert ("[1]\n", "", 0) == (done.stdout, done.stderr, done.returncode)
+    assert time.monotonic() - started < 15
+    assert {} == own_platform.hosted
+    assert [] == own_platform.references.list("tests", after="", limit=10)
+
+
+def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
+    """It ends without noise all the same."""
+    code = """
+        import sys
+        from cenote import PythonRuntime
+        runtime = PythonRuntime()
+        print(runtime.execute("1").value, flush=True)
+        sys.stdin.read()
+    """
+    settings = {"CENOTE_ADDRESS": own_platform.address, "CENOTE_TOKEN": TOKEN}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **settings},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "1\n" == process.stdout.readline()
+    own_platform.close()
+    _, errors = process.communicate(timeout=30)
+    assert ("", 0) == (errors, process.returncode)
+
+
+def test_a_forked_child(platform: SmallPlatform) -> None:
+    """It is told that connections survive no fork, at once; its parent and its own embedded runtimes go on."""
+    code = """
+        import gc, os
+        from cenote import CenoteError, PythonRuntime
+        runtime = PythonRuntime()
+        runtime.execute("x = 1")
+        reference = runtime.share("x")
+        pid = os.fork()
+        if pid == 0:
+            del reference
+            gc.collect()
+            for attempt in (lambda: runtime.execute("x"), PythonRuntime):
+                try:
+                    attempt()
+                except CenoteError as error:
+                    print(type(error).__name__, error, flush=True)
+            with PythonRuntime(address="embedded") as own:
+                print("own:", own.execute("6 * 7").value, flush=True)
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1], runtime.execute("x").value, flush=True)
+        runtime.update_variable("x", reference)
+    """
+    done = run(code, platform)
+    first, second, own, parent = done.stdout.splitlines()
+    assert first.startswith("RuntimeClosedError this runtime belongs to the process that forked")
+    assert second.startswith("RuntimeClosedError the process that forked this one is connected")
+    assert ("own: 42", "0 1", "", 0) == (own, parent, done.stderr, done.returncode)
+
+
+def test_a_script_that_is_interrupted_while_it_connects() -> None:
+    """KeyboardInterrupt gets through to whoever waits for a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        code = "print('go', flush=True)\nfrom cenote import PythonRuntime\nPythonRuntime().execute('1')"
+        environment = {**os.environ, "CENOTE_ADDRESS": f"127.0.0.1:{silent.getsockname()[1]}"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = silent.accept()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        connection.close()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert process.returncode in (1, 130, -signal.SIGINT)
+
+
+def test_a_forgotten_runtime_is_deleted(own_platform: SmallPlatform) -> None:
+    """Garbage collection ends it on the platform."""
+    runtime = PythonRuntime(address=own_platform.address, token=TOKEN)
+    runtime.execute("1")
+    assert 1 == len(own_platform.hosted)
+    del runtime
+    gc.collect()
+    wait_until(lambda: {} == own_platform.hosted)
+
+
+def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
+    """However many come first: it is made once, and all of them are answered."""
+    runtime = connect(own_platform)
+    values: list[str | None] = []
+    threads = [
+        threading.Thread(target=lambda n=n: values.append(runtime.execute(f"{n}").value)) for n in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(map(str, range(12))) == sorted(map(str, values))
+    assert 1 == len(own_platform.hosted)
+
+
+def test_importing_costs_no_grpc() -> None:
+    """What is not used is not loaded, and the environment stays as it is."""
+    code = """
+        import os, sys
+        before = dict(os.environ)
+        import cenote
+        from cenote.runtime import PythonRuntime
+        cenote.connect("localhost:1", token="t")
+        print("grpc" in sys.modules, before == dict(os.environ))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert "False True\n" == done.stdout
+
+
+def test_a_closed_port() -> None:
+    """Where nobody listens, the error says so at once, and how to start a platform."""
+    with (
+        PythonRuntime(address="127.0.0.1:1", token="t") as runtime,
+        pytest.raises(UnavailableError, match=r"no platform answers at 127\.0\.0\.1:1 .*`cenote up`"),
+    ):
+        runtime.execute("1")
+
+
+def test_a_server_of_something_else(platform: SmallPlatform) -> None:
+    """What speaks gRPC and is no gateway is called by its name."""
+    with (
+        PythonRuntime(address=platform.runtimes_address, token=TOKEN) as runtime,
+        pytest.raises(UsageError, match="is not a Cenote platform"),
+    ):
+        runtime.execute("1")
+
+
+def test_a_wrong_token(platform: SmallPlatform) -> None:
+    """Nothing is made, and nothing tried again."""
+    with (
+        PythonRuntime(address=platform.address, token="wrong") as runtime,
+        pytest.raises(RejectedError, match="an unknown token"),
+    ):
+        runtime.execute("1")
