@@ -23,9 +23,13 @@ GOODBYE: Final = 2.0
 _log = logging.getLogger("cenote.remote")
 
 
+_making = threading.Lock()  # a cache alone lets two threads make two at once
+
+
 def background() -> Background:
     """The process's own. Raises RuntimeClosedError in the child of a process that had one: gRPC survives no fork."""
-    made = _made()
+    with _making:
+        made = _made()
     if made.pid != os.getpid():
         raise RuntimeClosedError(
             "the process that forked this one is connected to a platform, and such connections do not survive "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,13 +27,17 @@ LEASE: Final = 60.0
 """Seconds that a runtime without a name outlives its client."""
 
 
+_making = threading.Lock()
+
+
 def client_of(destination: Destination) -> PlatformClient:
     """The process's client of a platform: all its runtimes there share connections and leases.
 
     Raises RuntimeClosedError in a forked child, see `background`.
     """
     background()
-    return _client_of(destination)
+    with _making:
+        return _client_of(destination)
 
 
 @cache  # one that was dropped would leave its connections and leases behind

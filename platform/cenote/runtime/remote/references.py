@@ -63,6 +63,7 @@ class References:
         self._pid = os.getpid()
         self._held: dict[Right, int] = {}
         self._renewing: asyncio.Task[None] | None = None
+        self._returning: set[asyncio.Task[None]] = set()
 
     @property
     def place(self) -> str:
@@ -96,7 +97,7 @@ class References:
         if self._renewing is not None:
             self._renewing.cancel()
         held, self._held = list(self._held), {}
-        await asyncio.gather(*map(self._give_back, held))
+        await asyncio.gather(*self._returning, *map(self._give_back, held))
 
     def _released(self, right: Right) -> None:
         left = self._held.get(right, 0) - 1
@@ -104,7 +105,9 @@ class References:
             self._held[right] = left
         elif left == 0:
             del self._held[right]
-            background().spawn(self._give_back(right))
+            task = background().spawn(self._give_back(right))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
 
     async def _renew(self) -> None:
         while self._held:

@@ -322,7 +322,8 @@ class RemoteRuntime:
 
     def _withdraw(self, session: Session, call: Call) -> None:
         self._cells.discard(call)
-        background().post(session.withdraw, call)
+        with contextlib.suppress(RuntimeClosedError):  # the process ends, and the line with it
+            background().post(session.withdraw, call)
 
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"

@@ -32,10 +32,14 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_worker.content import Content
+from cenote_worker.wire.channels import MAX_MESSAGE
 from cenote_worker.wire.failures import to_error
 
 VERSION: Final = 1
 """Of RuntimeService, as this client speaks it."""
+
+ROOM: Final = 1024
+"""Bytes of a message that are left for what gRPC adds."""
 
 CLOSED: Final = "this runtime was closed; make a new one"
 
@@ -130,8 +134,9 @@ class Session:
         """Sends a request; it hears its answer. Takes it over."""
         self._numbers += 1
         call.frame.call = self._numbers
-        if self.ended is not None:
-            call.end(self.ended)
+        refusal = self.ended or _too_large(call)
+        if refusal is not None:
+            _settle(call, refusal)
             return
         self._calls[call.number] = call
         if self._line is not None:
@@ -239,7 +244,7 @@ class Session:
             self._tell(call)
         else:
             self._drop(call.number)
-            call.end(answer)
+            _settle(call, answer)
 
     def _end(self, error: CenoteError) -> None:
         if self.ended is not None:
@@ -248,7 +253,7 @@ class Session:
         self._decided.set()
         calls, self._calls = list(self._calls.values()), {}
         for call in calls:
-            call.end(_left_with(call, error, self._runtime))
+            _settle(call, _left_with(call, error, self._runtime))
         if self.hosts is not None:
             self.hosts.ended()
 
@@ -264,6 +269,21 @@ def _broken(error: CenoteError) -> _Break:
 def _fault(error: Exception) -> _Break:
     _log.error("a line to a platform failed", exc_info=error)
     return _Break(UnavailableError(f"the line to the platform failed: {error!r}"), final=True)
+
+
+def _settle(call: Call, answer: Answer) -> None:
+    """Whoever waits has an event loop that may be closed, or a listener that fails: the other calls go on."""
+    try:
+        call.end(answer)
+    except Exception:  # noqa: BLE001
+        _log.exception("an answer of a platform could not be delivered")
+
+
+def _too_large(call: Call) -> UsageError | None:
+    size = call.frame.ByteSize()
+    if size <= MAX_MESSAGE - ROOM:
+        return None
+    return UsageError(f"{size} bytes of names and descriptions are too much for one request; ask in several")
 
 
 def _left_with(call: Call, error: CenoteError, runtime: str) -> CenoteError:
