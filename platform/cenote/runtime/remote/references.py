@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
 
 import grpc
@@ -63,15 +63,20 @@ class References:
         self._pid = os.getpid()
         self._held: dict[Right, int] = {}
         self._renewing: asyncio.Task[None] | None = None
-        self._returning: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     @property
     def place(self) -> str:
         return self._destination.address
 
     def keep(self, reference: str, holder: str) -> HeldThere:
-        """A right that the platform has given to this holder for a while already; it lasts until it is released."""
+        """A right to what waits for its first holder; it lasts until it is released."""
         right = Right(reference, holder)
+        held = self._keep(right)
+        self._begin(self._renew_one(right))
+        return held
+
+    def _keep(self, right: Right) -> HeldThere:
         self._held[right] = self._held.get(right, 0) + 1
         if self._renewing is None or self._renewing.done():
             self._renewing = background().spawn(self._renew())
@@ -79,8 +84,9 @@ class References:
 
     async def hold(self, reference: str, holder: str) -> HeldThere:
         """A right to what somebody else holds until now. Raises UnknownReferenceError and its kind."""
-        await self._ask_for(Right(reference, holder))
-        return self.keep(reference, holder)
+        right = Right(reference, holder)
+        await self._ask_for(right)
+        return self._keep(right)
 
     def release(self, right: Right) -> None:
         """One right less. From any thread, at any time: garbage collectors call it too, and forked children."""
@@ -97,7 +103,7 @@ class References:
         if self._renewing is not None:
             self._renewing.cancel()
         held, self._held = list(self._held), {}
-        await asyncio.gather(*self._returning, *map(self._give_back, held))
+        await asyncio.gather(*self._under_way, *map(self._give_back, held))
 
     def _released(self, right: Right) -> None:
         left = self._held.get(right, 0) - 1
@@ -105,9 +111,13 @@ class References:
             self._held[right] = left
         elif left == 0:
             del self._held[right]
-            task = background().spawn(self._give_back(right))
-            self._returning.add(task)
-            task.add_done_callback(self._returning.discard)
+            self._begin(self._give_back(right))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        """Something that is finished before the process ends."""
+        task = background().spawn(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _renew(self) -> None:
         while self._held:
