@@ -81,6 +81,10 @@ class AttachedRuntime:
             self._runtime.vacate(self._seat)
         return withdraw
 
+    def outcome(self, key: str, listener: Listener) -> None:
+        self.check_open()
+        self._runtime.outcome(key, listener)
+
     def leave(self, key: str, listener: Listener) -> None:
         self._runtime.leave(key, listener)
 
