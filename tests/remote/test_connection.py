@@ -9,7 +9,14 @@ from tests.remote.small_platform import TOKEN, SmallPlatform
 
 import cenote
 from cenote.connection import Platform
-from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    NameExistsError,
+    RuntimeClosedError,
+    UnavailableError,
+    UnknownRuntimeError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 
 SMALL = SandboxPolicy(preload=(), processes=77)
@@ -92,6 +99,29 @@ def test_many_clients_of_one_runtime(own_platform: SmallPlatform, connected: Pla
         thread.join(60)
     assert {number: (f"{number}\n", f"{number}") for number in range(32)} == heard
     assert "32" == connected.runtime("busy").execute("total").value
+
+
+def test_a_client_that_leaves_takes_its_cell_back(connected: Platform) -> None:
+    """The namespace stays, for others at once; who waited for the cell is told why no answer comes."""
+    leaving, staying = connected.runtime("kept", sandbox=SMALL), connected.runtime("kept")
+    started = threading.Event()
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            code = "x = 1\nprint('go')\nimport time\ntime.sleep(60)"
+            leaving.execute(code, on_output=lambda *_: started.set())
+        except CenoteError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert started.wait(20)
+    leaving.close()
+    thread.join(10)
+    assert [RuntimeClosedError] == [type(error) for error in errors]
+    assert "1" == staying.execute("x").value
+    assert 1 == connected.find("kept").clients
 
 
 @pytest.mark.parametrize("address", ["embedded", "", "not an address"])

@@ -82,7 +82,8 @@ def outcome_of(answer: Answer) -> Outcome:
 def cell_outcome_of(answer: Answer) -> Outcome:
     """A cell whose runtime was closed meanwhile has a result too, as in an embedded runtime."""
     if isinstance(answer, RuntimeClosedError):
-        return ExecutionResult(success=False, error=Death(reason="closed").as_error(), state="lost")
+        death = Death(reason="closed", text=str(answer).partition(";")[0])  # without the advice
+        return ExecutionResult(success=False, error=death.as_error(), state="lost")
     return outcome_of(answer)
 
 
