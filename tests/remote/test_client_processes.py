@@ -52,6 +52,19 @@ def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
     assert [] == own_platform.references.list("tests", after="", limit=10)
 
 
+def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
+    """And has none any more: gRPC starts on a loop of ours, whatever became of the script's."""
+    code = """
+        import asyncio
+        from cenote import PythonRuntime
+        asyncio.run(asyncio.sleep(0))
+        with PythonRuntime() as runtime:
+            print(runtime.execute("6 * 7").value)
+    """
+    done = run(code, platform)
+    assert ("42\n", "", 0) == (done.stdout, done.stderr, done.returncode)
+
+
 def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
     """It ends without noise all the same."""
     code = """

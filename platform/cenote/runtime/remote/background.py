@@ -40,7 +40,6 @@ def background() -> Background:
 
 @lru_cache(maxsize=1)
 def _made() -> Background:
-    _load_grpc()
     return Background()
 
 
@@ -54,6 +53,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name="cenote-remote", daemon=True)
         self._thread.start()
+        asyncio.run_coroutine_threadsafe(_load_grpc(), self.loop).result()
         # Finalizers run newest first when the process ends: runtimes and references are closed before this is.
         weakref.finalize(self, _end, self.pid, self.loop, self._thread, self._last)
 
@@ -139,10 +139,10 @@ async def _say_goodbye(last: list[Callable[[], Awaitable[None]]]) -> None:
         await asyncio.wait(others, timeout=GOODBYE / 2)
 
 
-def _load_grpc() -> None:
-    """Loads and starts gRPC so that it writes nothing to the user's stderr, unless the environment says otherwise.
+async def _load_grpc() -> None:
+    """Loads gRPC and starts it on this loop. It writes nothing to the user's stderr unless the environment asks it to.
 
-    What goes wrong is raised to whoever asked; its log knows neither loggers nor levels. It reads these once.
+    What goes wrong is raised to whoever asked; its log knows no loggers. It reads the environment once.
     """
     quiet = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     ours = [name for name in quiet if name not in os.environ]
