@@ -13,9 +13,6 @@ PING_EVERY: Final = 30
 PING_PATIENCE: Final = 20
 """Seconds until a ping that is not answered means that the peer is gone."""
 
-WINDOW: Final = 4 << 20
-"""Bytes that one stream may have on its way, unread: a tenth of a second of a fast line."""
-
 Options = tuple[tuple[str, int], ...]
 
 _BOTH: Final[Options] = (
@@ -25,10 +22,6 @@ _BOTH: Final[Options] = (
     ("grpc.keepalive_timeout_ms", PING_PATIENCE * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # gRPC would measure the line with a ping beside each message, a quarter of the time of a short call, to find the
-    # window that this is.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", WINDOW),
 )
 
 CLIENT: Final[Options] = _BOTH
