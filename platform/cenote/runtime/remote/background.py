@@ -140,7 +140,7 @@ async def _say_goodbye(last: list[Callable[[], Awaitable[None]]]) -> None:
 
 
 async def _load_grpc() -> None:
-    """Loads gRPC and starts it on this loop. It writes nothing to the user's stderr unless the environment asks for it.
+    """Loads gRPC and starts it on this loop. It writes nothing to stderr unless the environment asks for it.
 
     What goes wrong is raised to whoever asked; its log knows no loggers. It reads the environment once.
     """
