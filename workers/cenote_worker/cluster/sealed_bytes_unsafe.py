@@ -13,5 +13,5 @@ class SealedBytes:
 
     view: memoryview
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
         return SealedBytes, (PickleBuffer(self.view),)
