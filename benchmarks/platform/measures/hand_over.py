@@ -45,7 +45,7 @@ def time_hand_over(
 
 
 def _checked(printed: str, items: int) -> str:
-    """Whether the consumer may write to the value, where that can be said. Raises CellFailedError for another value."""
+    """Whether the consumer may write to the value, where that can be said. Raises CellFailedError."""
     total, writable = printed.split()
     if abs(float(total) - items * (items - 1) / 2) > 1e-6 * items**2:
         raise CellFailedError(f"the receiver saw {printed!r}")
