@@ -19,7 +19,7 @@ from benchmarks.runtime.process_tree import adopt_orphans
 from benchmarks.runtime.report import Run, render_data, render_text
 from benchmarks.runtime.sample import Sample
 
-DEFAULT_ROUNDS = 3
+DEFAULT_ROUNDS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
