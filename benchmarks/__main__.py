@@ -1,4 +1,4 @@
-"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|runtime|tokens] [--help]`."""
+"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|platform|runtime|tokens] [--help]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import import_module
 KINDS = {
     "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",
+    "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",
     "runtime": "speed, memory and responsiveness against other runtimes",
     "tokens": "tokens of whole conversations against JSON tool calling",
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.runtime.contenders import CONTENDERS
+from benchmarks.runtime.goals import GOALS
 from benchmarks.runtime.machine import machine_line
 from benchmarks.runtime.measures import MEASURES
 from benchmarks.runtime.parameters import QUICK, Parameters
@@ -45,8 +47,9 @@ def run(arguments: argparse.Namespace) -> None:
     turns = plan(measures, contenders, arguments.rounds or (1 if arguments.quick else DEFAULT_ROUNDS))
     result = Run(
         machine=machine_line(),
-        parameters=parameters,
+        parameters=asdict(parameters),
         measures=measures,
+        goals=GOALS,
         contenders=contenders,
         reference=next(iter(CONTENDERS)),
         samples=tuple(take_samples(turns, parameters, _show_progress)),

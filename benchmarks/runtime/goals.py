@@ -14,7 +14,10 @@ MB = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """`at_most` bounds Cenote's own median; `times_better` is a lower bound on a rival's ratio to it."""
+    """`at_most` bounds Cenote's own median; `times_better` is a lower bound on a rival's ratio to it.
+
+    rival_figure: the rival's figure that is compared, where it is not the one of the same name; by medians then.
+    """
 
     text: str
     measure: str
@@ -22,14 +25,24 @@ class Goal:
     at_most: float | None = None
     at_least: float | None = None
     rival: str | None = None
+    rival_figure: str = ""
     times_better: float = 0.0
 
     def verdict(self, summaries: Mapping[Key, Summary]) -> Literal["reached", "missed", "open"]:
+        if self.rival_figure:
+            return self._verdict_across(summaries)
         contender = self.rival or "cenote"
         found = summaries.get((self.measure, self.figure, contender))
         if found is None or (self.rival and found.ratio is None):
             return "open"
         return "reached" if self._holds(found) else "missed"
+
+    def _verdict_across(self, summaries: Mapping[Key, Summary]) -> Literal["reached", "missed", "open"]:
+        ours = summaries.get((self.measure, self.figure, "cenote"))
+        theirs = summaries.get((self.measure, self.rival_figure, self.rival or ""))
+        if ours is None or theirs is None:
+            return "open"
+        return "reached" if theirs.median >= self.times_better * ours.median else "missed"
 
     def _holds(self, found: Summary) -> bool:
         if self.rival is not None:

@@ -20,10 +20,10 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """One sample is one call of `run` in a fresh process.
+class Heading:
+    """What a plan and a report know of a measure.
 
-    figures: key of each figure that `run` may return -> its unit; keys are what the report prints.
+    figures: key of each figure that a sample may hold -> its unit; keys are what the report prints.
     limit: seconds a sample may take before it counts as failed.
     rounds: at most so many samples per contender; None is as many as the run has.
     only: contenders it is taken for; empty is all.
@@ -31,8 +31,14 @@ class Measure:
 
     name: str
     title: str
-    run: Run
     figures: Mapping[str, Unit]
     limit: float = 120.0
     rounds: int | None = None
     only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Heading):
+    """One sample is one call of `run` in a fresh process."""
+
+    run: Run

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.runtime.measure import Measure
+from benchmarks.runtime.measure import Heading
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     round: int
-    measure: Measure
+    measure: Heading
     contender: str
 
 
-def plan(measures: Sequence[Measure], contenders: Sequence[str], rounds: int) -> Iterator[Turn]:
+def plan(measures: Sequence[Heading], contenders: Sequence[str], rounds: int) -> Iterator[Turn]:
     """A B C, then B C A, ...: each round starts with another contender, so that none is always first."""
     for number in range(rounds):
         for measure in measures:

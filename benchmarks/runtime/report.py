@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.runtime.goals import GOALS
-from benchmarks.runtime.measure import Measure, Unit
-from benchmarks.runtime.parameters import Parameters
+from benchmarks.runtime.goals import Goal
+from benchmarks.runtime.measure import Heading, Unit
 from benchmarks.runtime.sample import Sample
 from benchmarks.runtime.summary import Key, Summary, summarise
 
@@ -23,8 +22,9 @@ class Run:
     """Everything that a report is made of. reference: the contender that ratios are taken to."""
 
     machine: str
-    parameters: Parameters
-    measures: Sequence[Measure]
+    parameters: Mapping[str, object]
+    measures: Sequence[Heading]
+    goals: Sequence[Goal]
     contenders: Sequence[str]
     reference: str
     samples: Sequence[Sample]
@@ -56,17 +56,17 @@ def render_text(run: Run) -> str:
     """One block per measure, one line per contender, ratios to the reference beside each value."""
     summaries = summarise(run.samples, run.reference)
     blocks = [_block(measure, run, summaries) for measure in run.measures]
-    return "\n\n".join([run.machine, *blocks, _goals(summaries)]) + "\n"
+    return "\n\n".join([run.machine, *blocks, _goals(run.goals, summaries)]) + "\n"
 
 
-def _block(measure: Measure, run: Run, summaries: Mapping[Key, Summary]) -> str:
+def _block(measure: Heading, run: Run, summaries: Mapping[Key, Summary]) -> str:
     head = " " * NAME_WIDTH + "".join(f"{figure:>{CELL_WIDTH}}" for figure in measure.figures)
     taken = [name for name in run.contenders if not measure.only or name in measure.only]
     lines = [_line(measure, name, run, summaries) for name in taken]
     return "\n".join([f"{measure.name}: {measure.title}", head.rstrip(), *lines])
 
 
-def _line(measure: Measure, contender: str, run: Run, summaries: Mapping[Key, Summary]) -> str:
+def _line(measure: Heading, contender: str, run: Run, summaries: Mapping[Key, Summary]) -> str:
     cells = []
     for figure, unit in measure.figures.items():
         summary = summaries.get((measure.name, figure, contender))
@@ -82,13 +82,13 @@ def _cell(summary: Summary, unit: Unit, *, with_ratio: bool) -> str:
     return f"{value} {format_ratio(summary.ratio)}"
 
 
-def _missing(measure: Measure, contender: str, samples: Iterable[Sample]) -> str:
+def _missing(measure: Heading, contender: str, samples: Iterable[Sample]) -> str:
     found = [s for s in samples if (s.measure, s.contender) == (measure.name, contender)]
     return f"{found[-1].outcome}: {found[-1].reason}"[:REASON_WIDTH] if found else "not taken"
 
 
-def _goals(summaries: Mapping[Key, Summary]) -> str:
-    lines = [f"{goal.verdict(summaries):<8} {goal.text}" for goal in GOALS]
+def _goals(goals: Sequence[Goal], summaries: Mapping[Key, Summary]) -> str:
+    lines = [f"{goal.verdict(summaries):<8} {goal.text}" for goal in goals]
     return "\n".join(["goals", *lines])
 
 
@@ -98,12 +98,12 @@ def render_data(run: Run) -> dict[str, Any]:  # Any: JSON
     return {
         "machine": run.machine,
         "reference": run.reference,
-        "parameters": asdict(run.parameters),
+        "parameters": dict(run.parameters),
         "units": {m.name: {figure: unit.value for figure, unit in m.figures.items()} for m in run.measures},
         "summaries": [
             {"measure": key[0], "figure": key[1], "contender": key[2], **asdict(summary)}
             for key, summary in summaries.items()
         ],
-        "goals": [{"goal": goal.text, "verdict": goal.verdict(summaries)} for goal in GOALS],
+        "goals": [{"goal": goal.text, "verdict": goal.verdict(summaries)} for goal in run.goals],
         "samples": [asdict(sample) for sample in run.samples],
     }

@@ -1,0 +1,1 @@
+"""Runtimes on a platform, against other ways to keep namespaces behind a line."""

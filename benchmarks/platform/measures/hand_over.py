@@ -1,0 +1,84 @@
+"""A value that one namespace holds goes to further ones on the same machine."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import closing
+from functools import partial
+
+from benchmarks.platform.measure import Measure
+from benchmarks.platform.parameters import Parameters
+from benchmarks.platform.service import AnyService
+from benchmarks.runtime.contender import CellFailedError
+from benchmarks.runtime.measure import Unit
+from benchmarks.runtime.payload import ARRAY, FRAME, Payload
+from benchmarks.runtime.stopwatch import seconds
+
+READS = {
+    ARRAY.name: "total, writable = float(given.sum()), given.flags.writeable",
+    FRAME.name: "total, writable = float(given['price'].sum()), None",
+}
+
+
+def time_hand_over(
+    service: AnyService, parameters: Parameters, *, payload: Payload, large: bool
+) -> dict[str, float]:
+    """`first` is what the first consumer waits for, sharing included; each further one pays `further`."""
+    size = parameters.large if large else parameters.small
+    received, read, writable = [], [], "None"
+    with closing(service.open()) as giver:
+        giver.execute(payload.source(size))
+        parcel: list[object] = []
+        shared = seconds(lambda: parcel.append(giver.share("made")))
+        for _ in range(parameters.receivers):
+            with closing(service.open()) as receiver:  # one at a time: not all services share memory
+                receiver.execute("import pandas")
+                received.append(seconds(partial(receiver.receive, "given", parcel[0])))
+                read.append(seconds(partial(receiver.execute, READS[payload.name])))
+                writable = _checked(receiver.execute("print(total, writable)"), payload.items(size))
+    figures = {
+        "first": shared + received[0],
+        "further": statistics.median(received[1:]),
+        "read": statistics.median(read),
+    }
+    return figures if writable == "None" else figures | {"writable": float(writable == "True")}
+
+
+def _checked(printed: str, items: int) -> str:
+    """Whether the consumer may write to the value, where that can be said. Raises CellFailedError."""
+    total, writable = printed.split()
+    if abs(float(total) - items * (items - 1) / 2) > 1e-6 * items**2:
+        raise CellFailedError(f"the receiver saw {printed!r}")
+    return writable
+
+
+_FIGURES = {
+    "first": Unit.SECONDS,
+    "further": Unit.SECONDS,
+    "read": Unit.SECONDS,
+    "writable": Unit.COUNT,
+}
+
+MEASURES = (
+    Measure(
+        name="array-small",
+        title="8 MB array to a first and to further namespaces, then a cell that sums it",
+        run=partial(time_hand_over, payload=ARRAY, large=False),
+        figures=_FIGURES,
+        rounds=2,
+    ),
+    Measure(
+        name="array-large",
+        title="the same with 512 MB",
+        run=partial(time_hand_over, payload=ARRAY, large=True),
+        figures=_FIGURES,
+        rounds=2,
+    ),
+    Measure(
+        name="frame-large",
+        title="the same with a frame of 512 MB, with strings",
+        run=partial(time_hand_over, payload=FRAME, large=True),
+        figures={name: unit for name, unit in _FIGURES.items() if name != "writable"},
+        rounds=1,
+    ),
+)

@@ -1,0 +1,46 @@
+"""How large and how often: the numbers of a run, in one place, written into its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MB = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Sizes are bytes. A pair is for services whose namespaces are cheap, and for those that take a process each.
+
+    round_trips: timed cells per sample. creations: namespaces made per sample, by `creators` at a time.
+    idle: namespaces added to see what one costs. clients: at once, each with a namespace of its own.
+    client_cells: what each of them runs. small, large: values handed over. receivers: of one value, the first
+    included.
+    """
+
+    round_trips: int = 300
+    creations: tuple[int, int] = (40, 4)
+    creators: int = 4
+    idle: tuple[int, int] = (50, 3)
+    clients: int = 64
+    few_clients: int = 4
+    client_cells: int = 30
+    small: int = 8 * MB
+    large: int = 512 * MB
+    receivers: int = 3
+
+
+LONG_IDLE = (200, 3)
+
+QUICK = Parameters(
+    round_trips=5,
+    creations=(2, 2),
+    creators=2,
+    idle=(2, 2),
+    clients=2,
+    few_clients=2,
+    client_cells=2,
+    small=MB // 10,
+    large=MB,
+    receivers=2,
+)
+"""Shows that everything works; its figures mean nothing."""

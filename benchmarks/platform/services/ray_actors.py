@@ -1,0 +1,84 @@
+"""Plain Ray: an actor holds the namespace and runs cells with `exec`; values pass as ObjectRefs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, ClassVar
+
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # before the import, which reads it
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_AUTH_MODE"] = "disabled"
+
+import ray
+
+from benchmarks.platform.service import Namespace, Service
+
+STORE = 2 * 10**9
+"""Bytes of the object store: room for the largest value and for what is not collected yet."""
+
+
+class Holder:
+    """Lives in the actor's process."""
+
+    def __init__(self) -> None:
+        self._namespace: dict[str, object] = {"__name__": "__main__"}
+
+    def execute(self, code: str) -> str:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "<cell>", "exec"), self._namespace)
+        return printed.getvalue()
+
+    def put(self, name: str) -> list[ray.ObjectRef[object]]:
+        """In a list: a reference that is returned by itself would be replaced by its value."""
+        return [ray.put(self._namespace[name])]
+
+    def get(self, name: str, parcel: list[ray.ObjectRef[object]]) -> None:
+        self._namespace[name] = ray.get(parcel[0])
+
+
+class ActorNamespace(Namespace):
+    def __init__(self, actor: Any) -> None:  # Any: Ray's handles have the methods of what they stand for
+        self._actor = actor
+
+    def execute(self, code: str) -> str:
+        printed: str = ray.get(self._actor.execute.remote(code))
+        return printed
+
+    def share(self, name: str) -> object:
+        parcel: object = ray.get(self._actor.put.remote(name))
+        return parcel
+
+    def receive(self, name: str, parcel: object) -> None:
+        ray.get(self._actor.get.remote(name, parcel))
+
+    def close(self) -> None:
+        ray.kill(self._actor)
+
+
+class RayActors(Service[ActorNamespace]):
+    """A cluster of this process's own."""
+
+    cheap: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._folder = mkdtemp(prefix="cb-ray-")
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=STORE,
+            _temp_dir=self._folder,
+        )
+        self._kind = ray.remote(Holder).options(num_cpus=0)
+
+    def open(self) -> ActorNamespace:
+        return ActorNamespace(self._kind.remote())
+
+    def close(self) -> None:
+        ray.shutdown()
+        rmtree(self._folder, ignore_errors=True)
