@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.state_folder import StateFolder
 from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from cenote.gateway.own_cluster_unsafe import OwnCluster
     from cenote_worker.cluster.ray_cluster import AgentSettings
 
 HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
@@ -30,28 +34,44 @@ def ray_nodes(options: PlatformOptions, key: MasterKey) -> Iterator[Nodes]:
 
     Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
     """
-    from cenote.gateway.own_cluster_unsafe import forget, guard, own_cluster
+    with ExitStack() as ending:
+        address = options.ray_address or _own_address(options, ending)
+        from cenote.gateway.ray_nodes import RayNodes
+        from cenote_worker.cluster import ray_cluster
 
-    own = None
-    if options.ray_address is None:
-        guard(options.state)
-        own = own_cluster(options.state)
-    from cenote.gateway.ray_nodes import RayNodes
-    from cenote_worker.cluster import ray_cluster
-
-    settings = _settings(options, key)
-    try:
-        ray_cluster.join(options.ray_address or (own.address if own else ""))
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
-    try:
-        yield RayNodes(key, _Agents(settings))
-    finally:
+        settings = _settings(options, key)
+        try:
+            ray_cluster.join(address)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
+        ending.callback(ray_cluster.leave)
+        agents = _Agents(settings)
+        threading.Thread(
+            target=agents, name="cenote-agents", daemon=True
+        ).start()  # ready for the first request
+        yield RayNodes(key, agents)
+        # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         ray_cluster.dissolve(settings)
-        ray_cluster.leave()
-        if own is not None:
-            own.end()
-            forget(options.state)
+
+
+def _own_address(options: PlatformOptions, ending: ExitStack) -> str:
+    from cenote.gateway.own_cluster_unsafe import guard, own_cluster
+
+    guard(options.state)
+    cluster, fresh = own_cluster(options.state)
+    ending.push(partial(_end_own, options.state, cluster, fresh))
+    return cluster.address
+
+
+def _end_own(
+    state: StateFolder, cluster: OwnCluster, fresh: bool, failed: type[BaseException] | None, *_: object
+) -> None:
+    """One that was there before is left, when this gateway fails: what runs on it is not its alone."""
+    from cenote.gateway.own_cluster_unsafe import forget
+
+    if fresh or failed is None:
+        cluster.end()
+        forget(state)
 
 
 class _Agents:
@@ -61,14 +81,16 @@ class _Agents:
         self._settings = settings
         self._known: dict[str, Any] = {}
         self._until = 0.0
+        self._lock = threading.Lock()
 
     def __call__(self) -> dict[str, Any]:
         from cenote_worker.cluster.ray_cluster import ensure_agents
 
-        if time.monotonic() > self._until:
-            self._known = ensure_agents(self._settings)
-            self._until = time.monotonic() + FRESH_FOR
-        return self._known
+        with self._lock:
+            if time.monotonic() > self._until:
+                self._known = ensure_agents(self._settings)
+                self._until = time.monotonic() + FRESH_FOR
+            return self._known
 
 
 def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:

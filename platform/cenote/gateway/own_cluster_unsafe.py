@@ -48,6 +48,15 @@ class OwnCluster:
     def living(self) -> bool:
         return _began(self.pid) == self.began
 
+    def wait(self) -> bool:
+        """Until it is up: its raylet listens, the last to come and the first that a driver speaks to."""
+        deadline = time.monotonic() + START_PATIENCE
+        while self.living and time.monotonic() < deadline:
+            if any(map(_listens, Path(self.folder).glob("session_2*/sockets/raylet"))):
+                return True
+            time.sleep(_LOOK_EVERY)
+        return False
+
     def end(self) -> None:
         """Ends all processes of the cluster and removes what they wrote."""
         with suppress(ProcessLookupError):
@@ -57,19 +66,28 @@ class OwnCluster:
                     _end(process)
             finally:
                 os.close(process)
+        if not _began(self.pid):  # else another process has that number by now, and a session of its own
+            _end_session(self.pid)
         rmtree(self.folder, ignore_errors=True)
 
 
-def own_cluster(state: StateFolder) -> OwnCluster:
-    """The cluster of this platform: the one that runs, else a fresh one. Raises UnavailableError."""
+def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
+    """The cluster of this platform: the one that runs, else a fresh one; and whether it is fresh.
+
+    Raises UnavailableError.
+    """
     kept = _kept(state)
     if kept is not None:
-        if kept.living:
-            return kept
+        if kept.living and kept.wait():
+            return kept, False
         kept.end()
-    began = _start(state)
-    state.cluster.write_text(json.dumps(asdict(began)))
-    return began
+    cluster = _start(state)
+    state.cluster.write_text(json.dumps(asdict(cluster)))  # now: whoever kills this process leaves it behind
+    if not cluster.wait():
+        cluster.end()
+        forget(state)
+        raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+    return cluster, True
 
 
 def forget(state: StateFolder) -> None:
@@ -86,7 +104,8 @@ def guard(state: StateFolder) -> None:
 
 
 def _start(state: StateFolder) -> OwnCluster:
-    folder = tempfile.mkdtemp(prefix="cenote-ray-")  # short: the path of a socket has 107 bytes
+    # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
+    folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
     port = _free_port()
     with state.cluster_log.open("ab") as log:
         process = subprocess.Popen(
@@ -103,22 +122,7 @@ def _start(state: StateFolder) -> OwnCluster:
             cwd="/",
             start_new_session=True,
         )
-    cluster = OwnCluster(
-        pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder
-    )
-    deadline = time.monotonic() + START_PATIENCE
-    while not _is_up(folder, process):
-        if process.poll() is not None or time.monotonic() > deadline:
-            cluster.end()
-            raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
-        time.sleep(_LOOK_EVERY)
-    return cluster
-
-
-def _is_up(folder: str, process: subprocess.Popen[bytes]) -> bool:
-    """Its raylet listens: the last to come up, and the first that a driver speaks to."""
-    found = Path(folder).glob("session_2*/sockets/raylet")
-    return process.poll() is None and any(map(_listens, found))
+    return OwnCluster(pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder)
 
 
 def _listens(path: Path) -> bool:
@@ -138,11 +142,26 @@ def _free_port() -> int:
 
 
 def _began(pid: int) -> str:
-    """When a process began; empty when there is none."""
+    """When a process began; empty when there is none, or it has ended and nobody has buried it."""
+    fields = _fields(pid)
+    return fields[19] if fields and fields[0] not in "ZX" else ""
+
+
+def _fields(pid: int) -> list[str]:
+    """What the kernel says of a process behind its name; nothing when there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _end_session(leader: int) -> None:
+    """Of a first process that was killed: what it has started goes on without it."""
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        fields = _fields(pid)
+        if fields and int(fields[3]) == leader:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _end(process: int) -> None:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
-from cenote_worker.cluster.node import HostGone
-from cenote_worker.cluster.ray_actors import answer
+from cenote_worker.cluster.ray_calls import ask
 
 Agents = Callable[[], Mapping[str, Any]]
 """The agents by the short id of their node, those that are missing made."""
-
-PATIENCE: Final = 60.0
-"""Seconds for an agent that was killed to be there again."""
-
-PAUSE: Final = 0.2
 
 
 class RayNodes:
@@ -105,18 +99,11 @@ class RayNodes:
         return min(nodes, key=lambda node: self._ask(node, "facts").runtimes)
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
-        """An agent's answer. One that was killed is started again by Ray, and then asked again.
+        """An agent's answer. All that it is asked may be asked twice."""
+        return ask(lambda: self._agent(node), what, *arguments)
 
-        All that it is asked may be asked twice.
-        """
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            agent = self._agents().get(node)
-            if agent is None:
-                raise UnavailableError(f"node {node} has left the cluster, and what it had with it")
-            try:
-                return answer(getattr(agent, what).remote(*arguments))
-            except HostGone as error:
-                if time.monotonic() > deadline:
-                    raise UnavailableError(f"the agent of node {node} does not come back: {error}") from error
-                time.sleep(PAUSE)
+    def _agent(self, node: str) -> Any:
+        agent = self._agents().get(node)
+        if agent is None:
+            raise UnavailableError(f"node {node} has left the cluster, and what it had with it")
+        return agent

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cenote_security.capability import RuntimeKey
-from cenote_security.errors import NameExistsError, UnknownRuntimeError
+from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
@@ -26,6 +27,11 @@ from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.supervisor.jail_ends import JailEnds
+
+END_PATIENCE: Final = 10.0
+"""Seconds for a host that was killed to be gone, with its locks."""
+
+_LOOK_EVERY: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,7 @@ class _Bound:
 
 
 class RuntimeHost:
-    """Thread-safe. `close` lets go of the runtimes without ending them.
+    """Thread-safe. Ends with its process, which its runtimes outlive.
 
     folder: of the node's keeper. start_ends: starts jails, in the process that has the zygote. key: of what may be
     done with references by whoever has no runtime here.
@@ -78,6 +84,7 @@ class RuntimeHost:
         self._start_ends = start_ends
         self._lock = threading.Lock()
         self._bound: dict[str, _Bound] = {}
+        self._binding: set[str] = set()
         self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
         self.references = KeptReferences(self._keeper, node, room, elsewhere)
         self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen)
@@ -89,23 +96,44 @@ class RuntimeHost:
 
         Raises NameExistsError when it is served here already, UnavailableError when another host still has it.
         """
-        policy, relay, name = assignment.sandbox(), HostRelay(), assignment.runtime
+        name, relay = assignment.runtime, HostRelay()
         with self._lock:
-            if name in self._bound:
+            if name in self._bound or name in self._binding:
                 raise NameExistsError(name)
-            try:
-                kept = KeptRuntime.found(name, policy, self._keeper, self._start_ends)
-                hosted = adopt(name, policy, relay, kept)
-            except UnknownRuntimeError:
-                kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
-                hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept)
+            self._binding.add(name)
+        try:
+            hosted, kept = self._taken_up(assignment, relay)
             self._keeper.put(KEY.format(name), assignment.record())
-            self._keys[name] = assignment.keys
             bound = _Bound(assignment=assignment, hosted=hosted, kept=kept, seen=time.monotonic())
             bound.refill = partial(self._refill, bound)
-            self._bound[name] = bound
+            with self._lock:
+                self._keys[name] = assignment.keys
+                self._bound[name] = bound
+        finally:
+            with self._lock:
+                self._binding.discard(name)
         self._watch.add(bound.refill)
         self._server.add(name, hosted, relay)
+
+    def _taken_up(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
+        name, policy = assignment.runtime, assignment.sandbox()
+        try:
+            kept = self._found(name, policy)
+            return adopt(name, policy, relay, kept), kept
+        except UnknownRuntimeError:
+            kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
+            return HostedRuntime(policy, relay, kept.start_jail, name, kept), kept
+
+    def _found(self, name: str, policy: SandboxPolicy) -> KeptRuntime:
+        """Waits for the end of its former process, which may have been told to end a moment ago."""
+        until = time.monotonic() + END_PATIENCE
+        while True:
+            try:
+                return KeptRuntime.found(name, policy, self._keeper, self._start_ends)
+            except UnavailableError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_EVERY)
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""

@@ -82,7 +82,8 @@ class KeptReferences:
         return self.describe(reference, tenant)  # it may have been swept away meanwhile: then it is not held
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
-        self._get(reference, tenant)[1].close()
+        if self._keeper.get(_lease_key(tenant, reference, holder)) is None:
+            self._get(reference, tenant)[1].close()
         self._keeper.drop(_lease_key(tenant, reference, holder))
         if not any(self._leases(tenant, reference)):
             self._keeper.drop(_value_key(tenant, reference))

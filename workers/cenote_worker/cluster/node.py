@@ -5,8 +5,8 @@ All that it knows it can find again: hosts tell what they serve, and the keeper 
 
 from __future__ import annotations
 
-import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
-from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.keeper.client import KeeperClient
-from cenote_worker.supervisor.jail_ends import JailEnds
 
-SPARE: Final = "spare/"
-"""Jails that were started for a host and not yet fetched by it."""
+SPARE_SECONDS: Final = 60.0
+"""For how long a jail that was started waits for the host that wanted it: a moment, unless that was killed."""
 
 PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
@@ -39,6 +38,8 @@ class Host(Protocol):
     def bind(self, assignment: Assignment) -> None: ...
     def end(self, runtime: str) -> None: ...
     def facts(self) -> list[RuntimeFacts]: ...
+    def dismiss(self) -> None:
+        """Ends its process, if that has not ended already. Never raises HostGone."""
 
 
 class HostGone(Exception):
@@ -55,7 +56,7 @@ class NodeFacts:
 
 
 class Node:
-    """Thread-safe. hire: asks for a further host, which is announced with `joined`, later; must not block."""
+    """Thread-safe. hire: asks for a further host, which is announced with `joined` or `not_hired`; must not block."""
 
     def __init__(
         self,
@@ -64,13 +65,11 @@ class Node:
         folder: Path,
         most: int,
         hire: Callable[[], None],
-        start_ends: Callable[[SandboxPolicy], JailEnds],
         references: KeptReferences,
     ) -> None:
         self.id = node
         self._keeper = KeeperClient(folder)
         self._hire = hire
-        self._start_ends = start_ends
         self._references = references
         self._placement = Placement(most)
         self._hosts: dict[HostId, Host] = {}
@@ -98,12 +97,15 @@ class Node:
             self._news.notify_all()
 
     def left(self, host: HostId) -> None:
-        """A host has died: what it served is served by others from now on."""
+        """A host does not answer: it is dismissed, and what it served is served by others from now on."""
         with self._news:
-            self._hosts.pop(host, None)
+            gone = self._hosts.pop(host, None)
             orphans = self._placement.left(host)
             self._hire_one()
-        self._adopt(orphans)
+        if gone is not None:
+            gone.dismiss()  # one that only seemed to be dead would keep its runtimes to itself for ever
+        # On a thread: whoever found out may hold the turn of one of them.
+        threading.Thread(target=self._adopt, args=(orphans,), name="cenote-orphans", daemon=True).start()
 
     def get_ready(self) -> None:
         """Sees to it that there is a host for the next runtime."""
@@ -113,9 +115,7 @@ class Node:
     def any_address(self) -> str:
         """Of any host: each has all values of the node. Raises UnavailableError."""
         with self._news:
-            self._hire_one()
-            if not self._news.wait_for(lambda: bool(self._hosts), PATIENCE):
-                raise UnavailableError(f"node {self.id} has no process that serves; try again")
+            self._wait_for_host()
             return next(iter(self._hosts.values())).address
 
     def find_orphans(self) -> None:
@@ -133,45 +133,50 @@ class Node:
     # -- runtimes --
 
     def create(self, assignment: Assignment) -> str:
-        """The address where the runtime is served. Raises UnavailableError when no host comes."""
+        """The address where it is served; asked again, the same. Raises UnavailableError when no host comes."""
         with self._turn(assignment.runtime):
-            return self._bind(assignment).address
+            return (self._serving(assignment.runtime) or self._bind(assignment)).address
 
     def locate(self, runtime: str) -> str:
         """The address where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         with self._turn(runtime):
-            return self._located(runtime)
-
-    def _located(self, runtime: str) -> str:
-        with self._lock:
-            host = self._placement.host_of(runtime)
-            if host is not None and host in self._hosts:
-                return self._hosts[host].address
-        kept = self._keeper.get(KEY.format(runtime))
-        if kept is None:
-            raise UnknownRuntimeError(runtime)
-        return self._bind(Assignment.of_record(kept.record)).address
+            return (self._serving(runtime) or self._bind(self._assignment(runtime))).address
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         with self._turn(runtime):
-            self._located(runtime)
+            assignment = self._assignment(
+                runtime
+            )  # read before: a host that is killed has dropped some of it
+            while True:
+                host = self._serving(runtime) or self._bind(assignment)
+                try:
+                    host.end(runtime)
+                except HostGone:
+                    self.left(host.id)
+                else:
+                    break
             with self._lock:
-                host = self._placement.remove(runtime)
-                serving = self._hosts.get(host) if host is not None else None
-        if serving is None:
-            raise UnknownRuntimeError(runtime)
-        try:
-            serving.end(runtime)
-        except HostGone:
-            self.left(serving.id)
-            self.end(runtime)  # by whoever can take it up: its jail has to go
+                self._placement.remove(runtime)
         with self._lock:
             self._turns.pop(runtime, None)
 
+    def _serving(self, runtime: str) -> Host | None:
+        with self._lock:
+            host = self._placement.host_of(runtime)
+            return self._hosts[host] if host is not None else None
+
+    def _assignment(self, runtime: str) -> Assignment:
+        kept = self._keeper.get(KEY.format(runtime))
+        if kept is None:
+            raise UnknownRuntimeError(runtime)
+        return Assignment.of_record(kept.record)
+
     def runtimes(self) -> list[RuntimeFacts]:
         found: list[RuntimeFacts] = []
-        for host in list(self._hosts.values()):
+        with self._lock:
+            hosts = list(self._hosts.values())
+        for host in hosts:
             try:
                 found += host.facts()
             except HostGone:
@@ -187,12 +192,13 @@ class Node:
                 self.end(one.runtime)
 
     def sweep(self) -> None:
-        """Ends runtimes whose clients have been gone for too long, and drops values that nobody holds."""
+        """Ends runtimes whose clients have been gone for too long; lets go of what nobody holds or fetches."""
         for one in self.runtimes():
             if one.lease and not one.clients and one.idle > one.lease:
                 with suppress(CenoteError):  # its client has ended it just now
                     self.end(one.runtime)
         self._references.sweep()
+        sweep_spares(self._keeper, time.time() - SPARE_SECONDS)
 
     def facts(self) -> NodeFacts:
         count, size = self._references.used()
@@ -204,16 +210,6 @@ class Node:
                 references=count,
                 reference_bytes=size,
             )
-
-    def start_spare(self, policy: SandboxPolicy) -> str:
-        """Starts a jail, and leaves its ends in the keeper under the key that it gives."""
-        ends = self._start_ends(policy)
-        key = f"{SPARE}{secrets.token_hex(8)}"
-        try:
-            self._keeper.put(key, ends.record(), ends.descriptors())
-        finally:
-            ends.close()
-        return key
 
     # -- binding --
 
@@ -237,15 +233,17 @@ class Node:
 
     def _chosen(self, runtime: str) -> Host:
         with self._news:
-            self._hire_one()
-            if not self._news.wait_for(lambda: bool(self._hosts), PATIENCE):
-                raise UnavailableError(
-                    f"no process of node {self.id} could be had to serve the runtime; try again"
-                )
+            self._wait_for_host()
             host = self._placement.place(runtime)
             assert host is not None
             self._hire_one()
             return self._hosts[host]
+
+    def _wait_for_host(self) -> None:
+        self._hire_one()
+        self._news.wait_for(lambda: self._hosts or self._placement.hopeless, PATIENCE)
+        if not self._hosts:
+            raise UnavailableError(f"node {self.id} has no process that serves runtimes; try again")
 
     def _hire_one(self) -> None:
         if self._placement.wants_more:

@@ -42,6 +42,11 @@ class Placement:
         return not free and len(self._hosts) < self.most
 
     @property
+    def hopeless(self) -> bool:
+        """Whether there is no host and none is on its way."""
+        return not self._hosts and not self._expected
+
+    @property
     def hosts(self) -> int:
         return len(self._hosts)
 

@@ -6,39 +6,42 @@ No code of a user or a model ever runs in these processes: whoever runs code in 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import RayError
 
 from cenote_security.capability import RuntimeKey
-from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError
+from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
 from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
 from cenote_worker.cluster.node import HostGone, Node, NodeFacts
 from cenote_worker.cluster.placement import HostId
+from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, answer, ask, here
+from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
 from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
+from cenote_worker.cluster.spares import take_spare
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.start import Nursery, start_ends
-
-NAMESPACE: Final = "cenote"
-THREADS: Final = 64
-"""Calls to one actor at once. Each may wait for a jail to start."""
 
 SWEEP_SECONDS: Final = 5.0
 
-T = TypeVar("T")
+GREETING_SECONDS: Final = 60.0
+"""For a process that serves runtimes to come up and say where."""
+
+END_SECONDS: Final = 10.0
+"""For processes that were killed to be gone."""
+
 _log = logging.getLogger("cenote.cluster")
 
 
@@ -97,14 +100,10 @@ class RuntimeActor:
         self._ended.wait()
 
     def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
-        """By the agent, which has the zygote."""
-        agent = ray.get_actor(agent_name(self._settings.node), NAMESPACE)
-        key: str = answer(agent.start_spare.remote(policy))
-        kept = self._keeper.get(key)
-        if kept is None:
-            raise UnavailableError("the jail that was started for this runtime is gone; try again")
-        self._keeper.drop(key)
-        return JailEnds.arrived(kept.record, kept.descriptors)
+        """By the nursery, which has the zygote."""
+        name = nursery_name(self._settings.node)
+        key: str = ask(lambda: ray.get_actor(name, NAMESPACE), "start_spare", policy)
+        return take_spare(self._keeper, key)
 
 
 class NodeAgent:
@@ -114,6 +113,7 @@ class NodeAgent:
         self._settings = settings
         folder = Path(settings.folder)
         ensure_keeper(folder)
+        self._nursery = ensure_nursery(settings.node, settings.folder)
         self._keeper = KeeperClient(folder)
         self._references = KeptReferences(self._keeper, settings.node, settings.room, _brought)
         self._node = Node(
@@ -121,10 +121,8 @@ class NodeAgent:
             folder=folder,
             most=settings.hosts,
             hire=self._hire,
-            start_ends=partial(start_ends, nursery=Nursery(lingers=True)),
             references=self._references,
         )
-        self._number = 0
         for handle in self._former_hosts():
             self._welcome(handle, expected=False)
         self._node.find_orphans()
@@ -150,9 +148,6 @@ class NodeAgent:
         """Of a host: each of them has all references of this node."""
         return self._node.any_address()
 
-    def start_spare(self, policy: SandboxPolicy) -> str:
-        return self._node.start_spare(policy)
-
     def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
         """The record and the bytes of a value, for another node: in Ray's store while somebody fetches it."""
         record, content = self._references.sealed(reference, tenant)
@@ -164,17 +159,33 @@ class NodeAgent:
     def dissolve(self) -> None:
         """Ends all runtimes and hosts of the node, and its keeper."""
         self._node.dissolve()
-        for handle in self._former_hosts():
+        hosts = self._former_hosts()
+        ends: list[Any] = [handle.last.remote() for handle in hosts]
+        for handle in (*hosts, self._nursery):
             ray.kill(handle)
+        # One that still lived when the keeper ends would start another.
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS)
         self._keeper.shut_down()
         rmtree(self._settings.folder, ignore_errors=True)
 
     # -- hosts --
 
     def _hire(self) -> None:
-        self._number += 1
-        name = f"host/{self._settings.node}/{self._number}-{threading.get_ident():x}"
-        handle = (
+        threading.Thread(target=self._hire_one, name="cenote-hire", daemon=True).start()
+
+    def _hire_one(self) -> None:
+        try:
+            handle = self._new_host()
+        except RayError as error:
+            _log.warning("no process that serves runtimes could be asked for: %s", error)
+            self._node.not_hired()
+        else:
+            self._welcome(handle, expected=True)
+
+    def _new_host(self) -> Any:
+        name = f"host/{self._settings.node}/{secrets.token_hex(6)}"
+        return (
             ray.remote(RuntimeActor)
             .options(
                 name=name,
@@ -187,7 +198,6 @@ class NodeAgent:
             )
             .remote(self._settings, name)
         )
-        threading.Thread(target=self._welcome, args=(handle,), kwargs={"expected": True}, daemon=True).start()
 
     def _former_hosts(self) -> list[ActorHandle[RuntimeActor]]:
         prefix = f"host/{self._settings.node}/"
@@ -195,15 +205,20 @@ class NodeAgent:
         names = [
             one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)
         ]
-        return [ray.get_actor(name, NAMESPACE) for name in names]
+        found = []
+        for name in names:
+            with suppress(ValueError):  # it has ended just now
+                found.append(ray.get_actor(name, NAMESPACE))
+        return found
 
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
         try:
-            hello: tuple[str, str] = answer(handle.hello.remote())
+            hello: tuple[str, str] = answer(handle.hello.remote(), GREETING_SECONDS)
             host = _DistantHost(HostId(hello[0]), hello[1], handle)
             self._node.joined(host, expected=expected)
         except (HostGone, CenoteError) as error:
             _log.warning("a process that was to serve runtimes did not come up: %s", error)
+            ray.kill(handle)
             if expected:
                 self._node.not_hired()
             return
@@ -239,23 +254,8 @@ class _DistantHost:
     def facts(self) -> list[RuntimeFacts]:
         return answer(self._handle.facts.remote())
 
-
-def answer(reference: ray.ObjectRef[T]) -> T:
-    """What an actor gives. Raises the CenoteError that it raised; HostGone when its process has ended."""
-    try:
-        return ray.get(reference)
-    except RayActorError as error:
-        raise HostGone(str(error)) from error
-    except RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, CenoteError):
-            raise cause from None
-        raise
-
-
-def here() -> NodeAffinitySchedulingStrategy:
-    """On this machine and no other."""
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    def dismiss(self) -> None:
+        ray.kill(self._handle)
 
 
 def _brought(node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
@@ -265,4 +265,4 @@ def _brought(node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
     except (ValueError, HostGone) as error:  # ValueError: there is no such actor
         raise UnknownReferenceError(reference) from error
     record, stored = exported
-    return record, content_of(record, ray.get(stored).view)
+    return record, content_of(record, answer(stored).view)

@@ -18,11 +18,15 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
+from cenote_security.errors import CenoteError
 from cenote_worker.cluster.node import HostGone
-from cenote_worker.cluster.ray_actors import NAMESPACE, THREADS, NodeAgent, NodeSettings, agent_name, answer
+from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings, agent_name
+from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, answer
 
 SHORT: Final = 8
 """Characters of a node's id that tell the nodes of one cluster apart."""
+
+DISSOLVE_SECONDS: Final = 20.0
 
 
 def join(address: str) -> None:
@@ -68,8 +72,8 @@ def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
 def dissolve(settings: AgentSettings) -> None:
     """Ends all runtimes, shared values and actors of ours, on each machine."""
     for agent in ensure_agents(settings).values():
-        with suppress(HostGone):
-            answer(agent.dissolve.remote())
+        with suppress(HostGone, CenoteError):  # the next machine's are to end all the same
+            answer(agent.dissolve.remote(), DISSOLVE_SECONDS)
         ray.kill(agent)
 
 

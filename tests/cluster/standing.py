@@ -1,0 +1,111 @@
+"""A platform as `cenote up` starts it, with folders of its own, and the processes that a test may kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cenote_worker.keeper.client import KeeperClient, connect
+
+PATIENCE = 60.0
+
+
+class StandingPlatform:
+    """`up` may be called again once its gateway was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
+        homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
+        self._environment = kept | homes
+        self._state = folder / "state" / "cenote"
+        self._config = folder / "config" / "cenote"
+        self.address = ""
+        self.gateway = 0
+
+    def up(self) -> None:
+        told = json.loads(self.command("up", "--port", "0", "--json").stdout)
+        self.address, self.gateway = told["address"], told["pid"]
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Raises CalledProcessError with what it said."""
+        line = [sys.executable, "-m", "cenote.cli.main", *words]
+        done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    @property
+    def token(self) -> str:
+        return (self._config / "token").read_text().strip()
+
+    # -- its processes --
+
+    @property
+    def cluster(self) -> dict[str, object]:
+        return dict(json.loads((self._state / "cluster.json").read_text()))
+
+    def processes(self, title: str = "") -> list[int]:
+        """Of its cluster, those whose title begins so."""
+        session = str(self.cluster["pid"])
+        return [pid for pid, found in _sessions().items() if found == session and _title(pid).startswith(title)]
+
+    @property
+    def keeper_folder(self) -> Path:
+        (folder,) = self._state.glob("node-*")
+        return folder
+
+    @property
+    def keeper(self) -> int:
+        with connect(self.keeper_folder) as line:
+            return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+    def kept(self, prefix: str = "") -> list[str]:
+        """What its keeper holds."""
+        client = KeeperClient(self.keeper_folder)
+        try:
+            return client.keys(prefix)
+        finally:
+            client.close()
+
+
+def kill(*pids: int) -> None:
+    """Each at once, and gone when this returns."""
+    handles = [os.pidfd_open(pid) for pid in pids]
+    for handle in handles:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    for handle in handles:
+        assert select.select([handle], [], [], PATIENCE)[0]
+        os.close(handle)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for it, and fails when it does not come."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
+
+
+def _sessions() -> dict[int, str]:
+    found = {}
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        try:
+            found[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3]
+        except OSError:
+            continue
+    return found
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

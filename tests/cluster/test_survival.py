@@ -1,0 +1,155 @@
+"""What a platform on a cluster of its own survives: each of its processes is killed, with a cell under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote import PythonRuntime, Variable
+from cenote.runtime import ExecutionResult
+from cenote_security.errors import CenoteError
+from tests.cluster.standing import StandingPlatform, kill, until
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+CELL = """
+import time
+for number in range(30):
+    print(number, flush=True)
+    time.sleep(0.1)
+before + number
+"""
+
+PRINTED = "".join(f"{number}\n" for number in range(30))
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingPlatform]:
+    standing = StandingPlatform(tmp_path_factory.mktemp("standing"))
+    standing.up()
+    yield standing
+    standing.command("down")
+
+
+@pytest.fixture
+def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
+    with PythonRuntime(address=platform.address, token=platform.token) as runtime:
+        assert runtime.execute("before = 13").success
+        yield runtime
+
+
+class Running:
+    """A cell that is under way, its output as it comes."""
+
+    def __init__(self, runtime: PythonRuntime) -> None:
+        self.heard = ""
+        self._some = threading.Event()
+        self._result: ExecutionResult | CenoteError | None = None
+        self._thread = threading.Thread(target=self._run, args=(runtime,), daemon=True)
+        self._thread.start()
+        assert self._some.wait(60), "it does not begin"
+
+    def result(self) -> ExecutionResult | CenoteError:
+        self._thread.join(90)
+        assert self._result is not None, "it hangs"
+        return self._result
+
+    def _run(self, runtime: PythonRuntime) -> None:
+        try:
+            self._result = runtime.execute(CELL, on_output=self._hear)
+        except CenoteError as error:
+            self._result = error
+
+    def _hear(self, stream: str, text: str) -> None:
+        self.heard += text
+        self._some.set()
+
+
+def check_whole(running: Running) -> None:
+    """The cell came to its end as if nothing had been, and nothing was heard twice."""
+    result = running.result()
+    assert isinstance(result, ExecutionResult), result
+    assert (PRINTED, PRINTED, "42") == (result.stdout, running.heard, result.value)
+
+
+def test_a_cell_goes_on_when_its_supervisor_is_killed(
+    platform: StandingPlatform, runtime: PythonRuntime
+) -> None:
+    """All processes that serve runtimes die: the jail runs on, and another takes it over."""
+    running = Running(runtime)
+    kill(*platform.processes("ray::RuntimeActor"))
+    check_whole(running)
+    assert "13" == runtime.execute("before").value
+
+
+def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """Whoever serves the runtime does not need it meanwhile; further runtimes wait until it is back."""
+    running = Running(runtime)
+    kill(*platform.processes("ray::NodeAgent"))
+    with PythonRuntime(address=platform.address, token=platform.token) as other:
+        assert "2" == other.execute("1 + 1").value
+    check_whole(running)
+
+
+def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
+    platform: StandingPlatform, runtime: PythonRuntime
+) -> None:
+    """At once: the agent that comes finds what the keeper holds."""
+    running = Running(runtime)
+    kill(*platform.processes("ray::NodeAgent"), *platform.processes("ray::RuntimeActor"))
+    check_whole(running)
+
+
+def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """Supervisors start another and fill it, so a supervisor may die after that."""
+    running = Running(runtime)
+    kill(platform.keeper)
+    until(lambda: any(key.endswith("/jail") for key in platform.kept("runtime/")))
+    kill(*platform.processes("ray::RuntimeActor"))
+    check_whole(running)
+
+
+def test_a_cell_goes_on_when_the_gateway_is_killed(
+    platform: StandingPlatform, runtime: PythonRuntime
+) -> None:
+    """Clients have lines of their own. `cenote up` finds the cluster again, and each runtime by its name."""
+    with PythonRuntime(address=platform.address, token=platform.token, name="kept") as named:
+        assert named.execute("x = 6").success
+        running = Running(runtime)
+        kill(platform.gateway)
+        cluster = platform.cluster
+        platform.up()
+        assert cluster == platform.cluster
+        check_whole(running)
+        assert "6" == named.execute("x").value
+
+
+def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """The state is lost, is said to be, and the next call works."""
+    result = runtime.execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (False, "lost") == (result.success, result.state)
+    assert "2" == runtime.execute("1 + 1").value
+
+
+def test_jails_that_end_with_their_zygote_are_reported(
+    platform: StandingPlatform, runtime: PythonRuntime
+) -> None:
+    """Killing the process that has the zygote takes all jails of the node: that is said, and the next call works."""
+    kill(*platform.processes("ray::NurseryActor"))
+    result = runtime.execute("before")
+    assert (False, "lost") == (result.success, result.state)
+    assert "2" == runtime.execute("1 + 1").value
+
+
+def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
+    """Shared in one runtime, which is deleted; there for another, behind another process."""
+    with PythonRuntime(address=platform.address, token=platform.token) as maker:
+        maker.execute("data = list(range(100_000))")
+        reference = maker.share("data")
+    kill(*platform.processes("ray::RuntimeActor"))
+    with PythonRuntime(address=platform.address, token=platform.token) as user:
+        user.inject(Variable("data", reference))
+        assert "4999950000" == user.execute("sum(data)").value

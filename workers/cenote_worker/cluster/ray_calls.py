@@ -1,0 +1,65 @@
+"""Asking actors: what they answer, what they raise, and what is to be done when their process has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.cluster.node import HostGone
+
+NAMESPACE: Final = "cenote"
+
+THREADS: Final = 64
+"""Calls to one actor at once. Each may wait for a jail to start."""
+
+PATIENCE: Final = 60.0
+"""Seconds for an actor that was killed to be there again."""
+
+_PAUSE: Final = 0.2
+
+T = TypeVar("T")
+
+
+def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
+    """What an actor gives. patience: seconds for it.
+
+    Raises the CenoteError that it raised; HostGone when its process has ended or does not answer in time;
+    UnavailableError for whatever else goes wrong.
+    """
+    try:
+        return ray.get(reference, timeout=patience)
+    except (RayActorError, GetTimeoutError) as error:
+        raise HostGone(str(error)) from error
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, CenoteError):
+            raise cause from None
+        raise UnavailableError(f"a process of the platform failed: {cause!r}") from error
+    except RayError as error:
+        raise UnavailableError(f"the cluster does not answer: {error}") from error
+
+
+def ask(actor: Callable[[], Any], what: str, *arguments: object) -> Any:
+    """The answer of an actor that Ray starts again when it was killed, and that is then asked again.
+
+    actor: finds it; raises ValueError while it is not there. Raises what `answer` does, but never HostGone.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return answer(getattr(actor(), what).remote(*arguments))
+        except (HostGone, ValueError) as error:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"a process of the platform does not come back: {error}") from error
+            time.sleep(_PAUSE)
+
+
+def here() -> NodeAffinitySchedulingStrategy:
+    """On this machine and no other."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

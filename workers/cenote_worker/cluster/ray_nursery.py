@@ -1,0 +1,65 @@
+"""The process of a node that has its zygotes, as a Ray actor: jails end with it, so it does nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from cenote_security.errors import CenoteError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, here
+from cenote_worker.cluster.spares import put_spare
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.supervisor.start import start_ends
+
+_log = logging.getLogger("cenote.cluster")
+
+
+def nursery_name(node: str) -> str:
+    return f"nursery/{node}"
+
+
+class NurseryActor:
+    """Starts jails for the hosts of a node. folder: of its keeper."""
+
+    def __init__(self, folder: str) -> None:
+        self._keeper = KeeperClient(Path(folder))
+        threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
+
+    def start_spare(self, policy: SandboxPolicy) -> str:
+        """See put_spare."""
+        return put_spare(self._keeper, start_ends(policy))
+
+    def _warm(self) -> None:
+        """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
+        hosted = HostedRuntime(SandboxPolicy(), HostRelay())
+        try:
+            hosted.start()
+        except CenoteError as error:  # whoever asks for a runtime is told again
+            _log.warning("no jail of the default policy can be had here: %s", error)
+        finally:
+            hosted.close()
+
+
+def ensure_nursery(node: str, folder: str) -> Any:
+    """On this machine; the one that runs, if one does."""
+    return (
+        ray.remote(NurseryActor)
+        .options(
+            name=nursery_name(node),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=THREADS,
+            scheduling_strategy=here(),
+        )
+        .remote(folder)
+    )
