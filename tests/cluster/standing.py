@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from cenote_security.errors import UnavailableError
 from cenote_worker.keeper.client import KeeperClient, connect
 
 PATIENCE = 60.0
@@ -54,8 +56,7 @@ class StandingPlatform:
 
     def processes(self, title: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        session = str(self.cluster["pid"])
-        return [pid for pid, found in _sessions().items() if found == session and _title(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
 
     @property
     def keeper_folder(self) -> Path:
@@ -68,10 +69,12 @@ class StandingPlatform:
             return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
     def kept(self, prefix: str = "") -> list[str]:
-        """What its keeper holds."""
+        """What its keeper holds; nothing while there is none."""
         client = KeeperClient(self.keeper_folder)
         try:
             return client.keys(prefix)
+        except UnavailableError:
+            return []
         finally:
             client.close()
 
@@ -94,14 +97,19 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _sessions() -> dict[int, str]:
-    found = {}
+def living_in(session: object) -> list[int]:
+    """The processes of a session, but for those that nobody has buried yet."""
+    found = []
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-        try:
-            found[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3]
-        except OSError:
-            continue
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if fields[3] == str(session) and fields[0] not in "ZX":
+                found.append(pid)
     return found
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def _title(pid: int) -> str:

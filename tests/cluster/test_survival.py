@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
 from cenote import PythonRuntime, Variable
 from cenote.runtime import ExecutionResult
 from cenote_security.errors import CenoteError
-from tests.cluster.standing import StandingPlatform, kill, until
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -31,7 +31,10 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingPlatf
     standing = StandingPlatform(tmp_path_factory.mktemp("standing"))
     standing.up()
     yield standing
+    session, folder, keeper = standing.cluster["pid"], standing.cluster["folder"], standing.keeper
     standing.command("down")
+    until(lambda: not living_in(session) and not Path(f"/proc/{keeper}").exists())
+    assert not Path(str(folder)).exists()
 
 
 @pytest.fixture
@@ -107,7 +110,7 @@ def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, ru
     """Supervisors start another and fill it, so a supervisor may die after that."""
     running = Running(runtime)
     kill(platform.keeper)
-    until(lambda: any(key.endswith("/jail") for key in platform.kept("runtime/")))
+    until(lambda: any(key.endswith("/assignment") for key in platform.kept("runtime/")))
     kill(*platform.processes("ray::RuntimeActor"))
     check_whole(running)
 
@@ -142,6 +145,23 @@ def test_jails_that_end_with_their_zygote_are_reported(
     result = runtime.execute("before")
     assert (False, "lost") == (result.success, result.state)
     assert "2" == runtime.execute("1 + 1").value
+
+
+def test_nothing_is_left_of_runtimes_and_values(platform: StandingPlatform) -> None:
+    """Once they are closed and released the keeper holds nothing, and no jail of theirs is there."""
+    until(lambda: not platform.kept("runtime/"))
+    for _ in range(3):
+        with PythonRuntime(address=platform.address, token=platform.token) as runtime:
+            runtime.execute("data = bytes(100_000)")
+            runtime.share("data").release()
+    until(lambda: not platform.kept())
+    actors = platform.processes("ray::RuntimeActor")
+    counted = sum(map(descriptors, actors))
+    for _ in range(5):
+        with PythonRuntime(address=platform.address, token=platform.token) as runtime:
+            assert "1" == runtime.execute("1").value
+    until(lambda: not platform.kept())
+    until(lambda: sum(map(descriptors, actors)) <= counted + 2 * len(actors))
 
 
 def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:

@@ -1,0 +1,219 @@
+"""A node and its hosts: whatever dies, each runtime is served once or its loss is told, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote_security.capability import RuntimeKey
+from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
+from cenote_security.ids import RuntimeId
+from cenote_worker.cluster.assignment import KEY, Assignment
+from cenote_worker.cluster.host import RuntimeFacts
+from cenote_worker.cluster.kept_references import KeptReferences
+from cenote_worker.cluster.node import HostGone, Node
+from cenote_worker.cluster.placement import HostId
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+
+PATIENCE = 20.0
+
+
+class FakeHost:
+    """Keeps assignments where a real one does. dying: the call in which its process ends."""
+
+    def __init__(self, name: str, keeper: KeeperClient, dying: str = "") -> None:
+        self.id = HostId(name)
+        self.address = f"at {name}"
+        self.dying = dying
+        self.dismissed = threading.Event()
+        self.bound: dict[str, Assignment] = {}
+        self.ended: list[str] = []
+        self.idle = 0.0
+        self._keeper = keeper
+
+    def bind(self, assignment: Assignment) -> None:
+        self._live("bind")
+        if assignment.runtime in self.bound:
+            raise NameExistsError(assignment.runtime)
+        self._keeper.put(KEY.format(assignment.runtime), assignment.record())
+        self.bound[assignment.runtime] = assignment
+
+    def end(self, runtime: str) -> None:
+        if self.dying == "end":
+            self._keeper.drop(KEY.format(runtime))  # it came that far
+        self._live("end")
+        if self.bound.pop(runtime, None) is None:
+            raise UnknownRuntimeError(runtime)
+        self._keeper.drop(KEY.format(runtime))
+        self.ended.append(runtime)
+
+    def facts(self) -> list[RuntimeFacts]:
+        self._live("facts")
+        return [
+            RuntimeFacts(
+                runtime=one.runtime,
+                tenant=one.tenant,
+                clients=0,
+                steps=0,
+                running=False,
+                idle=self.idle,
+                lease=one.lease,
+            )
+            for one in self.bound.values()
+        ]
+
+    def dismiss(self) -> None:
+        self.dismissed.set()
+
+    def _live(self, call: str) -> None:
+        if self.dismissed.is_set() or self.dying == call:
+            raise HostGone(self.id)
+
+
+class World:
+    """A node whose hosts are hired from `staff`; when that is empty none can be had."""
+
+    def __init__(self, folder: Path) -> None:
+        ensure_keeper(folder)
+        self.keeper = KeeperClient(folder)
+        self.staff: list[FakeHost] = []
+        references = KeptReferences(self.keeper, "n", 1 << 20, _nowhere)
+        self.node = Node(node="n", folder=folder, most=4, hire=self._hire, references=references)
+
+    def host(self, name: str, dying: str = "") -> FakeHost:
+        return FakeHost(name, self.keeper, dying)
+
+    def _hire(self) -> None:
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        if self.staff:
+            self.node.joined(self.staff.pop(0), expected=True)
+        else:
+            self.node.not_hired()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "keeper")
+    yield world
+    world.keeper.shut_down()
+
+
+def _nowhere(*_: object) -> tuple[bytes, object]:
+    raise AssertionError("nothing is elsewhere")
+
+
+def assignment(runtime: str = "r", lease: float = 0.0) -> Assignment:
+    return Assignment(runtime=runtime, tenant="t", policy=b"", lease=lease)
+
+
+def within(work: Callable[[], object]) -> object:
+    """What it gives; a failure when it hangs."""
+    given: list[object] = []
+    thread = threading.Thread(target=lambda: given.append(work()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert given, "it hangs or has failed"
+    return given[0]
+
+
+def test_an_assignment_is_read_as_it_was_written() -> None:
+    """Keys included, which its text does not show."""
+    key = RuntimeKey(id="k", runtime=RuntimeId("r"), secret=b"\x00secret")
+    written = Assignment(runtime="r", tenant="t", policy=b"\xff\x00", lease=1.5, created=2.0, keys=(key,))
+    assert written == Assignment.of_record(written.record())
+    assert "secret" not in repr(written)
+
+
+def test_a_creation_that_is_repeated_makes_nothing_more(world: World) -> None:
+    """Whoever lost the answer asks again: the same host has it, once."""
+    world.staff = [world.host("a"), world.host("b")]
+    first = world.node.create(assignment())
+    assert first == world.node.create(assignment())
+    assert 1 == world.node.facts().runtimes
+
+
+def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:
+    """The call goes on with the next one, though it holds the turn of a runtime that has become an orphan."""
+    dying = world.host("a", dying="bind")
+    world.staff = [dying, world.host("b")]
+    assert "at b" == within(lambda: world.node.create(assignment()))
+    assert dying.dismissed.is_set()
+
+
+def test_a_host_that_dies_while_it_ends_a_runtime(world: World) -> None:
+    """Another takes up what is left and ends that, even where the assignment was dropped already."""
+    world.staff = [world.host("a", dying="end")]
+    world.node.create(assignment())
+    heir = world.host("b")
+    world.node.joined(heir, expected=False)
+    within(lambda: world.node.end("r"))
+    assert [] == world.keeper.keys()
+    with pytest.raises(UnknownRuntimeError):
+        world.node.locate("r")
+
+
+def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
+    """It may only seem to be dead: its runtimes could not be taken over while it lived."""
+    slow = world.host("a")
+    world.staff = [slow]
+    world.node.create(assignment())
+    slow.dying = "facts"
+    world.staff = [world.host("b")]
+    world.node.runtimes()
+    assert slow.dismissed.wait(PATIENCE)
+    assert "at b" == within(lambda: world.node.locate("r"))
+
+
+def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:
+    """Neither a creation nor a question waits out its patience."""
+    with pytest.raises(UnavailableError, match="try again"):
+        world.node.create(assignment())
+    with pytest.raises(UnavailableError, match="try again"):
+        world.node.any_address()
+    with pytest.raises(UnknownRuntimeError):
+        world.node.locate("r")
+
+
+def test_all_who_ask_at_once_are_told_the_same(world: World) -> None:
+    """An orphan is bound once."""
+    world.keeper.put(KEY.format("r"), assignment().record())
+    world.staff = [world.host("a"), world.host("b")]
+    told: list[str] = []
+    asking = [
+        threading.Thread(target=lambda: told.append(world.node.locate("r")), daemon=True) for _ in range(8)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(PATIENCE)
+    assert (8, 1) == (len(told), len(set(told)))
+    assert 1 == world.node.facts().runtimes
+
+
+def test_an_agent_that_starts_finds_what_there_is(world: World) -> None:
+    """Runtimes with a host stay there; the others are bound."""
+    former = world.host("a")
+    former.bind(assignment("served"))
+    world.keeper.put(KEY.format("orphan"), assignment("orphan").record())
+    world.node.joined(former, expected=False)
+    world.node.find_orphans()
+    assert {"served", "orphan"} == set(former.bound)
+
+
+def test_a_lease_runs_out(world: World) -> None:
+    """Without clients for longer than it; a runtime without a lease stays."""
+    host = world.host("a")
+    world.node.joined(host, expected=False)
+    world.node.create(assignment("leased", lease=5.0))
+    world.node.create(assignment("lasting"))
+    host.idle = 4.0
+    world.node.sweep()
+    assert [] == host.ended
+    host.idle = 6.0
+    world.node.sweep()
+    assert ["leased"] == host.ended
