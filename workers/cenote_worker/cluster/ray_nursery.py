@@ -1,4 +1,4 @@
-"""The process of a node that has its zygotes, as a Ray actor: jails end with it, so it does nothing else."""
+"""The process of a node that has its zygotes, as a Ray actor. Jails that it has started outlive it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, here
 from cenote_worker.cluster.spares import put_spare
-from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient
-from cenote_worker.serving.relay import HostRelay
-from cenote_worker.supervisor.start import start_ends
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.start import Nursery, start_ends
 
 _log = logging.getLogger("cenote.cluster")
 
@@ -30,21 +29,21 @@ class NurseryActor:
 
     def __init__(self, folder: str) -> None:
         self._keeper = KeeperClient(Path(folder))
+        self._nursery = Nursery(lingers=True)
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
 
     def start_spare(self, policy: SandboxPolicy) -> str:
         """See put_spare."""
-        return put_spare(self._keeper, start_ends(policy))
+        return put_spare(self._keeper, start_ends(policy, self._nursery))
 
     def _warm(self) -> None:
         """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
-        hosted = HostedRuntime(SandboxPolicy(), HostRelay())
         try:
-            hosted.start()
+            supervisor = self._nursery.start(SandboxPolicy())
         except CenoteError as error:  # whoever asks for a runtime is told again
             _log.warning("no jail of the default policy can be had here: %s", error)
-        finally:
-            hosted.close()
+        else:
+            supervisor.end(Death(reason="closed"))
 
 
 def ensure_nursery(node: str, folder: str) -> Any:
