@@ -1,7 +1,4 @@
-"""The process of a node that starts its jails, as a Ray actor.
-
-Its zygotes linger: they, and the jails that came from them, outlive it.
-"""
+"""The process of a node that has its zygotes, as a Ray actor. Jails that it has started outlive it."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, here
 from cenote_worker.cluster.spares import put_spare
 from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.start import Nursery, start_ends
 
 _log = logging.getLogger("cenote.cluster")
@@ -41,9 +39,11 @@ class NurseryActor:
     def _warm(self) -> None:
         """The first jail of a process waits until numpy and pandas are imported; the next ones do not."""
         try:
-            start_ends(SandboxPolicy(), self._nursery).close()  # a jail that nobody holds ends
+            supervisor = self._nursery.start(SandboxPolicy())
         except CenoteError as error:  # whoever asks for a runtime is told again
             _log.warning("no jail of the default policy can be had here: %s", error)
+        else:
+            supervisor.end(Death(reason="closed"))
 
 
 def ensure_nursery(node: str, folder: str) -> Any:
