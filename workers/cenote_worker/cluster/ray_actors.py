@@ -82,7 +82,7 @@ class RuntimeActor:
             start_ends=self._start_ends,
             elsewhere=_brought,
         )
-        # All that was imported stays for good: looking through it at each full collection stops every client for 50 ms.
+        # What was imported stays: to look through it at each full collection stops every client for 50 ms.
         gc.collect()
         gc.freeze()
 
