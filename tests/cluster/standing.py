@@ -60,6 +60,7 @@ class StandingPlatform:
 
     @property
     def keeper_folder(self) -> Path:
+        until(lambda: any(self._state.glob("node-*")))  # the agent comes up behind the gateway
         (folder,) = self._state.glob("node-*")
         return folder
 

@@ -128,7 +128,6 @@ def test_a_cell_goes_on_when_the_gateway_is_killed(
         assert cluster == platform.cluster
         check_whole(running)
         assert "6" == named.execute("x").value
-    platform.command("runtime", "rm", "kept", "--address", platform.address)  # a name outlives its clients
 
 
 def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform, runtime: PythonRuntime) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.hosted.listening import Heard, NoHosts
+from tests.hosted.listening import PATIENCE, Heard, NoHosts
 
-from cenote_security.errors import OutcomeUnknownError, UnavailableError, UsageError
+from cenote_security.errors import OutcomeUnknownError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
@@ -187,3 +188,17 @@ def test_large_outcomes_are_forgotten_first() -> None:
     with pytest.raises(OutcomeUnknownError):
         calls.claim("k0")
     assert not calls.claim("k1")[1]
+
+
+def test_a_closed_runtime_refuses_a_cell() -> None:
+    """Whether or not its jail is known to have ended by then."""
+    hosted = HostedRuntime(POLICY, NoHosts(), name="closed")
+    hosted.start()
+    supervisor = hosted.supervisor
+    hosted.close()
+    assert supervisor is not None
+    deadline = time.monotonic() + PATIENCE
+    while supervisor.death is None:
+        assert time.monotonic() < deadline
+    with pytest.raises(RuntimeClosedError):
+        hosted.execute("1", None, Heard())

@@ -295,7 +295,7 @@ async def test_closing_the_stream_hangs_up(connect: Connect) -> None:
     with OpenAIServer([stream(delta("first"), delta("second"), ending="stall")]) as server:
         async with aclosing(connect(server).stream(PROMPT)) as chunks:
             assert "first" == await anext(chunks)
-        assert await asyncio.to_thread(server.hung_up.wait, 5)
+        assert await asyncio.to_thread(server.hung_up.wait, 30)
 
 
 async def test_cancelling_the_task_hangs_up(connect: Connect) -> None:
@@ -305,7 +305,7 @@ async def test_cancelling_the_task_hangs_up(connect: Connect) -> None:
         assert "first" == await anext(chunks)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(chunks), 0.05)
-        assert await asyncio.to_thread(server.hung_up.wait, 5)
+        assert await asyncio.to_thread(server.hung_up.wait, 30)
 
 
 async def test_answers_run_side_by_side(connect: Connect) -> None:

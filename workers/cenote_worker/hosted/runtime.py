@@ -280,6 +280,7 @@ class HostedRuntime:
 
     def _execute(self, code: str, timeout: float | None, listener: Listener, seat: Seat) -> Withdraw | None:
         with self._lock:
+            self.check_open()
             self._step += 1
             death = self._unheard(seat)
             if death is not None:
