@@ -163,7 +163,7 @@ async def test_a_cancelled_read_leaves_no_descriptor() -> None:
             read.cancel()
         await asyncio.gather(cell, *reads, return_exceptions=True)
         assert b"" == await runtime.files.read("big", 0, 0)
-        assert before == len(os.listdir("/proc/self/fd"))
+        assert before >= len(os.listdir("/proc/self/fd"))
 
 
 def test_files_wait_for_the_running_cell(runtime: PythonRuntime) -> None:

@@ -295,7 +295,8 @@ class HostilePeer(RuleBasedStateMachine):
         for end in (self.out, self.err):
             if end >= 0:
                 os.close(end)
-        assert self.before == len(os.listdir("/proc/self/fd"))
+        # Not equal: what other tests of this process left to threads may be closed meanwhile.
+        assert self.before >= len(os.listdir("/proc/self/fd"))
 
     # -- the stage --
 
