@@ -34,7 +34,8 @@ class StandingPlatform:
         self.gateway = 0
 
     def up(self) -> None:
-        told = json.loads(self.command("up", "--port", "0", "--json").stdout)
+        port = self.address.rpartition(":")[2] or "0"  # the same again: clients have it
+        told = json.loads(self.command("up", "--port", port, "--json").stdout)
         self.address, self.gateway = told["address"], told["pid"]
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
