@@ -1,0 +1,84 @@
+"""What one step was seen to read and to write: the words that the jail, the record and the planner share.
+
+A location is anything whose content can matter to a later step. Its version stands for that content: equal versions
+mean equal content, and a version that nobody else has means that nothing is known about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NewType
+
+Location = NewType("Location", str)
+"""`name:df`, `file:data/a.csv` (relative to the working directory), `hidden:random`, `module:json`; see below."""
+
+Version = NewType("Version", str)
+
+ABSENT: Final = Version("")
+"""Of a name that is not bound, a file that is not there."""
+
+ANYTHING: Final = Location("*")
+"""Read or written by a step of which no more is known: whatever there is."""
+
+HIDDEN: Final = ("random", "numpy.random", "environ", "cwd", "sys.path", "warnings", "logging", "locale",
+                 "matplotlib", "pandas")  # fmt: skip
+"""State of the process that programs can see and that no name leads to."""
+
+
+def name(variable: str) -> Location:
+    return Location(f"name:{variable}")
+
+
+def file(path: str) -> Location:
+    """path: relative to the working directory, or absolute for what lies elsewhere."""
+    return Location(f"file:{path}")
+
+
+def hidden(state: str) -> Location:
+    """state: one of HIDDEN."""
+    return Location(f"hidden:{state}")
+
+
+def module(dotted: str) -> Location:
+    """Attributes of a module that user code has set."""
+    return Location(f"module:{dotted}")
+
+
+def kind_of(location: Location) -> str:
+    """`name`, `file`, `hidden` or `module`; empty for ANYTHING."""
+    return location.partition(":")[0] if location != ANYTHING else ""
+
+
+def key_of(location: Location) -> str:
+    """The name, path, state or module."""
+    return location.partition(":")[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTrace:
+    """One step's dependencies, as the running process saw them.
+
+    reads: whatever can have influenced the step, with its version before it; what it may have written is there too,
+    since a store of an equal value shows nowhere. writes: what is different after it, with its version then; ABSENT
+    for what it deleted. mutated: of these, what is the same object with another content.
+    groups: the written names together with all names that share changeable objects with them after the step; each
+    can only be carried over as a whole.
+    modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
+    unrepeatable: reasons why a second run may give something else (time, entropy, threads, set order).
+    unportable: for each written location that cannot be stored and loaded, the reason.
+    """
+
+    reads: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
+    writes: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
+    mutated: frozenset[Location] = frozenset()
+    groups: tuple[frozenset[Location], ...] = ()
+    modules: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+    unrepeatable: tuple[str, ...] = ()
+    unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def deleted(self) -> frozenset[Location]:
+        return frozenset(location for location, version in self.writes.items() if version == ABSENT)
