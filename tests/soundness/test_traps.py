@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.soundness.trap import TRAPS, Trap
 
 from cenote.runtime import PythonRuntime
-from tests.soundness.trap import TRAPS, Trap
 
 SAME_EITHER_WAY = {"a silent store into an array", "a silent store into a list", "a seed set to what it was"}
 """A full run gives the same before and after: what must not happen is that an older value comes back."""
