@@ -27,7 +27,8 @@ from cenote_security.secret_files import kept_secret
 START_PATIENCE: Final = 60.0
 """Seconds for the processes of a cluster to come up; five to ten are usual."""
 
-END_PATIENCE: Final = 20.0
+END_PATIENCE: Final = 10.0
+"""Seconds for its processes to end when they are told to, before they are killed."""
 
 _LOOK_EVERY: Final = 0.05
 
@@ -76,7 +77,7 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
 
     Raises UnavailableError.
     """
-    kept = _kept(state)
+    kept = kept_cluster(state)
     if kept is not None:
         if kept.living and kept.wait():
             return kept, False
@@ -88,6 +89,14 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
         forget(state)
         raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
     return cluster, True
+
+
+def kept_cluster(state: StateFolder) -> OwnCluster | None:
+    """What was written down of it; it may have ended since."""
+    try:
+        return OwnCluster(**json.loads(state.cluster.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def forget(state: StateFolder) -> None:
@@ -169,10 +178,3 @@ def _end(process: int) -> None:
     if not select.select([process], [], [], END_PATIENCE)[0]:
         signal.pidfd_send_signal(process, signal.SIGKILL)
         select.select([process], [], [], END_PATIENCE)
-
-
-def _kept(state: StateFolder) -> OwnCluster | None:
-    try:
-        return OwnCluster(**json.loads(state.cluster.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None

@@ -19,11 +19,16 @@ Agents = Callable[[], Mapping[str, Any]]
 
 
 class RayNodes:
-    """See Nodes. key: what the keys of runtimes are derived from."""
+    """See Nodes. key: what the keys of runtimes are derived from.
 
-    def __init__(self, key: MasterKey, agents: Agents) -> None:
+    ending: set when the platform ends. From then on nobody waits for an agent, which may be stuck: what is asked for
+    fails, with UnavailableError.
+    """
+
+    def __init__(self, key: MasterKey, agents: Agents, ending: threading.Event) -> None:
         self._key = key
         self._agents = agents
+        self._ending = ending
         self._lock = threading.Lock()
         self._homes: dict[str, str] = {}
 
@@ -100,7 +105,7 @@ class RayNodes:
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """An agent's answer. All that it is asked may be asked twice."""
-        return ask(lambda: self._agent(node), what, *arguments)
+        return ask(lambda: self._agent(node), what, *arguments, ending=self._ending)
 
     def _agent(self, node: str) -> Any:
         agent = self._agents().get(node)

@@ -5,28 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-os.environ.setdefault(
-    "RAY_ENABLE_AUTO_CONNECT", "0"
-)  # else a lost connection silently starts a cluster of its own
+# Else a lost connection silently starts a cluster of its own.
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
-from cenote_security.errors import CenoteError
-from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings, agent_name
-from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, answer
+from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS
 
 SHORT: Final = 8
 """Characters of a node's id that tell the nodes of one cluster apart."""
 
-DISSOLVE_SECONDS: Final = 20.0
+DISSOLVE_SECONDS: Final = 15.0
+"""For all machines together."""
 
 
 def join(address: str) -> None:
@@ -40,9 +37,8 @@ def join(address: str) -> None:
         ignore_reinit_error=True,
     )
     if threading.current_thread() is threading.main_thread():
-        signal.signal(
-            signal.SIGTERM, ending
-        )  # Ray puts its own way out there, which leaves everything as it is
+        # Ray puts its own way out there, which leaves everything as it is.
+        signal.signal(signal.SIGTERM, ending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +66,11 @@ def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
 
 
 def dissolve(settings: AgentSettings) -> None:
-    """Ends all runtimes, shared values and actors of ours, on each machine."""
-    for agent in ensure_agents(settings).values():
-        with suppress(HostGone, CenoteError):  # the next machine's are to end all the same
-            answer(agent.dissolve.remote(), DISSOLVE_SECONDS)
+    """Ends all runtimes, shared values and actors of ours, on each machine; an agent that is stuck, after a while."""
+    agents = list(ensure_agents(settings).values())
+    if ends := [agent.dissolve.remote() for agent in agents]:
+        ray.wait(ends, num_returns=len(ends), timeout=DISSOLVE_SECONDS)
+    for agent in agents:
         ray.kill(agent)
 
 
