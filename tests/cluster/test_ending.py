@@ -17,8 +17,6 @@ from tests.cluster.standing import StandingPlatform, kill, lives, living_in, unt
 from cenote import PythonRuntime
 from cenote_security.errors import CenoteError
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 BOUND = 45.0
 """Seconds for `cenote down`."""
 

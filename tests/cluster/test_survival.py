@@ -11,8 +11,6 @@ from tests.cluster.standing import StandingPlatform, descriptors, kill, living_i
 
 from cenote import PythonRuntime, Variable
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingPlatform]:
