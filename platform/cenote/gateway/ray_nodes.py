@@ -62,8 +62,7 @@ class RayNodes:
         raise UnknownRuntimeError(runtime)
 
     def delete(self, runtime: RuntimeId) -> None:
-        node = self.locate(runtime).node
-        self._ask(node, "end", runtime)
+        self._ask(self._home(runtime), "end", runtime)
         with self._lock:
             self._homes.pop(runtime, None)
 
@@ -71,11 +70,8 @@ class RayNodes:
         return [self._described(node) for node in self._agents()]
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
-        node = self.locate(runtime).node
-        for one in self._ask(node, "runtimes"):
-            if one.runtime == runtime:
-                return RuntimeFacts(clients=one.clients, steps=one.steps)
-        raise UnknownRuntimeError(runtime)
+        facts = self._ask(self._home(runtime), "runtime", runtime)
+        return RuntimeFacts(clients=facts.clients, steps=facts.steps)
 
     def reference_address(self, reference: str) -> str:
         node = reference.rpartition("_")[2]
@@ -83,6 +79,10 @@ class RayNodes:
             raise UnknownReferenceError(reference)
         address: str = self._ask(node, "any_address")
         return address
+
+    def _home(self, runtime: RuntimeId) -> str:
+        """Raises UnknownRuntimeError."""
+        return self._homes.get(runtime) or self.locate(runtime).node
 
     def _described(self, node: str) -> NodeFacts:
         facts = self._ask(node, "facts")
