@@ -41,6 +41,12 @@ class StandingPlatform:
         return _holder(self._state / "daemon.lock")
 
     @property
+    def answers(self) -> bool:
+        """Whether it is ready."""
+        running = running_at(self._state / "daemon.lock")
+        return running is not None and running.address != ""
+
+    @property
     def watcher(self) -> int:
         return _holder(self._state / "watch.lock")
 
@@ -69,6 +75,9 @@ class StandingPlatform:
     def processes(self, title: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
         return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
+
+    def raylets(self) -> list[int]:
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
 
     @property
     def keeper_folder(self) -> Path:

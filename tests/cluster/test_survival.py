@@ -77,10 +77,23 @@ def test_a_cell_goes_on_when_the_gateway_is_killed(
         cluster, gateway = platform.cluster, platform.gateway
         kill(gateway)
         check_whole(running)
-        assert gateway != platform.gateway
+        until(lambda: gateway != platform.gateway and platform.answers)
         assert cluster == platform.cluster
-    with PythonRuntime(address=platform.address, token=platform.token, name="kept") as found:
-        assert "6" == found.execute("x").value
+        assert "6" == named.execute("x").value
+
+
+def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
+    """Without its raylet nothing of Ray works. The platform comes back with another cluster, on the same machine,
+    and finds its jails there."""
+    platform.command("runtime", "create", "lasting")
+    platform.command("runtime", "exec", "lasting", "-c", "before = 13")
+    former, gateway = platform.cluster, platform.gateway
+    kill(*platform.raylets())
+    until(lambda: gateway != platform.gateway and platform.answers)
+    assert former["pid"] != platform.cluster["pid"]
+    assert not living_in(former["pid"])
+    assert "13\n" == platform.command("runtime", "exec", "lasting", "-c", "print(before)").stdout
+    platform.command("runtime", "rm", "lasting")
 
 
 def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform, runtime: PythonRuntime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -19,10 +20,16 @@ from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from cenote.gateway.own_cluster_unsafe import OwnCluster
     from cenote_worker.cluster.ray_cluster import AgentSettings
+
+log = logging.getLogger("cenote.gateway")
 
 HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
 """Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
+
+OWN_NODE: Final = "local"
+"""The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
 
 FRESH_FOR: Final = 1.0
 """Seconds for which the list of machines is taken to be true."""
@@ -35,7 +42,7 @@ def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event)
     Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
     """
     with ExitStack() as opened:
-        address = options.ray_address or _own_address(options, opened)
+        address = options.ray_address or _own_address(options, opened, ending)
         from cenote.gateway.ray_nodes import RayNodes
         from cenote_worker.cluster import ray_cluster
 
@@ -53,13 +60,22 @@ def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event)
         ray_cluster.dissolve(settings)
 
 
-def _own_address(options: PlatformOptions, opened: ExitStack) -> str:
+def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.Event) -> str:
     from cenote.gateway.own_cluster_unsafe import guard, own_cluster
 
     guard(options.state)
     cluster, fresh = own_cluster(options.state)
     opened.push(partial(_end_own, options.state, fresh))
+    threading.Thread(target=_outlive, args=(cluster, ending), name="cenote-cluster", daemon=True).start()
     return cluster.address
+
+
+def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
+    """Ends this process with its cluster. The next makes another, whose agent finds all runtimes in the keeper."""
+    cluster.outlive()
+    if not ending.is_set():
+        log.error("the Ray cluster of this platform has died")
+        os._exit(1)  # Ray would first look for its cluster for a minute
 
 
 def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None, *_: object) -> None:
@@ -95,6 +111,7 @@ def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
         key=key.for_runtime(REFERENCES),
         host="127.0.0.1" if options.ray_address is None else "",
         hosts=HOSTS,
+        only_node=OWN_NODE if options.ray_address is None else "",
         room=_half_of_memory(),
     )
 

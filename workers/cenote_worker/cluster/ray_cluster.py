@@ -46,7 +46,8 @@ class AgentSettings:
     """What the agents of all nodes have in common.
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
-    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node.
+    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node. only_node: the
+    name of the only machine; empty for those that Ray gives.
     """
 
     folder: Path
@@ -54,15 +55,14 @@ class AgentSettings:
     host: str = ""
     hosts: int
     room: int
+    only_node: str = ""
 
 
 def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
-    """An agent on each machine that is there, by the short id of its node. Those that run already are kept."""
-    return {
-        node["NodeID"][:SHORT]: _agent(_settings(settings, node), node["NodeID"])
-        for node in _nodes()
-        if node["Alive"]
-    }
+    """An agent on each machine that is there, by the name of its node. Those that run already are kept."""
+    alive = [node for node in _nodes() if node["Alive"]]
+    described = [(_settings(settings, node), node["NodeID"]) for node in alive]
+    return {one.node: _agent(one, node) for one, node in described}
 
 
 def dissolve(settings: AgentSettings) -> None:
@@ -79,10 +79,10 @@ def leave() -> None:
 
 
 def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
-    short = node["NodeID"][:SHORT]
+    name = common.only_node or node["NodeID"][:SHORT]
     return NodeSettings(
-        node=short,
-        folder=str(common.folder / f"node-{short}"),
+        node=name,
+        folder=str(common.folder / f"node-{name}"),
         listen=f"{common.host or node['NodeManagerAddress']}:0",
         hosts=common.hosts,
         room=common.room,
