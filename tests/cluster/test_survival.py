@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
 from cenote import PythonRuntime, Variable
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingPlatform]:
-    standing = StandingPlatform(tmp_path_factory.mktemp("standing"))
-    standing.up()
-    yield standing
-    session, folder, keeper = standing.cluster["pid"], standing.cluster["folder"], standing.keeper
-    standing.command("down")
-    until(lambda: not living_in(session) and not Path(f"/proc/{keeper}").exists())
-    assert not Path(str(folder)).exists()
 
 
 @pytest.fixture
