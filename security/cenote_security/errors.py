@@ -272,6 +272,48 @@ class JailStartError(UnavailableError):
         return f"a jail could not be started: {self.step}: {self.detail}; run `cenote doctor` to see why"
 
 
+class HistoryUnavailableError(UnavailableError):
+    """The database of a runtime's history cannot be read or written, or is damaged. What is in it was left alone.
+
+    place: its path, or its URL without a password.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the history in {self.place!r} cannot be used: {self.reason}"
+
+
+class NewerHistoryError(UnavailableError):
+    """A newer version of Cenote has written this history. It was left as it is."""
+
+    def __init__(self, place: str, found: int, known: int) -> None:
+        super().__init__(place, found, known)
+        self.place = place
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"the history in {self.place!r} has schema {self.found}, this version of Cenote knows {self.known}; use "
+            f"the newer version, or another place"
+        )
+
+
+class HistoryTakenError(UnavailableError):
+    """Another runtime writes, or has begun to write, the same history. A history has one writer."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"the history in {self.place!r} is written by another runtime; close that one, or use another place"
+
+
 # -- the jail ---------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
+from cenote_worker.history.host_effects import EFFECTS
 from cenote_worker.hosted.injection import NOTHING, Injection
 
 MAX_DOC = 2_000
@@ -125,6 +126,7 @@ def _offer(targets: dict[tuple[str, str], Target], item: Injectable, prefix: str
     spec = jail_pb2.HostTarget(name=item.name, address=address if prefix else "")
     if isinstance(item, Function):
         spec.kind = jail_pb2.HostTarget.FUNCTION
+        spec.effect = EFFECTS[item.effect]
         spec.doc = _doc(item.func, item.description)
         spec.is_async = item.is_async
         spec.signature = signature_text(item.func)

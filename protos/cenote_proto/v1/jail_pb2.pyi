@@ -224,6 +224,23 @@ class HostTarget(_message.Message):
     OBJECT: HostTarget.Kind.ValueType  # 1
     AGENT: HostTarget.Kind.ValueType  # 2
 
+    class _Effect:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[HostTarget._Effect.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        EXTERNAL: HostTarget._Effect.ValueType  # 0
+        IDEMPOTENT: HostTarget._Effect.ValueType  # 1
+        PURE: HostTarget._Effect.ValueType  # 2
+
+    class Effect(_Effect, metaclass=_EffectEnumTypeWrapper):
+        """What a call does to the world. Of no interest to the jail: a record of calls keeps it."""
+
+    EXTERNAL: HostTarget.Effect.ValueType  # 0
+    IDEMPOTENT: HostTarget.Effect.ValueType  # 1
+    PURE: HostTarget.Effect.ValueType  # 2
+
     NAME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     DOC_FIELD_NUMBER: _builtins.int
@@ -231,6 +248,7 @@ class HostTarget(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     METHODS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___HostTarget.Kind.ValueType
     doc: _builtins.str
@@ -238,6 +256,7 @@ class HostTarget(_message.Message):
     signature: _builtins.str
     address: _builtins.str
     """What calls name it by; empty: its name. Two authors may have one name for different things."""
+    effect: Global___HostTarget.Effect.ValueType
     @_builtins.property
     def methods(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostMethod]: ...
     def __init__(
@@ -250,10 +269,11 @@ class HostTarget(_message.Message):
         signature: _builtins.str = ...,
         methods: _abc.Iterable[Global___HostMethod] | None = ...,
         address: _builtins.str = ...,
+        effect: Global___HostTarget.Effect.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "doc", b"doc", "is_async", b"is_async", "kind", b"kind", "methods", b"methods", "name", b"name", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "doc", b"doc", "effect", b"effect", "is_async", b"is_async", "kind", b"kind", "methods", b"methods", "name", b"name", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

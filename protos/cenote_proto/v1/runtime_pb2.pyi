@@ -49,6 +49,7 @@ class ClientFrame(_message.Message):
     HOST_ANSWER_FIELD_NUMBER: _builtins.int
     NETWORK_LOG_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -127,6 +128,10 @@ class ClientFrame(_message.Message):
     def outcome(self) -> Global___OutcomeQuestion:
         """answered as the call with that key is, or by Failure: OUTCOME_UNKNOWN"""
 
+    @_builtins.property
+    def history(self) -> Global___HistoryQuestion:
+        """answered by History, at once"""
+
     def __init__(
         self,
         *,
@@ -150,12 +155,13 @@ class ClientFrame(_message.Message):
         host_answer: Global___HostAnswer | None = ...,
         network_log: Global___NetworkLogQuestion | None = ...,
         outcome: Global___OutcomeQuestion | None = ...,
+        history: Global___HistoryQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -181,6 +187,7 @@ class ServerFrame(_message.Message):
     HOST_CANCEL_FIELD_NUMBER: _builtins.int
     REFERENCE_DROPPED_FIELD_NUMBER: _builtins.int
     HOST_ANSWERED_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -224,6 +231,8 @@ class ServerFrame(_message.Message):
     def reference_dropped(self) -> Global___ReferenceDropped: ...
     @_builtins.property
     def host_answered(self) -> Global___HostAnswered: ...
+    @_builtins.property
+    def history(self) -> Global___History: ...
     def __init__(
         self,
         *,
@@ -243,12 +252,13 @@ class ServerFrame(_message.Message):
         host_cancel: _jail_pb2.HostCancel | None = ...,
         reference_dropped: Global___ReferenceDropped | None = ...,
         host_answered: Global___HostAnswered | None = ...,
+        history: Global___History | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -362,10 +372,13 @@ class Cell(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     timeout: _builtins.float
     """Seconds; 0 for the policy's own limit."""
     heard: _builtins.int
     """Characters of the output of this cell that the client has, when it repeats the call: output goes on from there."""
+    cause: _builtins.str
+    """What made the client send it, such as the id of a model call; for the record."""
     @_builtins.property
     def code(self) -> _jail_pb2.Payload:
         """UTF-8, lone surrogates included; `count` 0, or one part"""
@@ -376,10 +389,11 @@ class Cell(_message.Message):
         code: _jail_pb2.Payload | None = ...,
         timeout: _builtins.float = ...,
         heard: _builtins.int = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -853,6 +867,60 @@ class Usage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class HistoryQuestion(_message.Message):
+    """What has happened in the runtime, from an event on: 0 for the first. A client asks again from `next` on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryQuestion: _TypeAlias = HistoryQuestion  # noqa: Y015
+
+@_typing.final
+class History(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    next: _builtins.int
+    more: _builtins.bool
+    """There are more already."""
+    id: _builtins.str
+    """Differs between two records of one runtime id: what a client has read of another one is void."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Each a HistoryEvent, as the runtime's store has it."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_builtins.bytes] | None = ...,
+        next: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "id", b"id", "more", b"more", "next", b"next"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___History: _TypeAlias = History  # noqa: Y015
 
 @_typing.final
 class NetworkLogQuestion(_message.Message):

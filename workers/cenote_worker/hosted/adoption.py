@@ -29,6 +29,7 @@ def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntim
     runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept)
     story = kept.story()
     runtime.count_on(story.steps, story.jail.ends_at or None)
+    runtime.recorder.went_unrecorded(story.steps)
     for key, step in story.forgotten.items():
         runtime.calls.restore_key(key, step)
     for key, outcome in story.outcomes.items():
@@ -88,7 +89,8 @@ class _Takeover:
         if found is not None:
             sock, log = found
             limit = 2 * self._runtime.policy.memory_bytes
-            line = HostLine(sock, self._hosts, limit, None, log, self._story.host_calls)
+            notes = self._runtime.recorder.host_calls
+            line = HostLine(sock, self._hosts, limit, None, log, self._story.host_calls, notes)
             supervisor.open_host_line(line)
             line.disown()
 

@@ -73,10 +73,15 @@ class AttachedRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, key: RequestKey | None = None
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        key: RequestKey | None = None,
+        cause: str = "",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw

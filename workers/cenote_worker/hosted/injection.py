@@ -38,6 +38,11 @@ class Injection:
         return bool(self.replaces) and (self.replaces, self._namespace) == (other.replaces, other._namespace)
 
     @property
+    def qualified_names(self) -> tuple[str, ...]:
+        """Its names, behind the author's where they are the author's own."""
+        return tuple(f"{self._namespace}/{each}" for each in self.names) if self._namespace else self.names
+
+    @property
     def _namespace(self) -> str:
         return self.seat.author if self.seat.private else ""
 

@@ -24,6 +24,8 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepKind
 from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
@@ -32,6 +34,7 @@ from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Delivery, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
+from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.autopsy import Death
@@ -64,10 +67,12 @@ class HostedRuntime:
         start: StartJail | None = None,
         name: str = "",
         legacy: Legacy = NO_LEGACY,
+        history: History | None = None,
     ) -> None:
         """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
 
-        name: what errors call it. legacy: what is left to another process that takes it over.
+        name: what errors call it. legacy: what is left to another process that takes it over. history: where its
+        steps are written down; in memory by default.
         """
         self.policy = policy
         self.name = name
@@ -82,7 +87,8 @@ class HostedRuntime:
         self._relied: dict[Seat, Supervisor | None] = {}
         """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
         self._closed = False
-        self._step = 0
+        self.recorder = Recorder(history or History())
+        self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
         self._bereft: Death | None = None
@@ -91,7 +97,12 @@ class HostedRuntime:
 
     def count_on(self, steps: int, ends_at: float | None) -> None:
         """So many steps have had a number; when the runtime's time is over, if its first jail has been started."""
-        self._step, self._ends_at = steps, ends_at
+        self._step, self._ends_at = max(self._step, steps), ends_at
+
+    @property
+    def history(self) -> History:
+        """What has happened in this runtime."""
+        return self.recorder.history
 
     def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
         """Goes on with the jail that `supervise` gives."""
@@ -134,11 +145,19 @@ class HostedRuntime:
             for injection in self.noted.all():
                 self._deliver(supervisor, injection)
             self._legacy.filled()
+            self.recorder.refilled(self._begins_with())
         except BaseException:
             supervisor.end(Death(reason="closed"))
             raise
         self._supervisor = supervisor
         return supervisor
+
+    def _begins_with(self) -> list[str]:
+        """Names that each jail begins with; private ones behind their author's."""
+        names: dict[str, None] = {}
+        for injection in self.noted.all():
+            names.update(dict.fromkeys(injection.qualified_names))
+        return list(names)
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
@@ -198,6 +217,7 @@ class HostedRuntime:
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(RESET)
+        self.recorder.reset()
 
     def close(self) -> None:
         """Ends the jail, for good. Closing twice is fine."""
@@ -259,7 +279,10 @@ class HostedRuntime:
 
     @property
     def step(self) -> int:
-        """The number of the last cell that was sent; 0 before the first."""
+        """The number of the last step that was begun; 0 before the first.
+
+        Each cell is one, and each change that a client makes without code behind the first of them.
+        """
         return self._step
 
     def execute(
@@ -269,26 +292,32 @@ class HostedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         seat: Seat = OWNER,
+        cause: str = "",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
+
+        cause: what made its author send it, such as the id of a model call; for the history.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat))
+        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause))
 
-    def _execute(self, code: str, timeout: float | None, listener: Listener, seat: Seat) -> Withdraw | None:
+    def _execute(
+        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str
+    ) -> Withdraw | None:
         with self._lock:
             self.check_open()
             self._step += 1
+            recorded = self.recorder.cell(listener, code, seat, cause)
             death = self._unheard(seat)
             if death is not None:
-                listener.done(death.before(self._step, seat.author))
+                recorded.done(death.before(self._step, seat.author))
                 return None
             supervisor = self.started(seat)
             request = self._cell(code, timeout, listener, seat)
-            request.listener = self._witness(listener, seat, supervisor)
+            request.listener = self._witness(recorded, seat, supervisor)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
@@ -355,9 +384,23 @@ class HostedRuntime:
         with self._lock:
             supervisor = self.started(injection.seat)
             self._legacy.hold(injection)
-            witness = self._witness(listener, injection.seat, supervisor)
-            noting, key = self.noted.noting(injection, witness), key_of(listener)
-            supervisor.submit(self._injection(supervisor, injection, noting, replace=replace, key=key))
+            change = self._change("injection", injection.names, injection.seat)
+            witness = self._witness(self.recorder.change(listener, change), injection.seat, supervisor)
+            request = self._injection(
+                supervisor,
+                injection,
+                self.noted.noting(injection, witness),
+                replace=replace,
+                key=key_of(listener),
+            )
+            request.step = change.number
+            supervisor.submit(request)
+
+    def _change(self, kind: StepKind, names: tuple[str, ...], seat: Seat) -> Change:
+        """A change without code: a step, unless it belongs to the state that the first one begins in."""
+        if self._step:
+            self._step += 1
+        return Change(kind=kind, names=names, seat=seat, number=self._step)
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
@@ -375,15 +418,19 @@ class HostedRuntime:
         """Queues the removal of a variable."""
         message = jail_pb2.Request()
         message.delete.name = name
-        self.calls.once(
-            key, listener, lambda heard: self._submit(JailRequest(Ask.DELETE, message, heard, seat=seat))
-        )
+
+        def carry_out(heard: Listener) -> None:
+            request = JailRequest(Ask.DELETE, message, heard, seat=seat)
+            self._submit(request, ("deletion", (name,)))
+
+        self.calls.once(key, listener, carry_out)
 
     def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""
         message = jail_pb2.Request()
         message.describe.SetInParent()
-        self._submit(JailRequest(Ask.DESCRIBE, message, listener, seat=seat))
+        described = self.recorder.description(listener, seat)
+        self._submit(JailRequest(Ask.DESCRIBE, message, described, seat=seat))
 
     def file(
         self, ask: FileAsk, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
@@ -399,16 +446,22 @@ class HostedRuntime:
             ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat
         )
         try:
-            self._submit(request)
+            self._submit(request, ask.change)
         except BaseException:
             request.dispose()
             raise
 
-    def _submit(self, request: JailRequest) -> None:
-        supervisor = self.started(request.seat)
-        request.key = key_of(request.listener)
-        request.listener = self._witness(request.listener, request.seat, supervisor)
-        supervisor.submit(request)
+    def _submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
+        """changes: what is different afterwards, if anything is."""
+        with self._lock:
+            supervisor = self.started(request.seat)
+            request.key = key_of(request.listener)
+            if changes is not None:
+                change = self._change(*changes, request.seat)
+                request.step = change.number
+                request.listener = self.recorder.change(request.listener, change)
+            request.listener = self._witness(request.listener, request.seat, supervisor)
+            supervisor.submit(request)
 
     def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor) -> Listener:
         return Witness(listener, partial(self._told, seat, supervisor))
@@ -446,6 +499,7 @@ class HostedRuntime:
         key: str = "",
     ) -> JailRequest:
         descriptors: list[int] = []
+        self.recorder.host_calls.offered(injection.hosts)
         needs_channel = bool(injection.hosts) and not supervisor.has_host_line
         owned: list[Callable[[], None]] = []
         message = injection.request(
@@ -454,7 +508,9 @@ class HostedRuntime:
         if needs_channel:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             limit, log = 2 * self.policy.memory_bytes, self._legacy.host_channel(ours)
-            supervisor.open_host_line(HostLine(ours, self._hosts, limit, supervisor.new_assembly(), log))
+            notes = self.recorder.host_calls
+            line = HostLine(ours, self._hosts, limit, supervisor.new_assembly(), log, witness=notes)
+            supervisor.open_host_line(line)
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
         return JailRequest(

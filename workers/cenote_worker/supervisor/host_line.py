@@ -110,6 +110,16 @@ class NoHostLog:
         pass
 
 
+class HostWitness(Protocol):
+    """Sees calls and answers pass. It takes nothing over, and must not block."""
+
+    def called(self, call: HostCall) -> None:
+        """A jail's call is about to be carried out."""
+
+    def answered(self, call_id: int, answer: HostAnswer) -> None:
+        """Its answer is about to be sent, from any thread."""
+
+
 class HostLine:
     """The supervisor's end of a jail's host channel."""
 
@@ -121,6 +131,7 @@ class HostLine:
         assembly: Assembly | None = None,
         log: HostLog | None = None,
         orphans: Iterable[int] = (),
+        witness: HostWitness | None = None,
     ) -> None:
         """assembly: for a jail that sends its packets in pieces.
 
@@ -133,6 +144,7 @@ class HostLine:
         self._assembly = assembly
         self._log = log or NoHostLog()
         self._orphans = frozenset(orphans)
+        self._witness = witness
         self._pending: set[int] = set()
         self._sending = threading.Lock()
         self._open = True
@@ -164,6 +176,8 @@ class HostLine:
 
     def answer(self, call_id: int, answer: HostAnswer) -> None:
         """Sends an answer, from any thread; closes its content. Late answers to a dead jail are dropped."""
+        if self._witness is not None:
+            self._witness.answered(call_id, answer)
         reply, descriptors = jail_pb2.HostReply(id=call_id), list[int]()
         _fill(reply, answer, descriptors)
         with self._sending:
@@ -233,6 +247,8 @@ class HostLine:
             self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))
             return
         self._pending.add(message.id)
+        if self._witness is not None:
+            self._witness.called(call)
         self._handler.call(self, call)
 
 

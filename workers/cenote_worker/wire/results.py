@@ -31,48 +31,38 @@ _DECISION_KINDS: Final[Mapping[str, Kind]] = {"tunnel": "tunnel", "http": "http"
 def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
     message = runtime_pb2.CellResult(
         success=result.success,
-        stdout=_text(result.stdout),
-        stderr=_text(result.stderr),
-        outputs=map(_from_bundle, result.outputs),
+        stdout=clean_text(result.stdout),
+        stderr=clean_text(result.stderr),
+        outputs=map(from_bundle, result.outputs),
         step=result.step,
         duration=result.duration,
         state=_STATES[result.state],
         truncated=result.truncated,
     )
     if result.value is not None:
-        message.value = _text(result.value)
+        message.value = clean_text(result.value)
     if result.reply is not None:
-        message.reply = _text(result.reply)
+        message.reply = clean_text(result.reply)
     if result.error is not None:
-        message.error.CopyFrom(_from_error(result.error))
-    usage = result.usage
-    message.usage.wall, message.usage.cpu = usage.wall, usage.cpu
-    message.usage.peak_memory, message.usage.bytes_written = usage.peak_memory, usage.bytes_written
-    message.usage.output_bytes = usage.output_bytes
+        message.error.CopyFrom(from_error(result.error))
+    message.usage.CopyFrom(from_usage(result.usage))
     return message
 
 
 def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
-    usage = message.usage
     return ExecutionResult(
         success=message.success,
         stdout=message.stdout,
         stderr=message.stderr,
         value=message.value if message.HasField("value") else None,
-        outputs=tuple(map(_to_bundle, message.outputs)),
-        error=_to_error(message.error) if message.HasField("error") else None,
+        outputs=tuple(map(to_bundle, message.outputs)),
+        error=to_error(message.error) if message.HasField("error") else None,
         step=message.step,
         duration=message.duration,
         state=_STATE_NAMES.get(message.state, "lost"),
         truncated=message.truncated,
         reply=message.reply if message.HasField("reply") else None,
-        usage=CellUsage(
-            wall=usage.wall,
-            cpu=usage.cpu,
-            peak_memory=usage.peak_memory,
-            bytes_written=usage.bytes_written,
-            output_bytes=usage.output_bytes,
-        ),
+        usage=to_usage(message.usage),
     )
 
 
@@ -102,11 +92,11 @@ def from_decisions(decisions: Iterable[Decision]) -> runtime_pb2.NetworkLog:
         log.decisions.add(
             at=one.at,
             kind=one.kind,
-            host=_text(one.host),
+            host=clean_text(one.host),
             port=one.port,
             address=one.address,
             allowed=one.allowed,
-            reason=_text(one.reason),
+            reason=clean_text(one.reason),
         )
     return log
 
@@ -132,41 +122,61 @@ def from_info(info: VariableInfo) -> jail_pb2.VariableInfo:
     return message
 
 
-def _text(text: str) -> str:
+def from_usage(usage: CellUsage) -> runtime_pb2.Usage:
+    return runtime_pb2.Usage(
+        wall=usage.wall,
+        cpu=usage.cpu,
+        peak_memory=usage.peak_memory,
+        bytes_written=usage.bytes_written,
+        output_bytes=usage.output_bytes,
+    )
+
+
+def to_usage(message: runtime_pb2.Usage) -> CellUsage:
+    return CellUsage(
+        wall=message.wall,
+        cpu=message.cpu,
+        peak_memory=message.peak_memory,
+        bytes_written=message.bytes_written,
+        output_bytes=message.output_bytes,
+    )
+
+
+def clean_text(text: str) -> str:
     """What Protobuf takes for a string: lone surrogates, which Python prints escaped, are none."""
     return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
 
 
-def _from_bundle(bundle: MimeBundle) -> runtime_pb2.MimeBundle:
+def from_bundle(bundle: MimeBundle) -> runtime_pb2.MimeBundle:
     message = runtime_pb2.MimeBundle()
     for mime, content in bundle.items():
-        part = message.parts.add(type=_text(mime))
+        part = message.parts.add(type=clean_text(mime))
         if isinstance(content, str):
-            part.text = _text(content)
+            part.text = clean_text(content)
         else:
             part.data = content
     return message
 
 
-def _to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
+def to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
     return {
         part.type: part.text if part.WhichOneof("content") == "text" else part.data for part in message.parts
     }
 
 
-def _from_error(error: ErrorInfo) -> jail_pb2.CellError:
+def from_error(error: ErrorInfo) -> jail_pb2.CellError:
     message = jail_pb2.CellError(
-        type=_text(error.type),
-        message=_text(error.message),
-        traceback=_text(error.traceback),
-        reason=_text(error.reason),
+        type=clean_text(error.type),
+        message=clean_text(error.message),
+        traceback=clean_text(error.traceback),
+        reason=clean_text(error.reason),
     )
     if (span := error.span) is not None:
         message.span.extend((span.line, span.column, span.end_line, span.end_column))
     return message
 
 
-def _to_error(message: jail_pb2.CellError) -> ErrorInfo:
+def to_error(message: jail_pb2.CellError) -> ErrorInfo:
     span = None
     if len(message.span) == 4:
         line, column, end_line, end_column = message.span

@@ -1,0 +1,59 @@
+"""How much of a step's results is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo, MimeBundle
+
+MAX_TEXT: Final = 64 * 1024
+"""Characters of each text: what a model is shown of a cell is a tenth of it."""
+
+MAX_OUTPUTS: Final = 1024 * 1024
+"""Bytes of the displayed objects of one step: some plots."""
+
+MAX_NAMES: Final = 1_000
+"""Names of one injection."""
+
+
+def bounded(record: StepRecord) -> StepRecord:
+    """The record, with results that fit."""
+    if record.size <= MAX_TEXT and len(record.names) <= MAX_NAMES:
+        return record  # the common case, at the cost of a few additions
+    return replace(
+        record,
+        names=record.names[:MAX_NAMES],
+        stdout=_cut(record.stdout),
+        stderr=_cut(record.stderr),
+        value=None if record.value is None else _cut(record.value),
+        reply=None if record.reply is None else _cut(record.reply),
+        error=None if record.error is None else _cut_error(record.error),
+        outputs=_fitting(record.outputs),
+    )
+
+
+def _cut(text: str) -> str:
+    """Both ends, as with the output of a cell: how it began, and what it came to."""
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _cut_error(error: ErrorInfo) -> ErrorInfo:
+    return replace(error, message=_cut(error.message), traceback=_cut(error.traceback))
+
+
+def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
+    """Displayed objects from the first on, as long as they fit."""
+    kept: list[MimeBundle] = []
+    room = MAX_OUTPUTS
+    for bundle in bundles:
+        room -= sum(map(len, bundle.values()))
+        if room < 0:
+            break
+        kept.append(bundle)
+    return tuple(kept)

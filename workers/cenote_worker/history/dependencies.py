@@ -1,0 +1,93 @@
+"""Which step each step took what it read from. Worked out as steps come, so that questions need no search. Pure.
+
+A step of which not everything is known stands between those before it and those after it: it may have read whatever
+they left, and may have written whatever was read later. Such dependencies are kept apart from those that were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from cenote_worker.history.step import START, StepRecord
+from cenote_worker.history.tree import StepTree
+from cenote_worker.trace import ANYTHING, Location, key_of, kind_of, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """seen: the steps that wrote what this one read last, by location. shadow: the last step before it of which not
+    everything is known, START for none: it may have written what `seen` has from earlier steps, or what it lacks.
+    """
+
+    seen: Mapping[Location, int] = field(default_factory=lambda: MappingProxyType({}))
+    shadow: int = START
+
+
+class Dependencies:
+    """Of a tree. Locations are those of `located`."""
+
+    def __init__(self, tree: StepTree) -> None:
+        self._tree = tree
+        self._inputs: dict[int, Inputs] = {}
+        self._at = START
+        self._writers: dict[Location, int] = {}
+        """Of the line to the step `_at`: who wrote each location last."""
+        self._shadow = START
+
+    def add(self, record: StepRecord) -> None:
+        """A step that the tree has got."""
+        if record.parent != self._at:
+            self._begin_at(record.parent)
+        self._inputs[record.number] = Inputs(seen=self._sources(record), shadow=self._shadow)
+        if record.stays:
+            self._pass(record)
+
+    def inputs(self, step: int) -> Inputs:
+        return self._inputs[step]
+
+    def writers(self, end: int) -> tuple[Mapping[Location, int], int]:
+        """Who wrote each location last on the line to a step, and the line's last step of which not all is known."""
+        if end != self._at:
+            self._begin_at(end)
+        return self._writers, self._shadow
+
+    def _sources(self, record: StepRecord) -> dict[Location, int]:
+        if record.trace is None:
+            return {}
+        writers = self._writers
+        sources: dict[Location, int] = {}
+        for location in record.trace.reads:
+            if location in record.trace.stored:
+                continue
+            key = located(record, location)
+            if key in writers:
+                sources[key] = writers[key]
+        return sources
+
+    def _begin_at(self, step: int) -> None:
+        self._at, self._writers, self._shadow = START, {}, START
+        for record in self._tree.line(step):
+            self._pass(record)
+
+    def _pass(self, record: StepRecord) -> None:
+        self._at = record.number
+        for location in written(record):
+            self._writers[location] = record.number
+        if record.unknown:
+            self._shadow = record.number
+
+
+def located(record: StepRecord, location: Location) -> Location:
+    """The location, with the author where the step's names are the author's own."""
+    if record.private and kind_of(location) == "name":
+        return name(f"{record.author}/{key_of(location)}")
+    return location
+
+
+def written(record: StepRecord) -> Iterable[Location]:
+    """What a step is known to have written."""
+    if record.trace is None:
+        return ()
+    return [located(record, location) for location in record.trace.writes if location != ANYTHING]

@@ -1,0 +1,172 @@
+"""The history of one runtime in memory: told of each event as it happens, read by whoever has questions."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from cenote_security.errors import MalformedValueError
+from cenote_worker.history.bounds import bounded
+from cenote_worker.history.dependencies import Dependencies
+from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.step import StepRecord
+from cenote_worker.history.tree import StepTree
+from cenote_worker.results import VariableInfo
+
+MAX_RESULTS: Final = 64 * 2**20
+"""Bytes of all steps' results; beyond it those of the oldest steps are shed."""
+
+MAX_DESCRIBED: Final = 2_000
+"""Variables of one description that are noted."""
+
+
+class Keep(Protocol):
+    """Where events are kept beyond this process. Neither call blocks or raises."""
+
+    def add(self, position: int, event: Event) -> None: ...
+
+    def shed(self, position: int, record: StepRecord) -> None:
+        """What is kept there of a step shrinks to this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Events from a position on. next: where to go on reading."""
+
+    events: tuple[Event, ...]
+    next: int
+    more: bool
+
+
+class History:
+    """Safe to use from several threads. What has been read of it stays true: it is only added to.
+
+    Questions take no lock: they read what is never changed, and those that add wait for nobody.
+    """
+
+    def __init__(self, keep: Keep | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
+        """id: tells this history from any other. room: bytes of results."""
+        self.id = id or uuid.uuid4().hex
+        self.tree = StepTree()
+        self.dependencies = Dependencies(self.tree)
+        self.begun: tuple[str, ...] = ()
+        """Names that each jail begins with."""
+        self._keep = keep
+        self._room = room
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._described: dict[int, tuple[VariableInfo, ...]] = {}
+        self._infos: dict[str, VariableInfo] = {}
+        """What was said last of each variable, on the line to `_infos_of`."""
+        self._infos_of = 0
+        self._shedding: deque[tuple[int, int]] = deque()
+        """Steps with results, oldest first: their positions and sizes."""
+
+    # -- adding --
+
+    def ended(self, record: StepRecord) -> StepRecord:
+        """A step has ended; it began where the head was. Gives it as it is kept."""
+        with self._lock:
+            kept = bounded(replace(record, parent=self.tree.head))
+            self._append(kept)
+        return kept
+
+    def moved(self, head: int, reason: str) -> None:
+        """The live state is that after another step. Raises KeyError for one that is not there."""
+        with self._lock:
+            if head != self.tree.head:
+                self.tree.depth(head)
+                self._append(Moved(head=head, reason=reason))
+
+    def begins_with(self, names: Iterable[str]) -> None:
+        """What the state before the first step holds."""
+        with self._lock:
+            if (names := tuple(names)) != self.begun:
+                self._append(Begun(names=names))
+
+    def described(self, variables: Sequence[VariableInfo]) -> None:
+        """What the live namespace says of its variables."""
+        with self._lock:
+            if not self._continues():
+                self._infos = {}
+            news = [info for info in variables if self._infos.get(info.name) != info]
+            self._infos_of = self.tree.head
+            if news:
+                self._append(Described(step=self.tree.head, variables=tuple(news[:MAX_DESCRIBED])))
+
+    def _continues(self) -> bool:
+        """Whether the line of the last description leads to the head."""
+        return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
+
+    def read(self, events: Iterable[Event]) -> None:
+        """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
+        with self._lock:
+            for event in events:
+                try:
+                    self._take(event)
+                except (KeyError, ValueError) as error:
+                    raise MalformedValueError(
+                        f"the events of a history contradict each other: {error}"
+                    ) from None
+
+    def _append(self, event: Event) -> None:
+        position = len(self._events)
+        self._take(event)
+        if self._keep is not None:
+            self._keep.add(position, event)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, StepRecord):
+            self.tree.add(event)
+            self.dependencies.add(event)
+        elif isinstance(event, Moved):
+            self.tree.move(event.head)
+        elif isinstance(event, Begun):
+            self.begun = event.names
+        else:
+            self._described[event.step] = (*self._described.get(event.step, ()), *event.variables)
+            self._infos |= {info.name: info for info in event.variables}
+            self._infos_of = event.step
+        self._events.append(event)
+        if isinstance(event, StepRecord):
+            self._shed(event)
+
+    def _shed(self, record: StepRecord) -> None:
+        """Makes room for the results of a new step."""
+        if record.shed or not (size := record.size):
+            return
+        self._shedding.append((len(self._events) - 1, size))
+        self._room -= size
+        while self._room < 0 and len(self._shedding) > 1:
+            position, size = self._shedding.popleft()
+            self._room += size
+            self._shed_at(position)
+
+    def _shed_at(self, position: int) -> None:
+        record = self._events[position]
+        assert isinstance(record, StepRecord)
+        self._events[position] = shed = record.without_results()
+        self.tree.replace(shed)
+        if self._keep is not None:
+            self._keep.shed(position, shed)
+
+    # -- reading --
+
+    @property
+    def size(self) -> int:
+        """Events so far."""
+        return len(self._events)
+
+    def since(self, position: int, most: int) -> Excerpt:
+        """At most so many events from a position on; 0 is the first."""
+        events = tuple(self._events[position : position + most])
+        after = position + len(events)
+        return Excerpt(events=events, next=after, more=after < len(self._events))
+
+    def said(self, step: int) -> tuple[VariableInfo, ...]:
+        """What the namespace said of its variables after a step, as far as that was news."""
+        return self._described.get(step, ())

@@ -1,0 +1,92 @@
+"""What the running step asks outside its jail, noted as it passes."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+from cenote_worker.history.host_effects import EFFECT_NAMES
+from cenote_worker.history.step import HostCallRecord, HostEffect
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure
+
+MAX_CALLS: Final = 1_000
+"""Calls kept of one step. Beyond them only their number is."""
+
+MAX_KEPT: Final = 4 * 2**20
+"""Bytes of arguments and replies kept of one step, besides the limit for each, which is that of a packet."""
+
+MAX_DIGESTED: Final = 16 * 2**20
+"""Bytes of arguments that are compared by digest: 15 ms on the thread that serves all jails of a process."""
+
+
+class HostCallNotes:
+    """The HostWitness of a runtime's jails. Calls belong to the step that runs when they are made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._effects: dict[str, HostEffect] = {}
+        self._calls: dict[int, HostCallRecord] = {}
+        self._dropped = 0
+        self._room = MAX_KEPT
+
+    def offered(self, hosts: Iterable[jail_pb2.HostTarget]) -> None:
+        """What calls to these do to the world."""
+        effects = {host.address or host.name: EFFECT_NAMES.get(host.effect, "external") for host in hosts}
+        with self._lock:
+            self._effects |= effects
+
+    def called(self, call: HostCall) -> None:
+        effect = self._effects.get(call.target, "external")
+        passes = call.opaque is not None or bool(call.reference)
+        digest = "" if passes else digest_of(call.arguments)
+        with self._lock:
+            if len(self._calls) >= MAX_CALLS:
+                self._dropped += 1
+                return
+            self._calls[call.id] = HostCallRecord(
+                target=call.target,
+                method=call.method,
+                effect=effect,
+                digest=digest,
+                arguments=self._kept(call.arguments),
+            )
+
+    def answered(self, call_id: int, answer: HostAnswer) -> None:
+        with self._lock:
+            noted = self._calls.get(call_id)
+            if noted is None:
+                return
+            if isinstance(answer, HostFailure):
+                self._calls[call_id] = replace(noted, error=(answer.type, answer.message))
+            elif isinstance(answer, Content):
+                self._calls[call_id] = replace(noted, reply=self._kept(answer), parts=answer.count)
+
+    def take(self) -> tuple[tuple[HostCallRecord, ...], int]:
+        """The calls of a step that ends now, and how many more there were."""
+        if not self._calls:  # made by the worker that has just answered, so there is nobody to race with
+            return (), 0
+        with self._lock:
+            calls, dropped = tuple(self._calls.values()), self._dropped
+            self._calls, self._dropped, self._room = {}, 0, MAX_KEPT
+        return calls, dropped
+
+    def _kept(self, content: Content) -> bytes | None:
+        data = content.inline
+        if data is None or len(data) > self._room:
+            return None
+        self._room -= len(data)
+        return data
+
+
+def digest_of(arguments: Content) -> str:
+    """Of encoded arguments: equal for equal ones. Empty for what is too large."""
+    if arguments.size > MAX_DIGESTED:
+        return ""
+    digest = hashlib.blake2b(arguments.count.to_bytes(8, "little"), digest_size=16)
+    digest.update(arguments.memory.map() if arguments.memory is not None else arguments.inline or b"")
+    return digest.hexdigest()

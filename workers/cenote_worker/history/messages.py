@@ -1,0 +1,200 @@
+"""Events as messages and back: the one form in which they are stored and in which they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import history_pb2
+from cenote_security.errors import MalformedValueError
+from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
+from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
+from cenote_worker.supervisor.edge import read_info
+from cenote_worker.trace import Location, StepTrace, Version
+from cenote_worker.wire.results import (
+    clean_text,
+    from_bundle,
+    from_error,
+    from_info,
+    from_usage,
+    to_bundle,
+    to_error,
+    to_usage,
+)
+
+_KINDS: Final[Mapping[StepKind, history_pb2.Step.Kind.ValueType]] = {
+    "cell": history_pb2.Step.CELL,
+    "injection": history_pb2.Step.INJECTION,
+    "deletion": history_pb2.Step.DELETION,
+    "upload": history_pb2.Step.UPLOAD,
+    "removal": history_pb2.Step.REMOVAL,
+    "unrecorded": history_pb2.Step.UNRECORDED,
+}
+_STATUSES: Final[Mapping[StepStatus, history_pb2.Step.Status.ValueType]] = {
+    "ok": history_pb2.Step.OK,
+    "failed": history_pb2.Step.FAILED,
+    "rolled_back": history_pb2.Step.ROLLED_BACK,
+    "lost": history_pb2.Step.LOST,
+    "refused": history_pb2.Step.REFUSED,
+}
+_KIND_NAMES: Final = {number: kind for kind, number in _KINDS.items()}
+_STATUS_NAMES: Final = {number: status for status, number in _STATUSES.items()}
+
+
+def from_event(event: Event) -> bytes:
+    message = history_pb2.HistoryEvent()
+    if isinstance(event, StepRecord):
+        _fill_step(message.step, event)
+    elif isinstance(event, Moved):
+        message.moved.head, message.moved.reason = event.head, clean_text(event.reason)
+    elif isinstance(event, Begun):
+        message.begun.SetInParent()
+        message.begun.names.extend(event.names)
+    else:
+        message.described.step = event.step
+        message.described.variables.extend(map(from_info, event.variables))
+    return message.SerializeToString()
+
+
+def to_event(data: bytes) -> Event:
+    """Raises MalformedValueError for what no version of this program has written, or a later one."""
+    try:
+        message = history_pb2.HistoryEvent.FromString(data)
+    except DecodeError:
+        raise MalformedValueError("an event of a history that is no message") from None
+    match message.WhichOneof("body"):
+        case "step":
+            return _to_step(message.step)
+        case "moved":
+            return Moved(head=message.moved.head, reason=message.moved.reason)
+        case "begun":
+            return Begun(names=tuple(message.begun.names))
+        case "described":
+            variables = tuple(map(read_info, message.described.variables))
+            return Described(step=message.described.step, variables=variables)
+    raise MalformedValueError("an event of a history of a kind that this version of Cenote does not know")
+
+
+def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
+    message.number, message.parent, message.origin = record.number, record.parent, record.origin
+    message.reused = record.outcome == "reused"
+    message.kind, message.status = _KINDS[record.kind], _STATUSES[record.status]
+    message.code = record.code.encode("utf-8", "surrogatepass")
+    message.names.extend(map(clean_text, record.names))
+    message.author, message.private = record.author, record.private
+    message.cause, message.shed = clean_text(record.cause), record.shed
+    _fill_result(message, record)
+    if record.trace is not None:
+        _fill_trace(message.trace, record.trace)
+    message.host_calls.extend(map(_from_call, record.host_calls))
+    message.dropped_calls = record.dropped_calls
+    message.started, message.duration = record.started, record.duration
+    message.usage.CopyFrom(from_usage(record.usage))
+
+
+def _fill_result(message: history_pb2.Step, record: StepRecord) -> None:
+    message.stdout, message.stderr = clean_text(record.stdout), clean_text(record.stderr)
+    message.outputs.extend(map(from_bundle, record.outputs))
+    if record.value is not None:
+        message.value = clean_text(record.value)
+    if record.reply is not None:
+        message.reply = clean_text(record.reply)
+    if record.error is not None:
+        message.error.CopyFrom(from_error(record.error))
+
+
+def _to_step(message: history_pb2.Step) -> StepRecord:
+    return StepRecord(
+        number=message.number,
+        parent=message.parent,
+        origin=message.origin,
+        outcome="reused" if message.reused else "executed",
+        kind=_KIND_NAMES[message.kind],
+        code=message.code.decode("utf-8", "surrogatepass"),
+        names=tuple(message.names),
+        author=message.author,
+        private=message.private,
+        cause=message.cause,
+        status=_STATUS_NAMES[message.status],
+        stdout=message.stdout,
+        stderr=message.stderr,
+        value=message.value if message.HasField("value") else None,
+        outputs=tuple(map(to_bundle, message.outputs)),
+        error=to_error(message.error) if message.HasField("error") else None,
+        reply=message.reply if message.HasField("reply") else None,
+        shed=message.shed,
+        trace=_to_trace(message.trace) if message.HasField("trace") else None,
+        host_calls=tuple(map(_to_call, message.host_calls)),
+        dropped_calls=message.dropped_calls,
+        started=message.started,
+        duration=message.duration,
+        usage=to_usage(message.usage),
+    )
+
+
+def _fill_trace(message: history_pb2.StepDependencies, trace: StepTrace) -> None:
+    message.SetInParent()
+    message.reads.update(_strings(trace.reads))
+    message.writes.update(_strings(trace.writes))
+    message.unportable.update(_strings(trace.unportable))
+    message.mutated.extend(sorted(trace.mutated))
+    message.stored.extend(sorted(trace.stored))
+    for group in trace.groups:
+        message.groups.add(locations=sorted(group))
+    message.modules.extend(trace.modules)
+    message.opaque.extend(trace.opaque)
+    message.unrepeatable.extend(trace.unrepeatable)
+
+
+def _to_trace(message: history_pb2.StepDependencies) -> StepTrace:
+    return StepTrace(
+        reads=_versions(message.reads),
+        writes=_versions(message.writes),
+        mutated=frozenset(map(Location, message.mutated)),
+        stored=frozenset(map(Location, message.stored)),
+        groups=tuple(frozenset(map(Location, group.locations)) for group in message.groups),
+        modules=tuple(message.modules),
+        opaque=tuple(message.opaque),
+        unrepeatable=tuple(message.unrepeatable),
+        unportable=MappingProxyType({Location(place): why for place, why in message.unportable.items()}),
+    )
+
+
+def _strings(entries: Mapping[Location, str]) -> dict[str, str]:
+    return {str(place): text for place, text in entries.items()}
+
+
+def _versions(entries: Mapping[str, str]) -> Mapping[Location, Version]:
+    return MappingProxyType({Location(place): Version(version) for place, version in sorted(entries.items())})
+
+
+def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
+    message = history_pb2.RecordedHostCall(
+        target=call.target,
+        method=call.method,
+        effect=EFFECTS[call.effect],
+        digest=call.digest,
+        arguments=call.arguments,
+        reply=call.reply,
+        parts=call.parts,
+    )
+    if call.error is not None:
+        message.error.type, message.error.message = map(clean_text, call.error)
+    return message
+
+
+def _to_call(message: history_pb2.RecordedHostCall) -> HostCallRecord:
+    return HostCallRecord(
+        target=message.target,
+        method=message.method,
+        effect=EFFECT_NAMES[message.effect],
+        digest=message.digest,
+        arguments=message.arguments if message.HasField("arguments") else None,
+        reply=message.reply if message.HasField("reply") else None,
+        parts=message.parts,
+        error=(message.error.type, message.error.message) if message.HasField("error") else None,
+    )

@@ -1,0 +1,114 @@
+"""One step as the record keeps it: what was asked, by whom, what came of it, what it read and wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Self
+
+from cenote_worker.results import CellUsage, ErrorInfo, MimeBundle
+from cenote_worker.trace import ANYTHING, StepTrace
+
+StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded"]
+"""Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done
+before, of which the record was lost with another process: the number is that of the last such step."""
+
+StepStatus = Literal["ok", "failed", "rolled_back", "lost", "refused"]
+"""failed: what it had done by then stays. rolled_back: the state is as it was before. lost: the jail is gone.
+refused: nothing ran."""
+
+StepOutcome = Literal["executed", "reused"]
+
+HostEffect = Literal["pure", "idempotent", "external"]
+
+START: Final = 0
+"""Names the state before any step: the values that were put in before the first one."""
+
+UNTRACED: Final = "the step was not traced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCallRecord:
+    """A call that a step made outside its jail.
+
+    digest: of the encoded arguments, empty when they are too large to be compared. arguments, reply: the bytes of a
+    Content, None where they are too large to be kept, or pass by reference. parts: of the reply, see Content.count.
+    error: class name and text of what it raised. Without reply and error nobody knows what became of it.
+    """
+
+    target: str
+    method: str = ""
+    effect: HostEffect = "external"
+    digest: str = ""
+    arguments: bytes | None = None
+    reply: bytes | None = None
+    parts: int = 0
+    error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One step. Equal numbers are equal steps, within one runtime and for ever.
+
+    parent: the step in whose state it began; START before the first. origin: the step that it stands for in a patched
+    history, 0 for none. outcome: reused where it has the result of its origin and did not run.
+    code: of a cell, as it was given. names: what an injection or a deletion is about, paths of files.
+    author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.
+    stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
+    trace: None when nothing is known of what it read and wrote. dropped_calls: host calls that are not recorded.
+    started: seconds since the epoch. duration: seconds.
+    """
+
+    number: int
+    parent: int = START
+    origin: int = 0
+    outcome: StepOutcome = "executed"
+    kind: StepKind = "cell"
+    code: str = ""
+    names: tuple[str, ...] = ()
+    author: str = ""
+    private: bool = False
+    cause: str = ""
+    status: StepStatus = "ok"
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    outputs: tuple[MimeBundle, ...] = ()
+    error: ErrorInfo | None = None
+    reply: str | None = None
+    shed: bool = False
+    trace: StepTrace | None = None
+    host_calls: tuple[HostCallRecord, ...] = ()
+    dropped_calls: int = 0
+    started: float = 0.0
+    duration: float = 0.0
+    usage: CellUsage = field(default_factory=CellUsage)
+
+    @property
+    def stays(self) -> bool:
+        """Whether what it did is part of the states that come after it."""
+        return self.status in ("ok", "failed")
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Why it may have read and written more than its trace lists; empty when the trace is all there is."""
+        if self.trace is None:
+            return (UNTRACED,)
+        if ANYTHING in self.trace.reads or ANYTHING in self.trace.writes:
+            return self.trace.opaque or ("it may have read or written anything",)
+        return self.trace.opaque
+
+    @property
+    def size(self) -> int:
+        """Roughly, in bytes: of what is shed when a history gets too large."""
+        shown = sum(len(part) for bundle in self.outputs for part in bundle.values())
+        error = len(self.error.traceback) + len(self.error.message) if self.error else 0
+        return (
+            shown
+            + error
+            + sum(len(text or "") for text in (self.stdout, self.stderr, self.value, self.reply))
+        )
+
+    def without_results(self) -> Self:
+        """The same step, with its results shed. What it asked outside is kept: a second run needs it."""
+        error = replace(self.error, traceback="") if self.error is not None else None
+        return replace(self, stdout="", stderr="", value=None, outputs=(), error=error, reply=None, shed=True)

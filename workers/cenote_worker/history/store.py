@@ -1,0 +1,238 @@
+"""A history in a database: a SQLite file, or PostgreSQL by URL.
+
+SQLite runs with a write-ahead log and synchronous=NORMAL: what `add` has written survives the death of this process
+at any instant, and a power cut leaves a database that is whole but may lack the last steps. The SQL is that of
+SQLAlchemy Core and uses nothing of one database alone; only SQLite is tested.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from cenote_security.errors import (
+    HistoryTakenError,
+    HistoryUnavailableError,
+    MalformedValueError,
+    NewerHistoryError,
+    UsageError,
+)
+from cenote_worker.history.dependencies import located, written
+from cenote_worker.history.events import Event
+from cenote_worker.history.messages import from_event, to_event
+from cenote_worker.history.schema import EVENTS, HISTORIES, LOCATIONS, METADATA, SCHEMA, STEPS, VERSION
+from cenote_worker.history.step import StepRecord
+from cenote_worker.history.writer_lock import WriterLock
+from cenote_worker.trace import Location
+
+_PAGE: Final = 1_000
+"""Events read at a time."""
+
+_BUSY_SECONDS: Final = 5.0
+
+
+class HistoryStore:
+    """The history of one runtime. One thread at a time; whoever opens it last is its only writer."""
+
+    def __init__(self, place: str | Path, runtime: str) -> None:
+        """place: the path of a SQLite file, made if need be, or a URL of SQLAlchemy. runtime: whose history.
+
+        Raises HistoryUnavailableError for what cannot be opened or is no database, NewerHistoryError,
+        HistoryTakenError for a file whose history is being written by somebody, UsageError for a bad URL.
+        """
+        self.runtime = runtime
+        self._url = _url(place)
+        self._writer = uuid.uuid4().hex
+        path = self._url.database if self._url.get_backend_name() == "sqlite" else None
+        self._lock = WriterLock(Path(path)) if path and path != ":memory:" else None
+        try:
+            with self._explained():
+                self._engine = _engine(self._url)
+                self.id = self._claim()
+        except BaseException:
+            self._unlock()
+            raise
+
+    @property
+    def place(self) -> str:
+        """For people: without a password."""
+        return self._url.database or "" if self._lock else self._url.render_as_string()
+
+    def events(self) -> Iterator[Event]:
+        """All of them, from the first on. Raises HistoryUnavailableError for a database that was damaged."""
+        position = 0
+        while page := self._page(position):
+            for found, data in page:
+                if found != position:
+                    raise HistoryUnavailableError(self.place, f"event {position} is missing")
+                try:
+                    yield to_event(data)
+                except MalformedValueError as error:
+                    raise HistoryUnavailableError(
+                        self.place, f"event {position} is damaged: {error}"
+                    ) from None
+                position += 1
+
+    def _page(self, position: int) -> Sequence[tuple[int, bytes]]:
+        wanted = (EVENTS.c.runtime == self.runtime) & (EVENTS.c.position >= position)
+        rows = (
+            select(EVENTS.c.position, EVENTS.c.event).where(wanted).order_by(EVENTS.c.position).limit(_PAGE)
+        )
+        with self._explained(), self._engine.connect() as connection:
+            return [(row.position, row.event) for row in connection.execute(rows)]
+
+    def find(
+        self,
+        *,
+        author: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        location: Location | None = None,
+    ) -> list[int]:
+        """Numbers of the steps that fit, in the order in which they ended. location: read or written."""
+        query = select(STEPS.c.number).where(STEPS.c.runtime == self.runtime).order_by(STEPS.c.position)
+        if author is not None:
+            query = query.where(STEPS.c.author == author)
+        if since is not None:
+            query = query.where(STEPS.c.started >= since)
+        if until is not None:
+            query = query.where(STEPS.c.started < until)
+        if location is not None:
+            used = select(LOCATIONS.c.number).where(
+                (LOCATIONS.c.runtime == self.runtime) & (LOCATIONS.c.location == location)
+            )
+            query = query.where(STEPS.c.number.in_(used))
+        with self._explained(), self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def write(self, added: Sequence[tuple[int, Event]], shed: Sequence[tuple[int, StepRecord]] = ()) -> None:
+        """All of it, or nothing. Raises HistoryTakenError once another writer has opened it."""
+        steps = [(position, each) for position, each in added if isinstance(each, StepRecord)]
+        with self._explained(), self._engine.begin() as connection:
+            self._check_still_ours(connection)
+            _insert(connection, EVENTS, (self._event_row(position, each) for position, each in added))
+            _insert(connection, STEPS, (self._step_row(position, record) for position, record in steps))
+            _insert(
+                connection, LOCATIONS, (row for _, record in steps for row in self._location_rows(record))
+            )
+            for position, record in shed:
+                where = (EVENTS.c.runtime == self.runtime) & (EVENTS.c.position == position)
+                connection.execute(update(EVENTS).where(where).values(event=from_event(record)))
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        self._engine.dispose()
+        self._unlock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the database --
+
+    def _claim(self) -> str:
+        """Makes this the writer. Gives the id of the history."""
+        with self._engine.begin() as connection:
+            METADATA.create_all(connection)
+            found = connection.execute(select(SCHEMA.c.version)).scalar()
+            if found is None:
+                connection.execute(insert(SCHEMA).values(version=VERSION))
+            elif found > VERSION:
+                raise NewerHistoryError(self.place, found, VERSION)
+            ours = HISTORIES.c.runtime == self.runtime
+            known = connection.execute(select(HISTORIES.c.id).where(ours)).scalar()
+            if known is not None:
+                connection.execute(update(HISTORIES).where(ours).values(writer=self._writer))
+                return str(known)
+            fresh = {"runtime": self.runtime, "id": uuid.uuid4().hex, "writer": self._writer}
+            connection.execute(insert(HISTORIES).values(fresh))
+            return fresh["id"]
+
+    def _check_still_ours(self, connection: Connection) -> None:
+        """An update, not a question: it takes the lock that keeps another from claiming it in the middle."""
+        ours = (HISTORIES.c.runtime == self.runtime) & (HISTORIES.c.writer == self._writer)
+        if connection.execute(update(HISTORIES).where(ours).values(writer=self._writer)).rowcount != 1:
+            raise HistoryTakenError(self.place)
+
+    def _event_row(self, position: int, each: Event) -> Mapping[str, object]:
+        return {"runtime": self.runtime, "position": position, "event": from_event(each)}
+
+    def _step_row(self, position: int, record: StepRecord) -> Mapping[str, object]:
+        return {
+            "runtime": self.runtime,
+            "number": record.number,
+            "position": position,
+            "parent": record.parent,
+            "kind": record.kind,
+            "status": record.status,
+            "author": record.author,
+            "started": record.started,
+        }
+
+    def _location_rows(self, record: StepRecord) -> Iterator[Mapping[str, object]]:
+        reads = record.trace.reads if record.trace is not None else ()
+        for was_written, locations in (
+            (0, {located(record, each) for each in reads}),
+            (1, set(written(record))),
+        ):
+            for location in locations:
+                yield {
+                    "runtime": self.runtime,
+                    "location": location,
+                    "number": record.number,
+                    "written": was_written,
+                }
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError, ImportError) as error:
+            reason = str(error.__cause__ or error)
+            raise HistoryUnavailableError(self.place, reason) from error
+
+
+def _insert(connection: Connection, table: object, rows: Iterable[Mapping[str, object]]) -> None:
+    from sqlalchemy import Table
+
+    assert isinstance(table, Table)
+    if values := list(rows):
+        connection.execute(insert(table), values)
+
+
+def _url(place: str | Path) -> URL:
+    if isinstance(place, Path) or "://" not in place:
+        return URL.create("sqlite", database=str(Path(place).absolute()))
+    try:
+        return make_url(place)
+    except ArgumentError as error:
+        raise UsageError(f"{place!r} is neither a path nor the URL of a database: {error}") from None
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: object, _record: object) -> None:
+        import sqlite3
+
+        assert isinstance(connection, sqlite3.Connection)
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "trusted_schema = OFF"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    return engine

@@ -1,0 +1,159 @@
+"""Writes down what becomes of a runtime's requests, before whoever waits for them hears of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cenote_worker.history.history import History
+from cenote_worker.history.host_calls import HostCallNotes
+from cenote_worker.history.step import START, StepKind, StepRecord, StepStatus
+from cenote_worker.results import CellUsage, ExecutionResult, StreamName
+from cenote_worker.supervisor.edge import DoneReply, VariablesReply
+from cenote_worker.supervisor.requests import Listener, Outcome, Seat
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a client is about to change without code. number: of its step; START before the first one."""
+
+    kind: StepKind
+    names: tuple[str, ...]
+    seat: Seat
+    number: int
+
+
+class Recorder:
+    """Of one runtime. Listeners of requests are called in the order in which their jail has carried them out."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.host_calls = HostCallNotes()
+
+    # -- requests, on their way to whoever waits for them --
+
+    def cell(self, listener: Listener, code: str, seat: Seat, cause: str) -> Listener:
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, ExecutionResult):
+                self.ran(code, seat, cause, outcome)
+
+        return _Noting(listener, note)
+
+    def change(self, listener: Listener, change: Change) -> Listener:
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, DoneReply):
+                self._changed(change)
+
+        return _Noting(listener, note)
+
+    def description(self, listener: Listener, seat: Seat) -> Listener:
+        """Of the common names: what a private namespace holds is its author's business."""
+        if seat.private:
+            return listener
+
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, VariablesReply):
+                self.history.described(outcome.variables)
+
+        return _Noting(listener, note)
+
+    # -- events --
+
+    def ran(self, code: str, seat: Seat, cause: str, result: ExecutionResult) -> None:
+        """A cell has a result, whether or not it ran."""
+        calls, dropped = self.host_calls.take()
+        self.history.ended(
+            StepRecord(
+                number=result.step,
+                code=code,
+                author=seat.author,
+                private=seat.private,
+                cause=cause,
+                status=_status(result),
+                stdout=result.stdout,
+                stderr=result.stderr,
+                value=result.value,
+                outputs=result.outputs,
+                error=result.error,
+                reply=result.reply,
+                trace=result.trace,
+                host_calls=calls,
+                dropped_calls=dropped,
+                started=time.time() - result.usage.wall,
+                duration=result.duration,
+                usage=result.usage,
+            )
+        )
+
+    def refilled(self, names: Iterable[str]) -> None:
+        """There is a fresh jail, which begins with these names."""
+        self.history.begins_with(names)
+        self.history.moved(START, "a fresh jail")
+
+    def reset(self) -> None:
+        self.history.moved(START, "reset")
+
+    def went_unrecorded(self, steps: int) -> None:
+        """Another process carried out so many steps; the record of the last ones was lost with it."""
+        if steps > self.history.tree.last:
+            self.history.ended(StepRecord(number=steps, kind="unrecorded", started=time.time()))
+
+    def _changed(self, change: Change) -> None:
+        if change.number == START:
+            self._began_with(change)
+            return
+        self.history.ended(
+            StepRecord(
+                number=change.number,
+                kind=change.kind,
+                names=change.names,
+                author=change.seat.author,
+                private=change.seat.private,
+                trace=_trace(change),
+                started=time.time(),
+            )
+        )
+
+    def _began_with(self, change: Change) -> None:
+        """Before the first step: a part of the state that it begins in."""
+        qualified = [f"{change.seat.author}/{each}" if change.seat.private else each for each in change.names]
+        kept = [each for each in self.history.begun if each not in qualified]
+        if change.kind == "injection":
+            self.history.begins_with([*kept, *qualified])
+        elif change.kind == "deletion":
+            self.history.begins_with(kept)
+
+
+class _Noting:
+    """Passes on what happens; notes the outcome first."""
+
+    def __init__(self, listener: Listener, note: Callable[[Outcome], None]) -> None:
+        self._listener = listener
+        self._note = note
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        self._note(outcome)
+        self._listener.done(outcome)
+
+
+def _status(result: ExecutionResult) -> StepStatus:
+    if result.state == "kept":
+        return "ok" if result.success else "failed"
+    if result.usage == CellUsage():  # nothing ran: the jail had ended before
+        return "refused"
+    return result.state
+
+
+def _trace(change: Change) -> StepTrace:
+    """What a client changes is known without looking. Nobody else has this version of it."""
+    place = file if change.kind in ("upload", "removal") else name
+    gone = change.kind in ("deletion", "removal")
+    version = ABSENT if gone else Version(f"step {change.number}")
+    locations: list[Location] = [place(each) for each in change.names]
+    return StepTrace(writes=MappingProxyType(dict.fromkeys(locations, version)))
