@@ -20,6 +20,7 @@ HEAVY = {
     "pyarrow",
     "pydantic",
     "ray",
+    "sqlalchemy",
     "tiktoken",
     "yaml",
 }

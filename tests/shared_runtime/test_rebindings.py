@@ -57,7 +57,7 @@ def test_a_private_author_binds_a_common_name(runtime: PythonRuntime, good: Call
 
 
 def test_deleted_and_replaced_from_outside(runtime: PythonRuntime, good: Callable) -> None:
-    """Deletions count, and so does what is no cell: that has no step."""
+    """Deletions count, and so does what is no cell: of that no step is named."""
     ana, ben = runtime.attach("ana"), runtime.attach("ben")
     good(ana, "x, y, z = [1], [2], [3]")
     ben.delete("x")
@@ -66,7 +66,7 @@ def test_deleted_and_replaced_from_outside(runtime: PythonRuntime, good: Callabl
     assert [
         "`x` was deleted by ben",
         "`y` was rebound by the owner of the runtime",
-        "`z` was deleted by ben in step 2",
+        "`z` was deleted by ben in step 4",
     ] == [str(notice) for notice in ana.execute("1").notices]
 
 

@@ -6,9 +6,11 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.harness.state import ExecutionState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
@@ -45,8 +47,9 @@ class AsyncPythonRuntime:
         address: str | None = None,
         token: str | None = None,
         name: str | None = None,
+        history: str | Path | None = None,
     ) -> None:
-        policy, place = sandbox or SandboxPolicy(), backend_at(address, token)
+        policy, place = sandbox or SandboxPolicy(), backend_at(address, token, history, name)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
         weakref.finalize(self, self.core.close)
 
@@ -177,6 +180,11 @@ class AsyncPythonRuntime:
 
         self.core.status(answered)
         return status(await future)
+
+    @property
+    def state(self) -> ExecutionState:
+        """What has happened in this runtime: its steps, who wrote what, what depends on it."""
+        return self.core.state
 
     @property
     def isolation(self) -> str:

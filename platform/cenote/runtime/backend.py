@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import JailStatus
@@ -47,6 +48,9 @@ class Backend(Protocol):
     @property
     def network_log(self) -> tuple[Decision, ...]:
         """What the proxy decided last, oldest first; empty without a network."""
+
+    def read_history(self) -> History:
+        """What has happened until now. May block where the namespace is elsewhere. Raises UnavailableError."""
 
     def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""

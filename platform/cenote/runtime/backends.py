@@ -4,25 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk, LineDesk
 from cenote.runtime.remote.address import Destination, destination
+from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
 
 BackendFor = Callable[[SandboxPolicy, HostDesk], Backend]
 
 
-def backend_at(address: str | None, token: str | None) -> BackendFor:
-    """What makes namespaces at an address, or where the environment says. See `destination` for errors."""
+def backend_at(
+    address: str | None, token: str | None, history: str | Path | None = None, name: str | None = None
+) -> BackendFor:
+    """What makes namespaces at an address, or where the environment says. See `destination` for errors.
+
+    history: of an embedded one: where its steps are written to, under its name. Raises UsageError for a remote one.
+    """
     target = destination(address, token)
-    return embedded if target is None else partial(remote, destination=target)
+    if target is None:
+        return partial(embedded, history=history, name=name or "")
+    if history is not None:
+        raise UsageError("the history of a remote runtime is kept by its platform, not by its clients")
+    return partial(remote, destination=target)
 
 
-def embedded(policy: SandboxPolicy, desk: HostDesk) -> Backend:
+def embedded(
+    policy: SandboxPolicy, desk: HostDesk, history: str | Path | None = None, name: str = ""
+) -> Backend:
     """In a jail of this machine, supervised by this process."""
-    return HostedRuntime(policy, LineDesk(desk))
+    if history is None:
+        return HostedRuntime(policy, LineDesk(desk))
+    from cenote_worker.history.writing import open_history  # SQLAlchemy: most programs do without
+
+    return HostedRuntime(policy, LineDesk(desk), history=open_history(history, name))
 
 
 def remote(policy: SandboxPolicy, desk: HostDesk, destination: Destination) -> Backend:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cenote.harness.state import ExecutionState
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.host_desk import HostDesk, Target
@@ -93,6 +94,11 @@ class RuntimeCore:
     @property
     def network_log(self) -> tuple[Decision, ...]:
         return self.backend.network_log
+
+    @property
+    def state(self) -> ExecutionState:
+        """Current when it is given."""
+        return ExecutionState(self.backend.read_history)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+from cenote.harness.state import ExecutionState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
@@ -35,7 +37,8 @@ class PythonRuntime:
     that share state go on sharing it. security_checker: rules that code must pass before it runs. sandbox: what
     the jail may do. address: of a platform, as `host:port`, by default what CENOTE_ADDRESS says; without either, or
     with `"embedded"`, the jail is one of this machine. token: what opens that platform, by default what CENOTE_TOKEN
-    or the token file of `cenote up` says. name: for people.
+    or the token file of `cenote up` says. name: for people. history: where the record of an embedded runtime's steps
+    is kept, beyond this process: a SQLite file, or the URL of a database, in which it has its `name`.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -55,8 +58,9 @@ class PythonRuntime:
         address: str | None = None,
         token: str | None = None,
         name: str | None = None,
+        history: str | Path | None = None,
     ) -> None:
-        policy, place = sandbox or SandboxPolicy(), backend_at(address, token)
+        policy, place = sandbox or SandboxPolicy(), backend_at(address, token, history, name)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
         weakref.finalize(self, self.core.close)
 
@@ -201,6 +205,11 @@ class PythonRuntime:
         answers: SimpleQueue[JailStatus | Exception | None] = SimpleQueue()
         self.core.status(answers.put)
         return status(answers.get())
+
+    @property
+    def state(self) -> ExecutionState:
+        """What has happened in this runtime: its steps, who wrote what, what depends on it."""
+        return self.core.state
 
     @property
     def isolation(self) -> str:

@@ -109,18 +109,24 @@ class VariablesDescribed(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     @_builtins.property
     def variables(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.VariableInfo]: ...
+    @_builtins.property
+    def gone(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that were said to be there before, and are not."""
+
     def __init__(
         self,
         *,
         step: _builtins.int = ...,
         variables: _abc.Iterable[_jail_pb2.VariableInfo] | None = ...,
+        gone: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gone", b"gone", "step", b"step", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

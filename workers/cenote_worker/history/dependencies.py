@@ -6,7 +6,7 @@ they left, and may have written whatever was read later. Such dependencies are k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from cenote_worker.trace import ANYTHING, Location, key_of, kind_of, name
 class Inputs:
     """seen: the steps that wrote what this one read last, by location. shadow: the last step before it of which not
     everything is known, START for none: it may have written what `seen` has from earlier steps, or what it lacks.
+    A step that is known to have read nothing has none.
     """
 
     seen: Mapping[Location, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -40,7 +41,8 @@ class Dependencies:
         """A step that the tree has got."""
         if record.parent != self._at:
             self._begin_at(record.parent)
-        self._inputs[record.number] = Inputs(seen=self._sources(record), shadow=self._shadow)
+        shadow = self._shadow if record.unknown or looked_at(record) else START
+        self._inputs[record.number] = Inputs(seen=self._sources(record), shadow=shadow)
         if record.stays:
             self._pass(record)
 
@@ -54,17 +56,9 @@ class Dependencies:
         return self._writers, self._shadow
 
     def _sources(self, record: StepRecord) -> dict[Location, int]:
-        if record.trace is None:
-            return {}
         writers = self._writers
-        sources: dict[Location, int] = {}
-        for location in record.trace.reads:
-            if location in record.trace.stored:
-                continue
-            key = located(record, location)
-            if key in writers:
-                sources[key] = writers[key]
-        return sources
+        keys = [located(record, location) for location in looked_at(record)]
+        return {key: writers[key] for key in keys if key in writers}
 
     def _begin_at(self, step: int) -> None:
         self._at, self._writers, self._shadow = START, {}, START
@@ -84,6 +78,14 @@ def located(record: StepRecord, location: Location) -> Location:
     if record.private and kind_of(location) == "name":
         return name(f"{record.author}/{key_of(location)}")
     return location
+
+
+def looked_at(record: StepRecord) -> Collection[Location]:
+    """What a step is known to have read, as it names it itself; not what it may only have stored."""
+    trace = record.trace
+    if trace is None:
+        return ()
+    return trace.reads.keys() - trace.stored if trace.stored else trace.reads.keys()
 
 
 def written(record: StepRecord) -> Iterable[Location]:

@@ -27,11 +27,13 @@ class Begun:
 class Described:
     """What the namespace said of its variables in the state after a step.
 
-    variables: those of which something else was said in an earlier state of the same line, or nothing.
+    variables: those of which something else was said in an earlier state of the same line, or nothing. gone: names of
+    those that were there then.
     """
 
     step: int
     variables: tuple[VariableInfo, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 Event = StepRecord | Moved | Begun | Described

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import MalformedValueError
@@ -23,23 +23,21 @@ MAX_RESULTS: Final = 64 * 2**20
 MAX_DESCRIBED: Final = 2_000
 """Variables of one description that are noted."""
 
+MAX_DESCRIPTIONS: Final = 10
+"""Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
+
 
 class Keep(Protocol):
-    """Where events are kept beyond this process. Neither call blocks or raises."""
+    """Where events are kept beyond this process. To add never blocks or raises."""
 
     def add(self, position: int, event: Event) -> None: ...
 
     def shed(self, position: int, record: StepRecord) -> None:
         """What is kept there of a step shrinks to this."""
 
+    def flush(self) -> None: ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excerpt:
-    """Events from a position on. next: where to go on reading."""
-
-    events: tuple[Event, ...]
-    next: int
-    more: bool
+    def close(self) -> None: ...
 
 
 class History:
@@ -59,7 +57,7 @@ class History:
         self._room = room
         self._lock = threading.Lock()
         self._events: list[Event] = []
-        self._described: dict[int, tuple[VariableInfo, ...]] = {}
+        self._described: dict[int, list[Described]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
         self._infos_of = 0
@@ -93,10 +91,14 @@ class History:
         with self._lock:
             if not self._continues():
                 self._infos = {}
-            news = [info for info in variables if self._infos.get(info.name) != info]
-            self._infos_of = self.tree.head
-            if news:
-                self._append(Described(step=self.tree.head, variables=tuple(news[:MAX_DESCRIBED])))
+            said = {info.name: info for info in variables[:MAX_DESCRIBED]}
+            news = tuple(info for info in said.values() if self._infos.get(info.name) != info)
+            gone = tuple(name for name in self._infos if name not in said)
+            described = self.said(self.tree.head)
+            if described and (len(described) >= MAX_DESCRIPTIONS or not (news or gone)):
+                return
+            # Without news too, once: that everything is as it was said before is said of this step as well.
+            self._append(Described(step=self.tree.head, variables=news, gone=gone))
 
     def _continues(self) -> bool:
         """Whether the line of the last description leads to the head."""
@@ -128,8 +130,10 @@ class History:
         elif isinstance(event, Begun):
             self.begun = event.names
         else:
-            self._described[event.step] = (*self._described.get(event.step, ()), *event.variables)
+            self._described.setdefault(event.step, []).append(event)
             self._infos |= {info.name: info for info in event.variables}
+            for name in event.gone:
+                self._infos.pop(name, None)
             self._infos_of = event.step
         self._events.append(event)
         if isinstance(event, StepRecord):
@@ -154,6 +158,18 @@ class History:
         if self._keep is not None:
             self._keep.shed(position, shed)
 
+    # -- what it is kept in --
+
+    def flush(self) -> None:
+        """Waits until everything so far is kept, if it is kept anywhere. Raises what has kept it from being so."""
+        if self._keep is not None:
+            self._keep.flush()
+
+    def close(self) -> None:
+        """Nothing more is kept. What was is complete; closing twice is fine."""
+        if self._keep is not None:
+            self._keep.close()
+
     # -- reading --
 
     @property
@@ -161,12 +177,10 @@ class History:
         """Events so far."""
         return len(self._events)
 
-    def since(self, position: int, most: int) -> Excerpt:
-        """At most so many events from a position on; 0 is the first."""
-        events = tuple(self._events[position : position + most])
-        after = position + len(events)
-        return Excerpt(events=events, next=after, more=after < len(self._events))
+    def event(self, position: int) -> Event:
+        """0 is the first. Raises IndexError."""
+        return self._events[position]
 
-    def said(self, step: int) -> tuple[VariableInfo, ...]:
-        """What the namespace said of its variables after a step, as far as that was news."""
+    def said(self, step: int) -> Sequence[Described]:
+        """What the namespace said of its variables after a step, in the order in which it was asked."""
         return self._described.get(step, ())

@@ -8,9 +8,10 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cenote_proto.v1 import history_pb2
+from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
 from cenote_worker.supervisor.edge import read_info
@@ -57,6 +58,7 @@ def from_event(event: Event) -> bytes:
     else:
         message.described.step = event.step
         message.described.variables.extend(map(from_info, event.variables))
+        message.described.gone.extend(event.gone)
     return message.SerializeToString()
 
 
@@ -75,8 +77,25 @@ def to_event(data: bytes) -> Event:
             return Begun(names=tuple(message.begun.names))
         case "described":
             variables = tuple(map(read_info, message.described.variables))
-            return Described(step=message.described.step, variables=variables)
+            gone = tuple(message.described.gone)
+            return Described(step=message.described.step, variables=variables, gone=gone)
     raise MalformedValueError("an event of a history of a kind that this version of Cenote does not know")
+
+
+MAX_EXCERPT: Final = 4 * 2**20
+"""Bytes of an excerpt, or one event: what a server sends before it turns to other clients."""
+
+
+def from_history(history: History, after: int) -> runtime_pb2.History:
+    """The events of a history from a position on, as many as one message should have."""
+    message, size, position = runtime_pb2.History(id=history.id), 0, min(after, history.size)
+    while position < history.size and size < MAX_EXCERPT:
+        event = from_event(history.event(position))
+        message.events.append(event)
+        size += len(event)
+        position += 1
+    message.next, message.more = position, position < history.size
+    return message
 
 
 def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:

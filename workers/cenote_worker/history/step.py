@@ -39,8 +39,8 @@ class HostCallRecord:
     method: str = ""
     effect: HostEffect = "external"
     digest: str = ""
-    arguments: bytes | None = None
-    reply: bytes | None = None
+    arguments: bytes | None = field(default=None, repr=False)
+    reply: bytes | None = field(default=None, repr=False)
     parts: int = 0
     error: tuple[str, str] | None = None
 

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from cenote_security.errors import CenoteError, HistoryUnavailableError
@@ -121,11 +122,9 @@ class WriteBehind:
         _log.warning("steps are not written to their history any more: %s", failure)
 
 
-def stored_history(store: HistoryStore) -> tuple[History, WriteBehind]:
-    """The history that a store has, going on there. Raises HistoryUnavailableError for one that is damaged.
-
-    The jail that it ended with is gone: the next step begins at the start.
-    """
+def open_history(place: str | Path, runtime: str) -> History:
+    """The history of a runtime in a database, going on there; see HistoryStore for places and errors."""
+    store = HistoryStore(place, runtime)
     keep = WriteBehind(store)
     history = History(keep, store.id)
     try:
@@ -133,4 +132,4 @@ def stored_history(store: HistoryStore) -> tuple[History, WriteBehind]:
     except BaseException:
         keep.close()
         raise
-    return history, keep
+    return history

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -57,6 +58,9 @@ class AttachedRuntime:
     @property
     def network_log(self) -> tuple[Decision, ...]:
         return self._runtime.network_log
+
+    def read_history(self) -> History:
+        return self._runtime.history
 
     def attach(self, author: str, *, private: bool) -> AttachedRuntime:
         return self._runtime.attach(author, private=private)

@@ -104,6 +104,10 @@ class HostedRuntime:
         """What has happened in this runtime."""
         return self.recorder.history
 
+    def read_history(self) -> History:
+        """As `history`; see Backend."""
+        return self.history
+
     def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
         """Goes on with the jail that `supervise` gives."""
         self._relied[OWNER] = None  # before anybody can hear of its end
@@ -231,6 +235,7 @@ class HostedRuntime:
         for injection in self.noted.all():
             injection.close()
         self._legacy.close()
+        self.history.close()
 
     def hand_over(self) -> bool:
         """Leaves an idle runtime to another process, which adopts it; then this is closed. False while it works.
@@ -248,6 +253,7 @@ class HostedRuntime:
         self._legacy.leave()
         for injection in self.noted.all():
             injection.close()
+        self.history.close()
         return True
 
     def check_open(self) -> None:

@@ -38,6 +38,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "reset": "run",
     "network_log": "read",
     "outcome": "read",
+    "history": "read",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailLostError, UsageError
 from cenote_worker.content import Content
+from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -31,6 +32,9 @@ _FILE_ASKS: Final[Mapping[jail_pb2.FileRequest.Operation.ValueType, Ask]] = {
     jail_pb2.FileRequest.WRITE: Ask.CHANGE_FILE,
     jail_pb2.FileRequest.DELETE: Ask.CHANGE_FILE,
 }
+
+MAX_CAUSE: Final = 1_000
+"""Characters of what a client says made it send a cell."""
 
 Settled = Callable[[Call, Outcome | JailStatus], None]
 
@@ -54,7 +58,8 @@ class Requests:
             ):  # it was running once, wherever: it must not begin anew where nothing is known of it
                 call.withdraw = hosted.join(key, listener)
             else:
-                call.withdraw = hosted.execute(code, cell.timeout or None, listener, key)
+                timeout = cell.timeout or None
+                call.withdraw = hosted.execute(code, timeout, listener, key, cause=cell.cause[:MAX_CAUSE])
 
         call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)
         listener = call.cell = self._cell_listener(call, cell.heard)
@@ -186,6 +191,13 @@ class Requests:
         def run() -> runtime_pb2.ServerFrame:
             log = from_decisions(self.served.hosted.network_log)
             return runtime_pb2.ServerFrame(call=frame.call, network_log=log)
+
+        return Call(number=frame.call, run=run, at_once=True)
+
+    def history(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def run() -> runtime_pb2.ServerFrame:
+            excerpt = from_history(self.served.hosted.history, frame.history.after)
+            return runtime_pb2.ServerFrame(call=frame.call, history=excerpt)
 
         return Call(number=frame.call, run=run, at_once=True)
 

@@ -178,6 +178,8 @@ class Session:
                 return requests.network_log(frame)
             case "outcome":
                 return requests.outcome(frame)
+            case "history":
+                return requests.history(frame)
         return requests.status(frame)
 
     def _heard(self, frame: runtime_pb2.ClientFrame) -> None:

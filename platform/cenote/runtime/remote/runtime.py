@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +24,8 @@ from cenote_proto.v1 import platform_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.history.history import History
+from cenote_worker.history.messages import to_event
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
@@ -88,6 +91,10 @@ class RemoteRuntime:
         self._started = runtime_pb2.Started()
         self._ready = False
         self._closed = False
+        self._reading = threading.Lock()
+        self._history_id = ""
+        self._history = History()
+        """What has been read so far."""
 
     # -- life --
 
@@ -210,6 +217,25 @@ class RemoteRuntime:
     def network_log(self) -> tuple[Decision, ...]:
         frame = runtime_pb2.ClientFrame(network_log=runtime_pb2.NetworkLogQuestion())
         return to_decisions(self._asked(frame, "answer").network_log)
+
+    def read_history(self) -> History:
+        more = True
+        while more:
+            question = runtime_pb2.HistoryQuestion(after=self._history.size)
+            answer = self._asked(runtime_pb2.ClientFrame(history=question), "tell its history").history
+            with self._reading:
+                more = self._read(answer, question.after)
+        return self._history
+
+    def _read(self, answer: runtime_pb2.History, after: int) -> bool:
+        """Whether there is more to be read."""
+        if answer.id != self._history_id:  # the first, or of a runtime that began anew on another machine
+            self._history_id, self._history = answer.id, History(id=answer.id)
+            if after:
+                return True
+        if after == self._history.size:  # else another thread has read them
+            self._history.read(map(to_event, answer.events))
+        return answer.more
 
     def _asked(
         self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool = False

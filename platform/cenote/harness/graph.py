@@ -1,0 +1,169 @@
+"""A history as nodes and edges: plain data, and text that other programs draw."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final, TypedDict
+
+from cenote.harness.past import Past
+from cenote.harness.symbols import symbol_of
+from cenote_worker.history.dependencies import written
+from cenote_worker.history.step import START, StepRecord
+
+MAX_LABEL: Final = 60
+"""Characters of a step's first line of code, and of the symbols on an edge."""
+
+
+class Node(TypedDict):
+    """live: whether the step is on the line to the head."""
+
+    id: int
+    kind: str
+    label: str
+    author: str
+    cause: str
+    status: str
+    origin: int
+    writes: list[str]
+    started: float
+    duration: float
+    unknown: list[str]
+    live: bool
+
+
+class Edge(TypedDict):
+    """kind: `parent`: the step began in that state; `data`: it took `symbols` from that step; `unknown`: it may have
+    taken anything from it. Edges point from what was first.
+    """
+
+    source: int
+    target: int
+    kind: str
+    symbols: list[str]
+
+
+class Graph(TypedDict):
+    """Step 0 is the start, with what was there before any step."""
+
+    head: int
+    nodes: list[Node]
+    edges: list[Edge]
+
+
+def graph(past: Past) -> Graph:
+    """All lines of a history."""
+    live = {record.number for record in past.line(past.head)}
+    records = past.all()
+    nodes = [_start(past), *(_node(record, live=record.number in live) for record in records)]
+    edges = [edge for record in records for edge in _edges(past, record)]
+    return {"head": past.head, "nodes": nodes, "edges": edges}
+
+
+def _start(past: Past) -> Node:
+    return {
+        "id": START,
+        "kind": "start",
+        "label": "start",
+        "author": "",
+        "cause": "",
+        "status": "ok",
+        "origin": START,
+        "writes": list(past.begun),
+        "started": 0.0,
+        "duration": 0.0,
+        "unknown": [],
+        "live": True,
+    }
+
+
+def _node(record: StepRecord, *, live: bool) -> Node:
+    return {
+        "id": record.number,
+        "kind": record.kind,
+        "label": _label(record),
+        "author": record.author,
+        "cause": record.cause,
+        "status": record.status,
+        "origin": record.origin,
+        "writes": sorted(map(symbol_of, written(record))),
+        "started": record.started,
+        "duration": record.duration,
+        "unknown": list(record.unknown),
+        "live": live,
+    }
+
+
+def _label(record: StepRecord) -> str:
+    first = next((line.strip() for line in record.code.splitlines() if line.strip()), "")
+    text = first or f"{record.kind} {', '.join(record.names)}".strip()
+    return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
+
+
+def _edges(past: Past, record: StepRecord) -> list[Edge]:
+    inputs = past.inputs(record.number)
+    found: list[Edge] = [_edge(record.parent, record.number, "parent")]
+    sources: dict[int, list[str]] = defaultdict(list)
+    for place, writer in inputs.seen.items():
+        sources[writer].append(symbol_of(place))
+    found += [_edge(writer, record.number, "data", *sorted(names)) for writer, names in sources.items()]
+    if record.unknown and record.parent != START:
+        found.append(_edge(record.parent, record.number, "unknown"))
+    elif inputs.shadow != START:
+        found.append(_edge(inputs.shadow, record.number, "unknown"))
+    return found
+
+
+def _edge(source: int, target: int, kind: str, *symbols: str) -> Edge:
+    return {"source": source, "target": target, "kind": kind, "symbols": list(symbols)}
+
+
+# -- text --
+
+
+def to_mermaid(drawn: Graph) -> str:
+    """A flowchart for Mermaid: data flows along arrows, perhaps along dotted ones; lines lead to the next step."""
+    lines = ["flowchart TD"]
+    for node in drawn["nodes"]:
+        lines.append(f'    s{node["id"]}["{_mermaid_text(_title(node))}"]')
+    for edge in drawn["edges"]:
+        arrow = {"parent": "---", "unknown": "-.->"}.get(edge["kind"], "-->")
+        label = f'|"{_mermaid_text(_symbols(edge))}"|' if edge["symbols"] else ""
+        lines.append(f"    s{edge['source']} {arrow}{label} s{edge['target']}")
+    dead = [f"s{node['id']}" for node in drawn["nodes"] if not node["live"]]
+    if dead:
+        lines += ["    classDef past opacity:0.5", f"    class {','.join(dead)} past"]
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(drawn: Graph) -> str:
+    """A directed graph for Graphviz."""
+    lines = ["digraph history {", "  node [shape=box, fontname=monospace];"]
+    for node in drawn["nodes"]:
+        style = "" if node["live"] else ", style=dashed"
+        lines.append(f"  s{node['id']} [label={_quoted(_title(node))}{style}];")
+    for edge in drawn["edges"]:
+        style = {"parent": "style=dotted, arrowhead=none", "unknown": "style=dashed"}.get(edge["kind"], "")
+        label = f"label={_quoted(_symbols(edge))}" if edge["symbols"] else ""
+        lines.append(f"  s{edge['source']} -> s{edge['target']} [{', '.join(filter(None, (label, style)))}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _title(node: Node) -> str:
+    who = f" ({node['author']})" if node["author"] else ""
+    failed = "" if node["status"] == "ok" else f" [{node['status']}]"
+    return f"{node['id']}: {node['label']}{who}{failed}" if node["id"] else node["label"]
+
+
+def _symbols(edge: Edge) -> str:
+    text = ", ".join(edge["symbols"])
+    return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
+
+
+def _mermaid_text(text: str) -> str:
+    """Characters that mean something to Mermaid, or to the page that it is drawn on, by their numbers."""
+    return "".join(each if each.isalnum() or each in " _.,:=()+-*/…" else f"#{ord(each)};" for each in text)
+
+
+def _quoted(text: str) -> str:
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,106 @@
+"""The history as questions see it: records, with the look-ups that several questions need."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from cenote.harness.step import Step
+from cenote.harness.symbols import symbol_of
+from cenote_security.errors import UnknownEntryError, UnknownNameError
+from cenote_worker.history.dependencies import Inputs, located, written
+from cenote_worker.history.events import Described
+from cenote_worker.history.history import History
+from cenote_worker.history.step import START, StepRecord
+from cenote_worker.trace import Location, Version
+
+AT_START = Version("at the start")
+"""The version of what the state before the first step holds."""
+
+
+class Past:
+    """Reads a history. Nothing is kept: each question sees what has happened by then."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def flush(self) -> None:
+        self._history.flush()
+
+    @property
+    def head(self) -> int:
+        return self._history.tree.head
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """Names that the state before the first step holds."""
+        return self._history.begun
+
+    @property
+    def size(self) -> int:
+        return self._history.size
+
+    def all(self) -> list[StepRecord]:
+        """Of all lines, in the order in which they ended."""
+        return list(self._history.tree)
+
+    def get(self, number: int) -> StepRecord:
+        """Raises UnknownEntryError."""
+        self.check(number)
+        return self._history.tree.get(number)
+
+    def check(self, number: int) -> None:
+        """Raises UnknownEntryError for what is neither a step nor the start."""
+        if number not in self._history.tree:
+            raise UnknownEntryError("step", str(number))
+
+    def line(self, end: int) -> list[StepRecord]:
+        self.check(end)
+        return self._history.tree.line(end)
+
+    def fork(self, one: int, other: int) -> tuple[int, list[StepRecord], list[StepRecord]]:
+        """Where the lines to two steps part, and what each has behind that."""
+        self.check(one)
+        self.check(other)
+        tree = self._history.tree
+        ancestor = tree.ancestor(one, other)
+        return ancestor, tree.between(ancestor, one), tree.between(ancestor, other)
+
+    def inputs(self, number: int) -> Inputs:
+        return self._history.dependencies.inputs(number)
+
+    def said(self, number: int) -> Iterable[Described]:
+        return self._history.said(number)
+
+    def depth(self, number: int) -> int:
+        return self._history.tree.depth(number)
+
+    def versions(self, end: int) -> dict[Location, tuple[Version, int]]:
+        """What each location that is known of held after a step, and the step that wrote it."""
+        known = {Location(f"name:{each}"): (AT_START, START) for each in self.begun}
+        for record in self.line(end):
+            if record.trace is not None and record.stays:
+                for location, version in record.trace.writes.items():
+                    known[located(record, location)] = (version, record.number)
+        return known
+
+    def writer(self, location: Location, end: int) -> tuple[StepRecord | None, list[int]]:
+        """The last step of a line that is known to have written a location, and those later ones that may have.
+
+        Raises UnknownNameError when nothing can have written it.
+        """
+        doubtful: list[int] = []
+        for record in reversed(self.line(end)):
+            if not record.stays:
+                continue
+            if location in written(record):
+                return record, doubtful[::-1]
+            if record.unknown:
+                doubtful.append(record.number)
+        if not doubtful and location not in {Location(f"name:{each}") for each in self.begun}:
+            known = [symbol_of(each) for each in self.versions(end)]
+            raise UnknownNameError(symbol_of(location), tuple(difflib.get_close_matches(location, known)))
+        return None, doubtful[::-1]
+
+    def steps(self, records: Iterable[StepRecord]) -> tuple[Step, ...]:
+        return tuple(map(Step.of, records))

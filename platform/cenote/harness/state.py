@@ -1,0 +1,152 @@
+"""ExecutionState: questions about what has happened in a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cenote.harness import dependents, difference, graph
+from cenote.harness.blame import Blame, blame
+from cenote.harness.dependents import Dependents
+from cenote.harness.difference import StateDiff
+from cenote.harness.export import export
+from cenote.harness.graph import Graph
+from cenote.harness.moment import Moment, moment
+from cenote.harness.past import Past
+from cenote.harness.slices import Slice, slice_of
+from cenote.harness.step import Step
+from cenote.harness.symbols import location_of
+from cenote_worker.history.dependencies import located, written
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+
+
+class ExecutionState:
+    """What has happened in a runtime, for everybody who holds it.
+
+    An embedded runtime's is always current. A remote one's is what this client has read: getting `runtime.state`
+    reads the news, and so does `refresh`. Questions are answered from memory and don't wait. Where a runtime has not
+    traced a step, or not all of it, answers name that step as unknown or doubtful; they never guess.
+
+    Questions without a step are about the line that leads to the head, the state that is live now. Symbols are names
+    of variables (`author/name` in a private namespace), or locations such as `file:report.md` and `hidden:random`.
+    """
+
+    def __init__(self, source: Callable[[], History]) -> None:
+        """source: gives the history, brought up to date; may block where the runtime is elsewhere."""
+        self._source = source
+        self._past = Past(source())
+
+    def refresh(self) -> None:
+        """Reads what has happened since. Raises UnavailableError when a platform cannot be reached."""
+        self._past = Past(self._source())
+
+    def flush(self) -> None:
+        """Waits until what has happened is written to the file or database that was given for it, if one was.
+
+        Raises HistoryUnavailableError, HistoryTakenError when it could not be.
+        """
+        self._past.flush()
+
+    # -- steps --
+
+    @property
+    def head(self) -> int:
+        """The step whose state is live; 0 before the first."""
+        return self._past.head
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Cells on the line to the head, oldest first. `history` has everything."""
+        return self._past.steps(record for record in self._past.line(self.head) if record.kind == "cell")
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """All steps of all lines in the order in which they ended, changes without code among them."""
+        return self._past.steps(self._past.all())
+
+    def step(self, number: int) -> Step:
+        """Raises UnknownEntryError for a step that is not there."""
+        return Step.of(self._past.get(number))
+
+    def line(self, end: int) -> tuple[Step, ...]:
+        """From the first step to this one. Raises UnknownEntryError."""
+        return self._past.steps(self._past.line(end))
+
+    def steps_by(
+        self,
+        *,
+        author: str | None = None,
+        symbol: str | None = None,
+        artifact: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[Step, ...]:
+        """The steps of all lines to which all of this applies, in the order in which they ended.
+
+        author: empty for the owner. symbol: they are known to have read or written it. artifact: a file, the same.
+        since, until: when they began, in seconds since the epoch; `until` is exclusive.
+        """
+        wanted = [location_of(symbol)] if symbol is not None else []
+        wanted += [location_of(f"file:{artifact}")] if artifact is not None else []
+
+        def fits(record: StepRecord) -> bool:
+            return (
+                (author is None or record.author == author)
+                and (since is None or record.started >= since)
+                and (until is None or record.started < until)
+                and all(place in _touched(record) for place in wanted)
+            )
+
+        return self._past.steps(filter(fits, self._past.all()))
+
+    def at(self, number: int) -> Moment:
+        """What was live when a step ended; 0: before the first. Raises UnknownEntryError."""
+        return moment(self._past, number)
+
+    # -- dependencies --
+
+    def blame(self, symbol: str, at: int | None = None) -> Blame:
+        """Who last wrote it, in the state after a step. Raises UnknownNameError for what can't have been written."""
+        return blame(self._past, symbol, self._end(at))
+
+    def dependents(self, what: str | int, at: int | None = None) -> Dependents:
+        """Steps and symbols that depend on what a symbol holds now, or on a step, directly or through others.
+
+        Raises UnknownNameError, UnknownEntryError.
+        """
+        if isinstance(what, int):
+            return dependents.of_step(self._past, what, self._end(at))
+        return dependents.of_symbol(self._past, what, self._end(at))
+
+    def slice(self, symbol: str, at: int | None = None) -> Slice:
+        """The steps and model calls that a value depends on, and the program that they make.
+
+        Raises UnknownNameError for what can't have been written.
+        """
+        return slice_of(self._past, symbol, self._end(at))
+
+    def diff(self, a: int, b: int) -> StateDiff:
+        """How the state after step `b` differs from that after step `a`. Raises UnknownEntryError."""
+        return difference.diff(self._past, a, b)
+
+    # -- for other programs --
+
+    def graph(self) -> Graph:
+        """Nodes and edges of all lines, as plain data."""
+        return graph.graph(self._past)
+
+    def export(self, path: str | Path) -> Path:
+        """Writes a notebook (`.ipynb`) of the line to the head, or everything as `.json`, `.mmd` (Mermaid) or `.dot`.
+
+        Raises UsageError for any other suffix, OSError.
+        """
+        return export(self._past, path)
+
+    def _end(self, at: int | None) -> int:
+        return self.head if at is None else at
+
+
+def _touched(record: StepRecord) -> set[str]:
+    reads = record.trace.reads if record.trace is not None else ()
+    return {*(located(record, each) for each in reads), *written(record)}

@@ -1,0 +1,96 @@
+"""Which statement of a cell wrote a name: read from its text, for people and models."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import asttokens
+
+from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.results import Span
+
+MAX_CODE: Final = 1_000_000
+"""Characters of a cell whose text is looked at: parsing takes a hundred times its size."""
+
+
+def last_writer(code: str, name: str) -> tuple[Span | None, str]:
+    """The last statement that binds the name; else the last that may change its object in place. None: no such.
+
+    A compound statement is looked into, so that it is the innermost one.
+    """
+    if len(code) > MAX_CODE:
+        return None, ""
+    try:
+        source = asttokens.ASTText(code := to_python(code))
+        statements = list(_statements(source.tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it has failed for that reason
+        return None, ""
+    binding = [each for each in statements if name in _bound(each)]
+    changing = binding or [each for each in statements if name in _changed(each)]
+    if not changing:
+        return None, ""
+    (line, column), (end_line, end_column) = source.get_text_positions(changing[-1], padded=False)
+    span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
+    return span, source.get_text(changing[-1], padded=False)
+
+
+def _statements(tree: ast.AST | None) -> Iterator[ast.stmt]:
+    """In the order of the text, those inside others behind them; not those of functions and classes."""
+    for node in ast.iter_child_nodes(tree) if tree is not None else ():
+        if isinstance(node, ast.stmt):
+            yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _statements(node)
+
+
+def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What belongs to the statement itself, not to statements inside it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting.extend(each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt))
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    names: set[str] = set()
+    for node in _own_expressions(statement):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                names.add(name)
+            case ast.alias():
+                names.add(node.asname or node.name.partition(".")[0])
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
+                names.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                names.add(name)
+    return names
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """Names through which the statement stores, or whose methods or objects it hands to a call."""
+    names: set[str] = set()
+    for node in _own_expressions(statement):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            names.add(_root(node))
+        elif isinstance(node, ast.Call):
+            names |= {
+                _root(each) for each in (node.func, *node.args, *(word.value for word in node.keywords))
+            }
+    return names
+
+
+def _root(node: ast.AST) -> str:
+    """`a` of `a.b[0].c`; empty where there is none."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
