@@ -49,12 +49,6 @@ class Dependencies:
     def inputs(self, step: int) -> Inputs:
         return self._inputs[step]
 
-    def writers(self, end: int) -> tuple[Mapping[Location, int], int]:
-        """Who wrote each location last on the line to a step, and the line's last step of which not all is known."""
-        if end != self._at:
-            self._begin_at(end)
-        return self._writers, self._shadow
-
     def _sources(self, record: StepRecord) -> dict[Location, int]:
         writers = self._writers
         keys = [located(record, location) for location in looked_at(record)]

@@ -45,6 +45,9 @@ _STATUSES: Final[Mapping[StepStatus, history_pb2.Step.Status.ValueType]] = {
 _KIND_NAMES: Final = {number: kind for kind, number in _KINDS.items()}
 _STATUS_NAMES: Final = {number: status for status, number in _STATUSES.items()}
 
+MAX_EXCERPT: Final = 4 * 2**20
+"""Bytes of an excerpt, or one event: what a server sends before it turns to other clients."""
+
 
 def from_event(event: Event) -> bytes:
     message = history_pb2.HistoryEvent()
@@ -63,11 +66,16 @@ def from_event(event: Event) -> bytes:
 
 
 def to_event(data: bytes) -> Event:
-    """Raises MalformedValueError for what no version of this program has written, or a later one."""
+    """Raises MalformedValueError for what this version of Cenote does not write."""
     try:
-        message = history_pb2.HistoryEvent.FromString(data)
+        return _to_event(history_pb2.HistoryEvent.FromString(data))
     except DecodeError:
         raise MalformedValueError("an event of a history that is no message") from None
+    except KeyError as error:
+        raise MalformedValueError(f"an event of a history with an unknown number {error}") from None
+
+
+def _to_event(message: history_pb2.HistoryEvent) -> Event:
     match message.WhichOneof("body"):
         case "step":
             return _to_step(message.step)
@@ -79,11 +87,7 @@ def to_event(data: bytes) -> Event:
             variables = tuple(map(read_info, message.described.variables))
             gone = tuple(message.described.gone)
             return Described(step=message.described.step, variables=variables, gone=gone)
-    raise MalformedValueError("an event of a history of a kind that this version of Cenote does not know")
-
-
-MAX_EXCERPT: Final = 4 * 2**20
-"""Bytes of an excerpt, or one event: what a server sends before it turns to other clients."""
+    raise MalformedValueError("an event of a history of an unknown kind")
 
 
 def from_history(history: History, after: int) -> runtime_pb2.History:

@@ -1,0 +1,66 @@
+"""Who took what from whom."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.history.records import traced
+
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import StepTrace, name
+
+NAMES = ("a", "b", "c")
+names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
+steps = st.tuples(names, names, st.booleans(), st.integers(0, 30))
+"""What a step reads and writes, whether it was traced, and to which of the steps before the head moves first."""
+
+
+@given(st.lists(steps, max_size=20))
+def test_inputs_are_the_last_writers_on_the_line(program: list[tuple]) -> None:
+    """As a search from each step back to the start finds them, however often the head moved between."""
+    history = History()
+    for number, (reads, writes, known, jump) in enumerate(program, 1):
+        history.moved(jump if jump < number else number - 1, "rollback")
+        trace = traced(reads=reads, writes=writes) if known else None
+        history.ended(StepRecord(number=number, trace=trace))
+        behind = history.tree.line(number)[:-1][::-1]
+        inputs = history.dependencies.inputs(number)
+        for each in reads if known else ():
+            writers = [old.number for old in behind if old.trace and name(each) in old.trace.writes]
+            assert (writers or [None])[0] == inputs.seen.get(name(each))
+        untraced = [old.number for old in behind if old.trace is None]
+        looks = not known or bool(reads)
+        assert ((untraced or [0])[0] if looks else 0) == inputs.shadow
+
+
+def test_what_was_only_stored_was_not_read() -> None:
+    """`x = 1` lists `x` among its reads, for an equal value would not show; it takes nothing from its writer."""
+    history = History()
+    history.ended(StepRecord(number=1, trace=traced(writes=["x"])))
+    trace = traced(reads=["x"], writes=["x"], stored=frozenset({name("x")}))
+    history.ended(StepRecord(number=2, trace=trace))
+    assert {} == history.dependencies.inputs(2).seen
+
+
+def test_private_names_are_their_authors_own() -> None:
+    """Two authors' `x` are two locations; the common one is a third."""
+    history = History()
+    write, read = traced(writes=["x"]), traced(reads=["x"])
+    history.ended(StepRecord(number=1, trace=write))
+    history.ended(StepRecord(number=2, trace=write, author="ana", private=True))
+    history.ended(StepRecord(number=3, trace=read, author="ben"))
+    history.ended(StepRecord(number=4, trace=read, author="ana", private=True))
+    history.ended(StepRecord(number=5, trace=read, author="ben", private=True))
+    found = [dict(history.dependencies.inputs(number).seen) for number in (3, 4, 5)]
+    assert [{name("x"): 1}, {name("ana/x"): 2}, {}] == found
+
+
+def test_a_step_with_an_opaque_part_stands_between() -> None:
+    """It has a trace, and may have done more than that lists."""
+    history = History()
+    history.ended(StepRecord(number=1, trace=traced(writes=["x"])))
+    history.ended(StepRecord(number=2, trace=StepTrace(opaque=("it called exec",))))
+    history.ended(StepRecord(number=3, trace=traced(reads=["x"])))
+    inputs = history.dependencies.inputs(3)
+    assert ({name("x"): 1}, 2) == (dict(inputs.seen), inputs.shadow)

@@ -1,0 +1,123 @@
+"""A history in memory: where the head is, what is shed, what was said of variables."""
+
+from __future__ import annotations
+
+import pytest
+from tests.history.records import traced
+
+from cenote_security.errors import MalformedValueError
+from cenote_worker.history.bounds import MAX_OUTPUTS, MAX_TEXT
+from cenote_worker.history.events import Described
+from cenote_worker.history.history import MAX_DESCRIPTIONS, History
+from cenote_worker.history.messages import from_event, from_history, to_event
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import VariableInfo
+
+
+def run(history: History, number: int, **more: object) -> StepRecord:
+    return history.ended(StepRecord(number=number, **more))  # type: ignore[arg-type]
+
+
+def info(name: str, size: int = 1) -> VariableInfo:
+    return VariableInfo(name=name, type="int", size=size)
+
+
+def test_a_step_begins_where_the_head_was() -> None:
+    """Also behind a rollback, which leaves the steps that it goes back over."""
+    history = History()
+    run(history, 1), run(history, 2)
+    history.moved(1, "rollback")
+    assert 1 == run(history, 3).parent
+    assert [1, 2, 3] == [record.number for record in history.tree]
+    assert [1, 3] == [record.number for record in history.tree.line(3)]
+
+
+def test_a_head_moves_to_known_steps_only() -> None:
+    """And nothing is added when it does not."""
+    history = History()
+    with pytest.raises(KeyError):
+        history.moved(5, "rollback")
+    assert 0 == history.size
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_text_at_its_limit_is_whole(over: int) -> None:
+    """One character more, and its middle is left out."""
+    text = "a" * (MAX_TEXT + over)
+    kept = run(History(), 1, stdout=text, stderr="x" * MAX_TEXT).stdout
+    assert (over == 0) == (kept == text)
+    assert (over == 1) == ("characters left out" in kept)
+
+
+def test_displayed_objects_are_kept_from_the_first_on() -> None:
+    """As many as fit."""
+    plot = {"image/png": b"x" * (MAX_OUTPUTS // 2)}
+    assert 2 == len(run(History(), 1, outputs=(plot, plot, plot)).outputs)
+
+
+def test_the_oldest_results_are_shed_first() -> None:
+    """What the step asked outside and what it read and wrote stays; the last step is kept however large it is."""
+    history = History(room=100)
+    for number in (1, 2, 3):
+        run(history, number, stdout="x" * 40, trace=traced(writes=["x"]))
+    run(history, 4, stdout="y" * 300)
+    shed = [(record.shed, len(record.stdout)) for record in history.tree]
+    assert [(True, 0), (True, 0), (True, 0), (False, 300)] == shed
+    assert traced(writes=["x"]) == history.tree.get(1).trace
+
+
+def test_a_copy_sheds_what_its_original_has_shed() -> None:
+    """Whoever reads the events anew holds the same."""
+    history = History(room=100)
+    for number in (1, 2, 3):
+        run(history, number, stdout="x" * 40)
+    copy = History(room=100)
+    copy.read(to_event(from_event(history.event(at))) for at in range(history.size))
+    assert list(history.tree) == list(copy.tree)
+
+
+def test_descriptions_tell_what_is_new() -> None:
+    """Of a state that follows the one described before; in another line everything is said again."""
+    history = History()
+    run(history, 1)
+    history.described([info("a"), info("b")])
+    run(history, 2)
+    history.described([info("a"), info("c")])
+    assert [Described(step=2, variables=(info("c"),), gone=("b",))] == list(history.said(2))
+    history.moved(0, "reset")
+    run(history, 3)
+    history.described([info("a")])
+    assert [Described(step=3, variables=(info("a"),))] == list(history.said(3))
+
+
+def test_whoever_describes_all_the_time_adds_little() -> None:
+    """Nothing, when nothing is new; and no more than some for one state, whatever it says."""
+    history = History()
+    run(history, 1)
+    for _ in range(5):
+        history.described([info("a")])
+    assert 1 == len(history.said(1))
+    for size in range(2 * MAX_DESCRIPTIONS):
+        history.described([info("a", size)])
+    assert MAX_DESCRIPTIONS == len(history.said(1))
+
+
+def test_events_that_contradict_each_other_are_refused() -> None:
+    """A step behind one that is not there."""
+    with pytest.raises(MalformedValueError, match="follows step 7"):
+        History().read([StepRecord(number=8, parent=7)])
+
+
+def test_an_excerpt_is_bounded() -> None:
+    """By its size, but for a single event; whoever asks again from its end on gets all."""
+    history = History()
+    for number in range(1, 9):
+        run(history, number, code="x" * 2**20)
+    copy, more = History(), True
+    while more:
+        excerpt = from_history(history, copy.size)
+        assert excerpt.ByteSize() < 6 * 2**20
+        copy.read(map(to_event, excerpt.events))
+        more = excerpt.more
+    assert list(history.tree) == list(copy.tree)
+    assert excerpt.next == copy.size == history.size

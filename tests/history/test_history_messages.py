@@ -1,0 +1,50 @@
+"""Events as messages: what goes in comes out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.history.records import records, texts
+
+from cenote_proto.v1 import history_pb2
+from cenote_security.errors import MalformedValueError
+from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.messages import from_event, to_event
+from cenote_worker.results import VariableInfo
+
+infos = st.builds(
+    VariableInfo, name=texts, type=texts, shape=st.none() | st.just((3, 4)), size=st.integers(0, 9)
+)
+events: st.SearchStrategy[Event] = st.one_of(
+    records(),
+    st.builds(Moved, head=st.integers(0, 9), reason=texts),
+    st.builds(Begun, names=st.lists(texts).map(tuple)),
+    st.builds(
+        Described,
+        step=st.integers(0, 9),
+        variables=st.lists(infos).map(tuple),
+        gone=st.lists(texts).map(tuple),
+    ),
+)
+
+
+@given(events)
+def test_an_event_comes_back_as_it_was(event: Event) -> None:
+    """Each field, the empty ones apart from those that are not there."""
+    assert event == to_event(from_event(event))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xff",
+        history_pb2.HistoryEvent(step=history_pb2.Step(number=1, kind=99)).SerializeToString(),  # type: ignore[arg-type]
+    ],
+    ids=["empty", "noise", "a later kind"],
+)
+def test_what_this_version_does_not_write_is_refused(data: bytes) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(MalformedValueError):
+        to_event(data)

@@ -1,0 +1,258 @@
+"""Histories in a database: what is written is there, whatever happens to whoever writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.history.records import records, traced
+
+from cenote_security.errors import (
+    HistoryTakenError,
+    HistoryUnavailableError,
+    NewerHistoryError,
+    UsageError,
+)
+from cenote_worker.history.events import Event, Moved
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.history.store import HistoryStore
+from cenote_worker.history.writing import open_history
+from cenote_worker.trace import Location, name
+
+WRITER = """
+import sys
+from cenote_worker.history.step import StepRecord
+from cenote_worker.history.writing import open_history
+history = open_history(sys.argv[1], "r")
+for number in range(1, 100_000):
+    history.ended(StepRecord(number=number, code="x = 1", stdout="y" * 1000))
+    if number % 50 == 0:
+        history.flush()
+        print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "history.sqlite"
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_history_comes_back_as_it_was(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Steps of any kind, and moves of the head between."""
+    place = tmp_path_factory.mktemp("round") / "history.sqlite"
+    history = open_history(place, "r")
+    for number in range(1, data.draw(st.integers(1, 5))):
+        history.ended(data.draw(records(number)))
+        history.moved(data.draw(st.sampled_from([0, *(record.number for record in history.tree)])), "test")
+    history.close()
+    again = open_history(place, "r")
+    again.close()
+    assert (list(history.tree), history.tree.head, history.id) == (
+        list(again.tree),
+        again.tree.head,
+        again.id,
+    )
+
+
+def test_a_history_goes_on_where_it_ended(path: Path) -> None:
+    """The second writer's steps follow the first one's."""
+    for number in (1, 2):
+        history = open_history(path, "r")
+        history.ended(StepRecord(number=number))
+        history.close()
+    again = open_history(path, "r")
+    again.close()
+    assert [(1, 0), (2, 1)] == [(record.number, record.parent) for record in again.tree]
+
+
+def test_what_was_flushed_survives_the_death_of_its_writer(path: Path) -> None:
+    """Killed in the middle of writing: what was flushed is there, whole, and what follows it has no gap."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        flushed = [int(writer.stdout.readline()) for _ in range(3)]
+        os.kill(writer.pid, signal.SIGKILL)
+    history = open_history(path, "r")
+    history.close()
+    numbers = [record.number for record in history.tree]
+    assert flushed[-1] <= len(numbers)
+    assert list(range(1, len(numbers) + 1)) == numbers
+    assert {"y" * 1000} == {record.stdout for record in history.tree}
+
+
+def test_results_that_were_shed_leave_the_database_too(path: Path) -> None:
+    """So that it does not grow with all that was ever printed."""
+    history = open_history(path, "r")
+    history._room = 100
+    for number in (1, 2, 3):
+        history.ended(StepRecord(number=number, stdout="x" * 60))
+    history.close()
+    again = open_history(path, "r")
+    again.close()
+    assert ["", "", "x" * 60] == [record.stdout for record in again.tree]
+
+
+def test_several_runtimes_in_one_database(path: Path) -> None:
+    """Each has its own steps; a file has one writer at a time."""
+    for runtime, code in (("one", "1"), ("two", "2")):
+        history = open_history(path, runtime)
+        history.ended(StepRecord(number=1, code=code))
+        history.close()
+    for runtime, code in (("one", "1"), ("two", "2")):
+        again = open_history(path, runtime)
+        again.close()
+        assert [code] == [record.code for record in again.tree]
+
+
+def test_a_second_writer_is_refused(path: Path) -> None:
+    """While the first one is there; also one of the same process."""
+    with HistoryStore(path, "r"), pytest.raises(HistoryTakenError, match="another runtime"):
+        HistoryStore(path, "r")
+    HistoryStore(path, "r").close()
+
+
+def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
+    """Where no lock of a file helps, the database knows who opened the history last."""
+    history = open_history(path, "r")
+    history.ended(StepRecord(number=1))
+    history.flush()
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE histories SET writer = 'another'")
+    other.close()
+    history.ended(StepRecord(number=2))
+    with pytest.raises(HistoryTakenError):
+        history.flush()
+    assert [1, 2] == [record.number for record in history.tree]
+    history.close()
+    again = open_history(path, "r")
+    again.close()
+    assert [1] == [record.number for record in again.tree]
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    """And left as it is."""
+    HistoryStore(path, "r").close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE history_schema SET version = 99")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(NewerHistoryError, match="has schema 99"):
+        HistoryStore(path, "r")
+    assert before == path.read_bytes()
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    """And left as it is."""
+    path.parent.mkdir()
+    path.write_bytes(b"not a database, but somebody's file" * 100)
+    with pytest.raises(HistoryUnavailableError, match="not a database"):
+        HistoryStore(path, "r")
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_torn_file_is_refused(path: Path) -> None:
+    """Its second half is missing: an error that says so, not half a history."""
+    history = open_history(path, "r")
+    for number in range(1, 200):
+        history.ended(StepRecord(number=number, stdout="x" * 500))
+    history.close()
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(HistoryUnavailableError, match="malformed"):
+        open_history(path, "r")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("UPDATE history_events SET event = x'ff' WHERE position = 1", "event 1 is damaged"),
+        ("DELETE FROM history_events WHERE position = 1", "event 1 is missing"),
+    ],
+)
+def test_damaged_events_are_named(path: Path, damage: str, said: str) -> None:
+    """A history with a gap is none."""
+    history = open_history(path, "r")
+    for number in (1, 2, 3):
+        history.ended(StepRecord(number=number))
+    history.close()
+    with sqlite3.connect(path) as database:
+        database.execute(damage)
+    database.close()
+    with pytest.raises(HistoryUnavailableError, match=said):
+        open_history(path, "r")
+    os.unlink(path)  # the failed try let go of it
+    open_history(path, "r").close()
+
+
+def test_the_file_is_its_owners(path: Path) -> None:
+    """Code and output are nobody else's business."""
+    open_history(path, "r").close()
+    assert (0o700, 0o600) == (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777)
+
+
+def test_a_url_that_is_none() -> None:
+    """A usage error, before anything is opened."""
+    with pytest.raises(UsageError, match="neither a path nor the URL"):
+        HistoryStore("://nowhere", "r")
+
+
+def test_a_database_that_cannot_be_reached() -> None:
+    """Such as one whose driver is not installed."""
+    with pytest.raises(HistoryUnavailableError):
+        HistoryStore("postgresql+psycopg://nobody@localhost:1/nothing", "r")
+
+
+def test_a_url_of_sqlite(path: Path) -> None:
+    """Means the same as the path."""
+    path.parent.mkdir()
+    events: list[tuple[int, Event]] = [(0, StepRecord(number=1)), (1, Moved(head=0))]
+    with HistoryStore(f"sqlite:///{path}", "r") as store:
+        store.write(events)
+    with HistoryStore(path, "r") as store:
+        assert [event for _, event in events] == list(store.events())
+
+
+def test_steps_are_found_by_what_they_are(path: Path) -> None:
+    """By author, time and location, without reading the others."""
+    steps = [
+        StepRecord(number=1, author="ana", started=10, trace=traced(writes=["x"])),
+        StepRecord(number=2, author="ben", started=20, trace=traced(reads=["x"])),
+        StepRecord(number=3, author="ana", started=30, trace=traced(writes=["y"])),
+        StepRecord(number=4, author="ana", private=True, started=40, trace=traced(writes=["x"])),
+    ]
+    with HistoryStore(path, "r") as store:
+        store.write(list(enumerate(steps)))
+        assert [1, 3, 4] == store.find(author="ana")
+        assert [2, 3] == store.find(since=20, until=40)
+        assert [1, 2] == store.find(location=name("x"))
+        assert [4] == store.find(location=Location("name:ana/x"))
+        assert [] == store.find(author="ana", location=name("z"))
+
+
+def test_nothing_is_written_in_part(path: Path) -> None:
+    """A batch with a position that is taken leaves nothing behind."""
+    with HistoryStore(path, "r") as store:
+        store.write([(0, StepRecord(number=1))])
+        with pytest.raises(HistoryUnavailableError):
+            store.write([(1, StepRecord(number=2)), (0, StepRecord(number=3))])
+        assert [1] == store.find()
+        assert 1 == len(list(store.events()))
+
+
+def test_a_history_without_a_place_keeps_nothing() -> None:
+    """Flushing and closing it is fine."""
+    history = History()
+    history.flush()
+    history.close()
