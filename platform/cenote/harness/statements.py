@@ -31,9 +31,15 @@ def last_writer(code: str, name: str) -> tuple[Span | None, str]:
     changing = binding or [each for each in statements if name in _changed(each)]
     if not changing:
         return None, ""
-    (line, column), (end_line, end_column) = source.get_text_positions(changing[-1], padded=False)
-    span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
-    return span, source.get_text(changing[-1], padded=False)
+    start, end = source.get_text_range(changing[-1], padded=False)
+    if getattr(changing[-1], "decorator_list", None):
+        start = code.rfind("@", 0, start + 1)  # which belongs to no node
+    (line, column), (end_line, end_column) = _position(code, start), _position(code, end)
+    return Span(line=line, column=column, end_line=end_line, end_column=end_column), code[start:end]
+
+
+def _position(code: str, offset: int) -> tuple[int, int]:
+    return code.count("\n", 0, offset) + 1, offset - (code.rfind("\n", 0, offset) + 1)
 
 
 def _statements(tree: ast.AST | None) -> Iterator[ast.stmt]:

@@ -1,0 +1,49 @@
+"""Histories for tests, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Any
+
+from cenote.harness import ExecutionState
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, StepTrace, Version, name
+
+
+class Line:
+    """Steps one after the other, from 1 on, with the traces that they are given."""
+
+    def __init__(self, *begun: str) -> None:
+        self.history = History()
+        self.history.begins_with(begun)
+        self.state = ExecutionState(lambda: self.history)
+
+    def run(
+        self,
+        code: str = "",
+        *,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        deletes: Iterable[str] = (),
+        version: str = "",
+        **more: Any,
+    ) -> int:
+        """A step of which all is known. version: of what it wrote, its own by default."""
+        number = self.history.tree.last + 1
+        written = dict.fromkeys(map(name, writes), Version(version or f"v{number}"))
+        written |= dict.fromkeys(map(name, deletes), ABSENT)
+        read = {name(each): Version("") for each in reads}
+        trace = StepTrace(reads=MappingProxyType(read), writes=MappingProxyType(written))
+        self.history.ended(StepRecord(number=number, code=code, trace=trace, **more))
+        return number
+
+    def blind(self, code: str = "", **more: Any) -> int:
+        """A step of which nothing is known."""
+        number = self.history.tree.last + 1
+        self.history.ended(StepRecord(number=number, code=code, **more))
+        return number
+
+    def rollback(self, step: int) -> None:
+        self.history.moved(step, "rollback")

@@ -1,0 +1,246 @@
+"""Questions about a history whose steps were traced, and about one whose steps were not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.harness.lines import Line
+
+from cenote.harness import LiveVariable
+from cenote_security.errors import UnknownEntryError, UnknownNameError
+from cenote_worker.results import Span, VariableInfo
+from cenote_worker.trace import StepTrace
+
+
+@pytest.fixture
+def line() -> Line:
+    """A small analysis: `raw` was there; 4 is beside it."""
+    line = Line("raw")
+    line.run("def clean(d): ...", writes=["clean"], author="ana", cause="call-1")
+    line.run("df = clean(raw)", reads=["clean", "raw"], writes=["df"], author="ana", cause="call-2")
+    line.run("total = df.sum()", reads=["df"], writes=["total"], author="ben", cause="call-3", started=30.0)
+    line.run("note = 'hello'", writes=["note"], author="ben", cause="call-4", started=40.0)
+    line.run("report = str(total)", reads=["total"], writes=["report"], started=50.0)
+    return line
+
+
+def test_steps_are_the_cells_of_the_live_line(line: Line) -> None:
+    """Changes without code are in the history, and so is what was rolled back."""
+    line.run(kind="injection", names=("extra",), writes=["extra"])
+    line.rollback(2)
+    line.run("x = 1", writes=["x"])
+    assert [1, 2, 7] == [step.number for step in line.state.steps]
+    assert [1, 2, 3, 4, 5, 6, 7] == [step.number for step in line.state.history]
+    assert [1, 2, 3] == [step.number for step in line.state.line(3)]
+    assert 7 == line.state.head
+
+
+def test_a_step_in_plain_words() -> None:
+    """Names without their kinds, files apart."""
+    line = Line()
+    trace = StepTrace(
+        reads={"name:df": "", "file:in.csv": "", "name:out": ""},  # type: ignore[dict-item]
+        writes={"name:df": "1", "name:out": "2", "file:out.csv": "3"},  # type: ignore[dict-item]
+        mutated=frozenset({"name:df"}),  # type: ignore[arg-type]
+        stored=frozenset({"name:out"}),  # type: ignore[arg-type]
+    )
+    line.blind("...", trace=trace)
+    step = line.state.step(1)
+    assert (("df",), ("df", "out"), ("df",)) == (step.reads, step.writes, step.mutated)
+    assert (("in.csv",), ("out.csv",)) == (step.files_read, step.files_written)
+    assert () == step.unknown
+
+
+def test_a_step_of_which_nothing_is_known() -> None:
+    """Says so."""
+    line = Line()
+    line.blind("x = 1")
+    step = line.state.step(1)
+    assert (("*",), ("*",), ("the step was not traced",)) == (step.reads, step.writes, step.unknown)
+
+
+def test_what_was_live(line: Line) -> None:
+    """After each step, with who wrote it."""
+    assert "df = clean(raw)" == line.state.at(2).code
+    assert {"raw": 0, "clean": 1, "df": 2} == {each.name: each.step for each in line.state.at(2).variables}
+    assert ["raw"] == [each.name for each in line.state.at(0).variables]
+    line.run("del df", deletes=["df"])
+    assert "df" not in [each.name for each in line.state.at(6).variables]
+
+
+def test_what_the_namespace_said_of_its_variables() -> None:
+    """Holds until something else is written; names that are gone are gone."""
+    line = Line()
+    line.run("x = 1; y = 2; z = 3", writes="xyz")
+    infos = [VariableInfo(name=each, type="int", size=28) for each in "xyz"]
+    line.history.described(infos)
+    line.run("x = 'a'; del z", writes="x", deletes="z")
+    x, y = line.state.at(2).variables
+    assert (LiveVariable(name="x", step=2), "int") == (x, y.type)
+    line.history.described([VariableInfo(name="x", type="str"), infos[1]])
+    assert {"x": "str", "y": "int"} == {each.name: each.type for each in line.state.at(2).variables}
+
+
+def test_what_was_live_after_a_step_that_was_not_traced() -> None:
+    """Unknown, until the namespace is asked."""
+    line = Line()
+    line.blind("x = 1")
+    assert ((), (1,)) == (line.state.at(1).variables, line.state.at(1).unknown)
+    line.history.described([VariableInfo(name="x", type="int")])
+    assert (LiveVariable(name="x", type="int"),) == line.state.at(1).variables
+    assert () == line.state.at(1).unknown
+
+
+def test_blame_names_the_last_writer(line: Line) -> None:
+    """The step, its author, the model call, and the statement."""
+    line.run("note = 1\nfor i in range(3):\n    df[i] = 0\nnote = 2", reads=["df"], writes=["df", "note"])
+    blame = line.state.blame("df")
+    assert (6, "", "df[i] = 0") == (blame.step and blame.step.number, blame.author, blame.statement)
+    assert Span(line=3, column=4, end_line=3, end_column=13) == blame.span
+    assert "note = 2" == line.state.blame("note").statement
+    earlier = line.state.blame("df", at=5)
+    assert ("ana", "call-2", "df = clean(raw)") == (earlier.author, earlier.cause, earlier.statement)
+
+
+def test_blame_of_what_was_there_at_the_start(line: Line) -> None:
+    """No step wrote it."""
+    assert (None, ()) == (line.state.blame("raw").step, line.state.blame("raw").doubtful)
+
+
+def test_blame_of_what_was_deleted(line: Line) -> None:
+    """The step that did it."""
+    line.run("del df", deletes=["df"], author="cleo")
+    blame = line.state.blame("df")
+    assert ("cleo", True, "del df") == (blame.author, blame.deleted, blame.statement)
+
+
+def test_blame_of_what_nobody_wrote(line: Line) -> None:
+    """An error that names the nearest; after a step of which nothing is known it may have been that."""
+    with pytest.raises(UnknownNameError, match="totale"):
+        line.state.blame("totale")
+    line.blind("exec(code)")
+    assert (None, (6,)) == (line.state.blame("totale").step, line.state.blame("totale").doubtful)
+    known = line.state.blame("total")
+    assert (3, (6,)) == (known.step and known.step.number, known.doubtful)
+
+
+def test_blame_of_a_rolled_back_step(line: Line) -> None:
+    """It left nothing."""
+    line.run("df = None", writes=["df"], status="rolled_back")
+    assert 2 == getattr(line.state.blame("df").step, "number", None)
+
+
+def test_dependents_go_on_through_what_depends(line: Line) -> None:
+    """Steps, and what they wrote that is still there."""
+    found = line.state.dependents("clean")
+    assert ((2, 3, 5), ("df", "report", "total"), ()) == (found.steps, found.symbols, found.doubtful)
+    assert (3, 5) == line.state.dependents(2).steps
+    assert (2, 3, 5) == line.state.dependents("raw").steps
+    assert () == line.state.dependents("note").steps
+
+
+def test_dependents_of_what_a_symbol_holds_now(line: Line) -> None:
+    """Not of what it held before."""
+    line.run("df = None", writes=["df"])
+    line.run("df2 = df", reads=["df"], writes=["df2"])
+    assert ((7,), ("df2",)) == (line.state.dependents("df").steps, line.state.dependents("df").symbols)
+
+
+def test_dependents_behind_a_step_of_which_nothing_is_known(line: Line) -> None:
+    """It may depend on anything, and so may whatever reads after it; nothing before it does."""
+    line.blind("exec(code)")
+    line.run("late = report", reads=["report"], writes=["late"])
+    line.run("fresh = 1", writes=["fresh"])
+    found = line.state.dependents("note")
+    assert ((), (6, 7)) == (found.steps, found.doubtful)
+    assert ((2, 3, 5, 7), (6,)) == (
+        line.state.dependents("clean").steps,
+        line.state.dependents("clean").doubtful,
+    )
+
+
+def test_a_slice_is_what_a_value_needs(line: Line) -> None:
+    """The steps in their order, the model calls, and a program."""
+    found = line.state.slice("report")
+    assert [1, 2, 3, 5] == [step.number for step in found.steps]
+    assert ("call-1", "call-2", "call-3") == found.causes
+    assert "def clean(d): ...\n\ndf = clean(raw)\n\ntotal = df.sum()\n\nreport = str(total)" == found.program
+    assert () == found.unknown
+    assert "note = 'hello'" == line.state.slice("note").program
+
+
+def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
+    """Has everything up to that step, and says why; what is behind it is chosen as ever."""
+    line.blind("exec(code)")
+    line.run("a = report", reads=["report"], writes=["a"])
+    line.run("b = 1", writes=["b"])
+    assert ([1, 2, 3, 4, 5, 6, 7], (6,)) == (
+        [step.number for step in line.state.slice("a").steps],
+        line.state.slice("a").unknown,
+    )
+    assert [8] == [step.number for step in line.state.slice("b").steps]
+
+
+def test_a_slice_names_what_clients_put_in(line: Line) -> None:
+    """It has no code."""
+    line.run(kind="injection", names=("rate",), writes=["rate"], author="cleo")
+    line.run("tax = rate * 2", reads=["rate"], writes=["tax"])
+    assert "# rate: put in by cleo as step 6\n\ntax = rate * 2" == line.state.slice("tax").program
+
+
+def test_two_states_of_one_line(line: Line) -> None:
+    """Names, and the steps between."""
+    line.run("del note; df = 0", deletes=["note"], writes=["df"])
+    found = line.state.diff(4, 6)
+    assert (("report",), ("note",), ("df",)) == (found.added, found.removed, found.changed)
+    assert (4, (), (5, 6)) == (found.ancestor, found.left, tuple(step.number for step in found.right))
+
+
+def test_two_states_of_two_lines(line: Line) -> None:
+    """From where they part; a value that both made is no difference."""
+    line.rollback(2)
+    line.run("total = 0", writes=["total"], version="v3")
+    line.run("df = 0", writes=["df"])
+    found = line.state.diff(5, 7)
+    assert (2, [3, 4, 5], [6, 7]) == (
+        found.ancestor,
+        [step.number for step in found.left],
+        [step.number for step in found.right],
+    )
+    assert ((), ("note", "report"), ("df",)) == (found.added, found.removed, found.changed)
+
+
+def test_a_difference_that_is_not_known(line: Line) -> None:
+    """Names the steps that may have made others."""
+    line.blind("exec(code)")
+    assert (6,) == line.state.diff(5, 6).unknown
+
+
+def test_steps_by_what_they_are(line: Line) -> None:
+    """All conditions at once."""
+    trace = StepTrace(writes={"file:report.md": "1"})  # type: ignore[dict-item]
+    line.blind("...", trace=trace, author="ben", started=60.0)
+
+    def numbers(**conditions: object) -> list[int]:
+        return [step.number for step in line.state.steps_by(**conditions)]  # type: ignore[arg-type]
+
+    assert [3, 4, 6] == numbers(author="ben")
+    assert [2, 3] == numbers(symbol="df")
+    assert [4, 5] == numbers(since=40.0, until=60.0)
+    assert [6] == numbers(artifact="report.md")
+    assert [3] == numbers(author="ben", symbol="df")
+
+
+@pytest.mark.parametrize("ask", ["at", "step", "line", "dependents"])
+def test_steps_that_are_not_there(line: Line, ask: str) -> None:
+    """Are an error, not an empty answer."""
+    with pytest.raises(UnknownEntryError, match="there is no step '99'"):
+        getattr(line.state, ask)(99)
+    with pytest.raises(UnknownEntryError):
+        line.state.diff(1, 99)
+
+
+def test_a_state_goes_on_with_its_runtime(line: Line) -> None:
+    """Questions see what has happened by then."""
+    state = line.state
+    line.run("x = 1", writes=["x"])
+    assert 6 == state.head

@@ -1,0 +1,54 @@
+"""`runtime.state` of real runtimes: embedded, synchronous and not, with several authors."""
+
+from __future__ import annotations
+
+from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
+from cenote_security.policy import SandboxPolicy
+
+SMALL = SandboxPolicy(preload=())
+
+
+def test_a_runtime_tells_its_steps() -> None:
+    """Those of all its authors, to each of them."""
+    with PythonRuntime(sandbox=SMALL, variables=[Variable("raw", [1])]) as runtime:
+        ana = runtime.attach("ana")
+        runtime.execute("x = 1")
+        ana.execute("x + 1")
+        for state in (runtime.state, ana.state):
+            assert [("x = 1", ""), ("x + 1", "ana")] == [(step.code, step.author) for step in state.steps]
+        assert (None, ["raw"]) == (
+            runtime.state.at(0).step,
+            [each.name for each in runtime.state.at(0).variables],
+        )
+
+
+def test_a_runtime_that_has_run_nothing() -> None:
+    """Has no jail yet, and needs none for that."""
+    with PythonRuntime(sandbox=SMALL) as runtime:
+        assert ((), 0) == (runtime.state.steps, runtime.state.head)
+        assert not runtime.core.running
+
+
+async def test_the_asynchronous_face_has_the_same() -> None:
+    """Without waiting."""
+    async with AsyncPythonRuntime(sandbox=SMALL) as runtime:
+        await runtime.execute("x = 1")
+        assert ["x = 1"] == [step.code for step in runtime.state.steps]
+
+
+def test_a_description_says_what_was_live() -> None:
+    """Types and shapes, at the steps that it was asked for behind."""
+    with PythonRuntime(sandbox=SMALL) as runtime:
+        runtime.execute("x = [1, 2]")
+        runtime.describe()
+        runtime.execute("x = 'text'")
+        runtime.describe()
+        found = [(each.name, each.type) for step in (1, 2) for each in runtime.state.at(step).variables]
+    assert [("x", "list"), ("x", "str")] == found
+
+
+def test_a_closed_runtime_can_be_asked() -> None:
+    """What has happened stays true."""
+    with PythonRuntime(sandbox=SMALL) as runtime:
+        runtime.execute("x = 1")
+    assert ["x = 1"] == [step.code for step in runtime.state.steps]
