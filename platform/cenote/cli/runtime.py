@@ -1,4 +1,4 @@
-"""`cenote runtime ls|create|exec|show|rm`: runtimes of a platform."""
+"""`cenote runtime ls|create|exec|show|rm`, and what there is to ask of histories: runtimes of a platform."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cenote.cli import runtime_exec
+from cenote.cli import runtime_exec, runtime_history
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
@@ -29,6 +29,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     showing = _verb(verbs, "show", "what there is to know of a runtime", show)
     showing.add_argument("name", metavar="NAME", help="a name, or an id")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
+    runtime_history.add_to(verbs)
     removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cenote.cli.attached import attached
 from cenote.cli.execute import read_source, report
-from cenote.cli.platform_line import add_address_option, meant, platform_line
+from cenote.cli.platform_line import add_address_option, meant
 from cenote.cli.policy_options import positive_seconds
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import Screen
-from cenote_security.policy import SandboxPolicy
 from cenote_worker.results import ExecutionResult, StreamName
 
 EPILOG = """Exit status: 0 the code succeeded, 1 it failed, 2 wrong usage or no such runtime, 3 the platform refused
@@ -40,23 +40,9 @@ def execute(
     name: str, code: str, timeout: float | None, where: Destination, screen: Screen
 ) -> ExecutionResult:
     """Runs a cell in a runtime that is there. Raises UnknownRuntimeError when it is not."""
-    from cenote.runtime.backend import Backend
-    from cenote.runtime.core import RuntimeCore
-    from cenote.runtime.host_desk import HostDesk
-    from cenote.runtime.remote.platform_client import client_of
-    from cenote.runtime.remote.runtime import RemoteRuntime
-    from cenote.runtime.sync import PythonRuntime
-    from cenote_worker.wire import policies
-
-    with platform_line(where) as line:
-        found = line.runtime(name)
-
-    def attached(policy: SandboxPolicy, desk: HostDesk) -> Backend:
-        return RemoteRuntime(client_of(where), policy, desk, found.name, attach=True)
 
     def show(stream: StreamName, text: str) -> None:
         (screen.write if stream == "stdout" else screen.write_error)(text)
 
-    core = RuntimeCore((), (), (), None, policies.from_message(found.policy), None, attached)
-    with PythonRuntime.over(core) as runtime:
+    with attached(name, where) as runtime:
         return runtime.execute(code, timeout, on_output=show)

@@ -1,0 +1,161 @@
+"""`cenote runtime history|graph|blame|diff`: what has happened in a runtime that stays."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cenote.cli.attached import attached
+from cenote.cli.exit_status import ExitStatus
+from cenote.cli.platform_line import add_address_option, meant
+from cenote.terminal.screen import BOLD, Screen
+from cenote_worker.results import printable
+
+if TYPE_CHECKING:
+    from cenote.harness import Blame, StateDiff, Step
+
+_CODE = 72
+"""Characters of a step's first line in a table."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    history = _verb(commands, "history", "the steps of a runtime, by all its authors", show_history)
+    history.add_argument(
+        "--all", action="store_true", help="also of lines that were left, and changes without code"
+    )
+    _add_json(history)
+    graph = _verb(commands, "graph", "which step took what from which", show_graph)
+    graph.add_argument(
+        "--format",
+        choices=("mermaid", "dot", "json"),
+        default="mermaid",
+        help="what to write (default: mermaid)",
+    )
+    graph.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
+    )
+    blame = _verb(commands, "blame", "who last wrote a variable, and with which statement", show_blame)
+    blame.add_argument("symbol", metavar="SYMBOL", help="a variable, or a location such as file:report.md")
+    _add_json(blame)
+    diff = _verb(commands, "diff", "how two states of a runtime differ", show_diff)
+    diff.add_argument("a", metavar="A", type=int, help="a step; 0 is the state before the first")
+    diff.add_argument("b", metavar="B", type=int, help="another step")
+    _add_json(diff)
+
+
+def _verb(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text)
+    parser.add_argument("name", metavar="NAME", help="a name, or an id")
+    add_address_option(parser)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def show_history(arguments: argparse.Namespace) -> int:
+    from cenote.harness.export import as_data
+
+    screen = Screen()
+    with attached(arguments.name, meant(arguments.address)) as runtime:
+        state = runtime.state
+        steps = state.history if arguments.all else state.steps
+    if arguments.json:
+        screen.line(json.dumps([as_data(step) for step in steps], indent=2))
+        return ExitStatus.OK
+    for step in steps:
+        screen.line(_row(step))
+    if not steps:
+        screen.note("nothing has run")
+    return ExitStatus.OK
+
+
+def show_graph(arguments: argparse.Namespace) -> int:
+    from cenote.harness.graph import to_dot, to_mermaid
+
+    screen = Screen()
+    with attached(arguments.name, meant(arguments.address)) as runtime:
+        graph = runtime.state.graph()
+    match arguments.format:
+        case "json":
+            screen.line(json.dumps(graph, indent=2))
+        case "dot":
+            screen.write(to_dot(graph))
+        case _:
+            screen.write(to_mermaid(graph))
+    return ExitStatus.OK
+
+
+def show_blame(arguments: argparse.Namespace) -> int:
+    from cenote.harness.export import as_data
+
+    screen = Screen()
+    with attached(arguments.name, meant(arguments.address)) as runtime:
+        blame = runtime.state.blame(arguments.symbol)
+    if arguments.json:
+        step = as_data(blame.step) if blame.step is not None else None
+        found = {field: value for field, value in asdict(blame).items() if field != "step"}
+        screen.line(json.dumps({**found, "step": step}, indent=2))
+        return ExitStatus.OK
+    for line in _blame_lines(blame):
+        screen.line(line)
+    return ExitStatus.OK
+
+
+def show_diff(arguments: argparse.Namespace) -> int:
+    from cenote.harness.export import as_data
+
+    screen = Screen()
+    with attached(arguments.name, meant(arguments.address)) as runtime:
+        diff = runtime.state.diff(arguments.a, arguments.b)
+    if arguments.json:
+        data = {field: value for field, value in asdict(diff).items() if field not in ("left", "right")}
+        lines = {"left": list(map(as_data, diff.left)), "right": list(map(as_data, diff.right))}
+        screen.line(json.dumps({**data, **lines}, indent=2))
+        return ExitStatus.OK
+    _show_diff(diff, screen)
+    return ExitStatus.OK
+
+
+def _row(step: Step) -> str:
+    first = next((line for line in step.code.splitlines() if line.strip()), "")
+    code = printable(first or f"[{step.kind} of {', '.join(step.names)}]")[:_CODE]
+    when = datetime.fromtimestamp(step.started, UTC).isoformat(timespec="seconds")
+    return f"{step.number:>4}  {when}  {step.status:<6}  {printable(step.author) or '-':<10}  {code}"
+
+
+def _blame_lines(blame: Blame) -> list[str]:
+    lines: list[str] = []
+    if blame.step is not None:
+        did = "deleted" if blame.deleted else "written"
+        lines.append(f"{printable(blame.symbol)} was last {did} by step {blame.step.number}:")
+        lines.append(_row(blame.step))
+        lines += [f"      {printable(line)}" for line in blame.statement.splitlines()]
+        lines += [f"      asked for by {printable(blame.cause)}"] if blame.cause else []
+    elif not blame.doubtful:
+        lines.append(f"{printable(blame.symbol)} was there before the first step")
+    if blame.doubtful:
+        steps = ", ".join(map(str, blame.doubtful))
+        lines.append(f"it may have been written by these steps, of which not everything is known: {steps}")
+    return lines
+
+
+def _show_diff(diff: StateDiff, screen: Screen) -> None:
+    for mark, symbols in (("+", diff.added), ("-", diff.removed), ("~", diff.changed)):
+        for symbol in symbols:
+            screen.line(f"{mark} {printable(symbol)}")
+    for which, steps in ((diff.a, diff.left), (diff.b, diff.right)):
+        if steps:
+            screen.line(f"from step {diff.ancestor} to {which}:", BOLD)
+        for step in steps:
+            screen.line(_row(step))
+    if diff.unknown:
+        steps_unknown = ", ".join(map(str, diff.unknown))
+        screen.note(f"there may be more differences: not everything is known of steps {steps_unknown}")

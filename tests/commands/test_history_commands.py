@@ -1,0 +1,72 @@
+"""`cenote runtime history|graph|blame|diff`, over a platform without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.remote.small_platform import TOKEN, SmallPlatform
+
+from cenote.cli.main import main
+
+Cenote = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cenote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Cenote]:
+    """The command of a user of a small platform with a runtime `etl`, in which two steps have run."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("CENOTE_TOKEN", TOKEN)
+    platform = SmallPlatform().start()
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(["runtime", *arguments, "--address", platform.address])
+        return status, *capsys.readouterr()
+
+    assert 0 == run("create", "etl")[0]
+    assert 0 == run("exec", "etl", "-c", "x = 6\nprint('hello')")[0]
+    assert 1 == run("exec", "etl", "-c", "1 / 0")[0]
+    yield run
+    platform.close()
+
+
+def test_steps_of_other_clients(cenote: Cenote) -> None:
+    """Whoever has a right to the runtime reads what all of its clients have done."""
+    status, out, _ = cenote("history", "etl")
+    assert (0, 2) == (status, len(out.splitlines()))
+    assert ["ok", "failed"] == [line.split()[2] for line in out.splitlines()]
+    steps = json.loads(cenote("history", "etl", "--json")[1])
+    assert [("x = 6\nprint('hello')", "hello\n"), ("1 / 0", "")] == [
+        (step["code"], step["stdout"]) for step in steps
+    ]
+
+
+def test_a_graph_in_three_formats(cenote: Cenote) -> None:
+    """Text for other programs, as it is."""
+    assert cenote("graph", "etl")[1].startswith("flowchart TD\n")
+    assert cenote("graph", "etl", "--format", "dot")[1].startswith("digraph history {\n")
+    assert [0, 1, 2] == [node["id"] for node in json.loads(cenote("graph", "etl", "--json")[1])["nodes"]]
+
+
+def test_blame_and_diff(cenote: Cenote) -> None:
+    """As the state answers; what can't have been is a wrong use."""
+    blame = json.loads(cenote("blame", "etl", "x", "--json")[1])
+    assert "x" == blame["symbol"]
+    diff = json.loads(cenote("diff", "etl", "0", "2", "--json")[1])
+    assert ([], [1, 2]) == (diff["left"], [step["number"] for step in diff["right"]])
+    for question in (("blame", "etl", "x"), ("diff", "etl", "0", "2")):
+        status, out, _ = cenote(*question)
+        assert (0, True) == (status, bool(out))
+    status, _, err = cenote("diff", "etl", "0", "99")
+    assert (2, True) == (status, "there is no step '99'" in err)
+
+
+def test_a_runtime_that_is_not_there(cenote: Cenote) -> None:
+    """Is not made by a question."""
+    assert 2 == cenote("history", "nothing")[0]
+    assert 2 == cenote("history", "nothing")[0]
