@@ -39,7 +39,7 @@ def blame(past: Past, symbol: str, end: int) -> Blame:
     span, statement = _statement(record, location)
     return Blame(
         symbol=symbol,
-        step=Step.of(record),
+        step=Step(record),
         author=record.author,
         cause=record.cause,
         deleted=_version(record, location) == ABSENT,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cenote.harness.past import Past
 from cenote.harness.symbols import location_of, symbol_of
-from cenote_worker.history.dependencies import located, looked_at, written
+from cenote_worker.history.dependencies import Inputs, located, looked_at, written
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import Location
 
@@ -66,37 +66,37 @@ class _Search:
     def found(self) -> Dependents:
         begun = self._location is not None and self._writer == START
         for record in self._line:
-            if self._takes(record):
-                self._sure.add(record.number)
-            elif self._may_take(record, begun=begun):
-                self._doubtful.add(record.number)
-            begun = begun or record.number in (*self._seeds, *self._doubtful, self._writer)
-        steps = [each.number for each in self._line if each.number in self._sure - self._seeds]
+            number, inputs = record.number, self._past.inputs(record.number)
+            writers = inputs.seen.values()
+            if not self._sure.isdisjoint(writers) or self._reads(record, inputs):
+                self._sure.add(number)
+            elif self._may_take(record, inputs, begun=begun):
+                self._doubtful.add(number)
+            begun = begun or number in self._seeds or number == self._writer or number in self._doubtful
+        sure = self._sure - self._seeds
+        steps = [each.number for each in self._line if each.number in sure]
         doubtful = [each.number for each in self._line if each.number in self._doubtful]
         return Dependents(steps=tuple(steps), symbols=self._symbols(set(steps)), doubtful=tuple(doubtful))
 
-    def _takes(self, record: StepRecord) -> bool:
-        seen = self._past.inputs(record.number).seen
-        if self._location is not None and self._reads(record, self._location):
-            return True
-        return any(writer in self._sure for writer in seen.values())
-
-    def _reads(self, record: StepRecord, location: Location) -> bool:
+    def _reads(self, record: StepRecord, inputs: Inputs) -> bool:
         """What the symbol holds now: not what it held before its last writer, nor what that took itself."""
-        if record.number == self._writer:
+        if self._location is None or record.number == self._writer:
             return False
-        seen = self._past.inputs(record.number).seen
         if self._writer != START:
-            return seen.get(location) == self._writer
-        return location not in seen and location in {located(record, each) for each in looked_at(record)}
+            return inputs.seen.get(self._location) == self._writer
+        if self._location in inputs.seen:
+            return False
+        return self._location in {located(record, each) for each in looked_at(record)}
 
-    def _may_take(self, record: StepRecord, *, begun: bool) -> bool:
+    def _may_take(self, record: StepRecord, inputs: Inputs, *, begun: bool) -> bool:
         """begun: what is asked for was there before this step."""
-        inputs = self._past.inputs(record.number)
-        if record.unknown and begun:
+        if begun and record.unknown:
             return True
-        reached = self._doubtful | self._sure
-        return inputs.shadow in reached or any(writer in reached for writer in inputs.seen.values())
+        return (
+            inputs.shadow in self._doubtful
+            or inputs.shadow in self._sure
+            or not self._doubtful.isdisjoint(inputs.seen.values())
+        )
 
     def _symbols(self, steps: set[int]) -> tuple[str, ...]:
         last: dict[Location, int] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cenote.harness.past import Past
+from cenote.harness.past import Past, Versions, follow
 from cenote.harness.step import Step
 from cenote.harness.symbols import symbol_of
+from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, Version
 
 
@@ -34,7 +35,8 @@ class StateDiff:
 def diff(past: Past, a: int, b: int) -> StateDiff:
     """Raises UnknownEntryError for a step that is not there."""
     ancestor, left, right = past.fork(a, b)
-    before, after = _present(past, a), _present(past, b)
+    common = past.versions(ancestor)
+    before, after = _present(common, left), _present(common, right)
     changed = [each for each in before.keys() & after.keys() if before[each] != after[each]]
     return StateDiff(
         a=a,
@@ -49,8 +51,10 @@ def diff(past: Past, a: int, b: int) -> StateDiff:
     )
 
 
-def _present(past: Past, step: int) -> Mapping[Location, Version]:
-    return {place: version for place, (version, _) in past.versions(step).items() if version != ABSENT}
+def _present(common: Versions, records: Iterable[StepRecord]) -> Mapping[Location, Version]:
+    known = dict(common)
+    follow(known, records)
+    return {place: version for place, (version, _) in known.items() if version != ABSENT}
 
 
 def _symbols(locations: Iterable[Location]) -> tuple[str, ...]:

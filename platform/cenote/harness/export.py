@@ -14,6 +14,8 @@ from cenote.harness.past import Past
 from cenote.harness.step import Step
 from cenote_security.errors import UsageError
 
+_FIELDS: Final = tuple(name for name in vars(Step) if isinstance(getattr(Step, name), property))
+
 FORMATS: Final = (".ipynb", ".json", ".mmd", ".dot")
 
 
@@ -24,10 +26,10 @@ def exported(past: Past, suffix: str) -> str:
     """
     match suffix:
         case ".ipynb":
-            steps = [Step.of(record) for record in past.line(past.head) if record.stays]
+            steps = [Step(record) for record in past.line(past.head) if record.stays]
             return _json(notebook(steps, past.begun))
         case ".json":
-            steps = [Step.of(record) for record in past.all()]
+            steps = [Step(record) for record in past.all()]
             return _json(
                 {"head": past.head, "steps": [as_data(step) for step in steps], "graph": graph(past)}
             )
@@ -48,11 +50,16 @@ def export(past: Past, path: str | Path) -> Path:
 
 def as_data(step: Step) -> dict[str, Any]:
     """A step for JSON; bytes as base64."""
-    data = asdict(step)
-    data["outputs"] = [{mime: _text(part) for mime, part in bundle.items()} for bundle in step.outputs]
-    for call in data["host_calls"]:
-        call.update(arguments=_text(call["arguments"]), reply=_text(call["reply"]))
-    return data
+    data = {field: getattr(step, field) for field in _FIELDS}
+    calls = [asdict(call) for call in step.host_calls]
+    return {
+        **data,
+        "error": asdict(step.error) if step.error is not None else None,
+        "outputs": [{mime: _text(part) for mime, part in bundle.items()} for bundle in step.outputs],
+        "host_calls": [
+            {**call, "arguments": _text(call["arguments"]), "reply": _text(call["reply"])} for call in calls
+        ],
+    }
 
 
 def _text(content: str | bytes | None) -> str | None:

@@ -114,7 +114,7 @@ def _edges(past: Past, record: StepRecord) -> list[Edge]:
 
 
 def _edge(source: int, target: int, kind: str, *symbols: str) -> Edge:
-    return {"source": source, "target": target, "kind": kind, "symbols": list(symbols)}
+    return {"source": source, "target": target, "kind": kind, "symbols": [*symbols]}
 
 
 # -- text --

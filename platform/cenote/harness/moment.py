@@ -46,7 +46,7 @@ class Moment:
 def moment(past: Past, number: int) -> Moment:
     """Raises UnknownEntryError for a step that is not there."""
     line = past.line(number)
-    step = Step.of(line[-1]) if line else None
+    step = Step(line[-1]) if line else None
     described, unknown = _described(past, line)
     live = {
         symbol_of(place): writer
@@ -63,18 +63,16 @@ def moment(past: Past, number: int) -> Moment:
 def _described(past: Past, line: list[StepRecord]) -> tuple[dict[str, VariableInfo], tuple[int, ...]]:
     """What was said of variables and is still true, and the steps since then that may have changed anything."""
     infos: dict[str, VariableInfo] = {}
-    stale: set[str] = set()
-    unknown: list[int] = []
-    for number, record in [(START, None), *((record.number, record) for record in line)]:
-        if record is not None and record.stays:
-            stale.update(symbol_of(place) for place in written(record))
-            unknown += [number] if record.unknown else []
+    since = 0
+    for place, number in enumerate((START, *(record.number for record in line))):
         for said in past.said(number):
+            since = place
             infos |= {info.name: info for info in said.variables}
             infos = {name: info for name, info in infos.items() if name not in said.gone}
-            stale.clear()
-            unknown.clear()
-    return {name: info for name, info in infos.items() if name not in stale}, tuple(unknown)
+    later = [record for record in line[since:] if record.stays]
+    stale = {symbol_of(each) for record in later for each in written(record)} if infos else set()
+    unknown = tuple(record.number for record in later if record.unknown)
+    return {name: info for name, info in infos.items() if name not in stale}, unknown
 
 
 def _variable(symbol: str, step: int | None, info: VariableInfo | None) -> LiveVariable:

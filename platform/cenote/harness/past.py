@@ -14,6 +14,9 @@ from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import Location, Version
 
+Versions = dict[Location, tuple[Version, int]]
+"""What each location holds, and the step that wrote it."""
+
 AT_START = Version("at the start")
 """The version of what the state before the first step holds."""
 
@@ -75,13 +78,10 @@ class Past:
     def depth(self, number: int) -> int:
         return self._history.tree.depth(number)
 
-    def versions(self, end: int) -> dict[Location, tuple[Version, int]]:
-        """What each location that is known of held after a step, and the step that wrote it."""
+    def versions(self, end: int) -> Versions:
+        """Of what is known of, after a step."""
         known = {Location(f"name:{each}"): (AT_START, START) for each in self.begun}
-        for record in self.line(end):
-            if record.trace is not None and record.stays:
-                for location, version in record.trace.writes.items():
-                    known[located(record, location)] = (version, record.number)
+        follow(known, self.line(end))
         return known
 
     def writer(self, location: Location, end: int) -> tuple[StepRecord | None, list[int]]:
@@ -103,4 +103,14 @@ class Past:
         return None, doubtful[::-1]
 
     def steps(self, records: Iterable[StepRecord]) -> tuple[Step, ...]:
-        return tuple(map(Step.of, records))
+        return tuple(map(Step, records))
+
+
+def follow(known: Versions, records: Iterable[StepRecord]) -> None:
+    """What these steps, one after the other, make of what was known."""
+    for record in records:
+        if record.trace is None or not record.stays:
+            continue
+        number, private = record.number, record.private
+        for location, version in record.trace.writes.items():
+            known[located(record, location) if private else location] = (version, number)

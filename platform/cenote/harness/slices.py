@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cenote.harness.past import Past
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
-from cenote_worker.history.dependencies import looked_at
+from cenote_worker.history.dependencies import Inputs, looked_at
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import Location
 
@@ -30,10 +30,11 @@ class Slice:
 def slice_of(past: Past, symbol: str, end: int) -> Slice:
     """Raises UnknownNameError for what nothing on the line can have written."""
     location = location_of(symbol)
-    line = [record for record in past.line(end) if record.stays]
     needed, reach = _needed(past, location, end)
-    unknown = [each.number for each in line if each.unknown and past.depth(each.number) <= reach]
-    records = [each for each in line if each.number in needed or past.depth(each.number) <= reach]
+    line = past.line(end)  # a step's place in it is its depth
+    unknown = [each.number for each in line[:reach] if each.stays and each.unknown]
+    records = [each for each in line[:reach] if each.stays]
+    records += [each for each in line[reach:] if each.number in needed]
     causes = dict.fromkeys(each.cause for each in records if each.cause)
     return Slice(
         symbol=symbol,
@@ -55,14 +56,15 @@ def _needed(past: Past, location: Location, end: int) -> tuple[set[int], int]:
         if number in needed:
             continue
         needed.add(number)
-        reach = max(reach, _doubt(past, number))
-        waiting.extend(past.inputs(number).seen.values())
+        inputs = past.inputs(number)
+        reach = max(reach, _doubt(past, number, inputs))
+        waiting.extend(inputs.seen.values())
     return needed, reach
 
 
-def _doubt(past: Past, number: int) -> int:
+def _doubt(past: Past, number: int, inputs: Inputs) -> int:
     """The depth up to which any step may have had a part in this one's result; 0 when all is known."""
-    record, inputs = past.get(number), past.inputs(number)
+    record = past.get(number)
     if record.unknown:
         return past.depth(number)
     if inputs.shadow == START:

@@ -67,7 +67,7 @@ class ExecutionState:
 
     def step(self, number: int) -> Step:
         """Raises UnknownEntryError for a step that is not there."""
-        return Step.of(self._past.get(number))
+        return Step(self._past.get(number))
 
     def line(self, end: int) -> tuple[Step, ...]:
         """From the first step to this one. Raises UnknownEntryError."""
