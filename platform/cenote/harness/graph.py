@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final, TypedDict
 
 from cenote.harness.past import Past
@@ -94,27 +94,22 @@ def _node(record: StepRecord, *, live: bool) -> Node:
 
 
 def _label(record: StepRecord) -> str:
-    first = next((line.strip() for line in record.code.splitlines() if line.strip()), "")
+    first = record.code.lstrip()[: MAX_LABEL + 1].partition("\n")[0].rstrip()
     text = first or f"{record.kind} {', '.join(record.names)}".strip()
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
 
 
-def _edges(past: Past, record: StepRecord) -> list[Edge]:
-    inputs = past.inputs(record.number)
-    found: list[Edge] = [_edge(record.parent, record.number, "parent")]
-    sources: dict[int, list[str]] = defaultdict(list)
+def _edges(past: Past, record: StepRecord) -> Iterator[Edge]:
+    number, inputs = record.number, past.inputs(record.number)
+    yield {"source": record.parent, "target": number, "kind": "parent", "symbols": []}
+    sources: dict[int, list[str]] = {}
     for place, writer in inputs.seen.items():
-        sources[writer].append(symbol_of(place))
-    found += [_edge(writer, record.number, "data", *sorted(names)) for writer, names in sources.items()]
-    if record.unknown and record.parent != START:
-        found.append(_edge(record.parent, record.number, "unknown"))
-    elif inputs.shadow != START:
-        found.append(_edge(inputs.shadow, record.number, "unknown"))
-    return found
-
-
-def _edge(source: int, target: int, kind: str, *symbols: str) -> Edge:
-    return {"source": source, "target": target, "kind": kind, "symbols": [*symbols]}
+        sources.setdefault(writer, []).append(symbol_of(place))
+    for writer, names in sources.items():
+        yield {"source": writer, "target": number, "kind": "data", "symbols": names}
+    doubt = record.parent if record.unknown else inputs.shadow
+    if doubt != START:
+        yield {"source": doubt, "target": number, "kind": "unknown", "symbols": []}
 
 
 # -- text --
