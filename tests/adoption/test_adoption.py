@@ -47,6 +47,21 @@ def test_the_namespace_is_there(node: Node) -> None:
     assert "two\n" == again.printed
 
 
+def test_a_history_that_was_lost_is_told(node: Node) -> None:
+    """Killed with the record of two steps: their place in the line is known, and that nothing else is."""
+    victim = node.victim()
+    victim.execute("x = 41", "a")
+    victim.execute("x + 1", "b")
+    assert "42" == victim.value("b")
+    victim.kill()
+    runtime = node.adopt()
+    assert "41" == value(runtime, "x")
+    line = runtime.history.tree.line(3)
+    assert [(2, "unrecorded", None), (3, "cell", None)] == [
+        (each.number, each.kind, each.trace) for each in line
+    ]
+
+
 def test_the_running_cell_goes_on(node: Node) -> None:
     """Killed in the middle of a cell: it comes to its end, and its output arrives once and in order."""
     victim = node.victim()

@@ -10,6 +10,7 @@ import pytest
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import MAX_CALLS
 from cenote_worker.history.step import StepRecord
@@ -100,6 +101,16 @@ def test_steps_have_authors(runtime: PythonRuntime) -> None:
     assert [("", False), ("ana", False), ("ben", True), ("ana", False)] == [
         (record.author, record.private) for record in records(runtime)
     ]
+
+
+def test_a_step_has_the_cause_that_its_author_gave(runtime: PythonRuntime) -> None:
+    """Such as a model call; a text that is none, or without end, is refused before anything runs."""
+    runtime.execute("x = 1", cause="call-7")
+    assert ("call-7", 1) == (runtime.state.step(1).cause, len(runtime.state.steps))
+    for cause in ("x" * (MAX_CAUSE + 1), 7):
+        with pytest.raises(UsageError, match="a cause is"):
+            runtime.execute("x = 2", cause=cause)  # type: ignore[arg-type]
+    assert 1 == runtime.retrieve("x")
 
 
 def test_a_jail_that_is_lost_takes_the_line_with_it(runtime: PythonRuntime) -> None:

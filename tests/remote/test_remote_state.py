@@ -14,7 +14,7 @@ def test_a_client_reads_its_steps(platform: SmallPlatform, connect: Callable[...
     """As the embedded runtime has them: what it was made with is no step, what it calls outside is noted."""
     double = Function(_double, host=True, effect="pure")
     runtime = connect(platform, variables=[Variable("raw", [1])], functions=[double])
-    runtime.execute("x = _double(21)\nx")
+    runtime.execute("x = _double(21)\nx", cause="call-7")
     runtime.update_variable("raw", [2])
     first, second = runtime.state.history
     assert (1, "42", [("_double", "pure")]) == (
@@ -22,6 +22,7 @@ def test_a_client_reads_its_steps(platform: SmallPlatform, connect: Callable[...
         first.value,
         [(call.target, call.effect) for call in first.host_calls],
     )
+    assert "call-7" == first.cause
     assert (2, "injection", ("raw",)) == (second.number, second.kind, second.names)
     assert {"raw", "_double"} == {each.name for each in runtime.state.at(0).variables}
 

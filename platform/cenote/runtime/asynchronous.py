@@ -70,15 +70,20 @@ class AsyncPythonRuntime:
     # -- cells --
 
     async def execute(
-        self, code: str, timeout: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        *,
+        cause: str = "",
     ) -> ExecutionResult:
         """Runs one cell. Never raises for what the code does. `on_output` is called in this event loop."""
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
         if self.core.running:
-            withdraw = self.core.execute(code, timeout, listener)
+            withdraw = self.core.execute(code, timeout, listener, cause)
         else:
-            withdraw = await self._queued_on_a_thread(code, timeout, listener)
+            withdraw = await self._queued_on_a_thread(code, timeout, listener, cause)
         try:
             return result(await listener.future)
         except BaseException:
@@ -87,10 +92,10 @@ class AsyncPythonRuntime:
             raise
 
     async def _queued_on_a_thread(
-        self, code: str, timeout: float | None, listener: Listener
+        self, code: str, timeout: float | None, listener: Listener, cause: str
     ) -> Callable[[], None] | None:
         """Queues a cell where a jail must be started first; the cell is withdrawn if its caller leaves meanwhile."""
-        queuing = asyncio.ensure_future(asyncio.to_thread(self.core.execute, code, timeout, listener))
+        queuing = asyncio.ensure_future(asyncio.to_thread(self.core.execute, code, timeout, listener, cause))
         try:
             return await asyncio.shield(queuing)
         except asyncio.CancelledError:

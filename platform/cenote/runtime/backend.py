@@ -52,8 +52,13 @@ class Backend(Protocol):
     def read_history(self) -> History:
         """What has happened until now. May block where the namespace is elsewhere. Raises UnavailableError."""
 
-    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
-        """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
+    def execute(
+        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+    ) -> Withdraw | None:
+        """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
+
+        cause: what made its author send it, for the history.
+        """
 
     def interrupt(self) -> bool:
         """Interrupts the running cell; an attached author's backend only its own. False when there is none."""

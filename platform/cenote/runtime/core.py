@@ -21,6 +21,7 @@ from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
@@ -128,18 +129,22 @@ class RuntimeCore:
         """What the runtime's rules have against the code; nothing is run."""
         return self._rules.check_code(to_python(code)) if self._rules is not None else []
 
-    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
+    def execute(
+        self, code: str, timeout: float | None, listener: Listener, cause: str = ""
+    ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
         if not isinstance(code, str):
             raise UsageError(f"code must be a string, not {type(code).__name__}")
         check_seconds(timeout, "a timeout")
+        if not isinstance(cause, str) or len(cause) > MAX_CAUSE:
+            raise UsageError(f"a cause is a string of at most {MAX_CAUSE} characters")
         if self._rules is not None:
             violations = self.check(code)
             if violations:
                 listener.done(_rejected(violations, self.author))
                 return None
             listener = _Judge(listener, self._rules)
-        return self.backend.execute(code, timeout, listener)
+        return self.backend.execute(code, timeout, listener, cause=cause)
 
     def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""

@@ -81,15 +81,21 @@ class PythonRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None = None, on_output: OnOutput | None = None
+        self,
+        code: str,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        *,
+        cause: str = "",
     ) -> ExecutionResult:
         """Runs one cell. Never raises for what the code does: see the result.
 
         timeout: seconds, else the policy's `cell_timeout`; the cell is interrupted, and killed two seconds later
         if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
+        cause: what made you run it, such as the id of a model call; `state` tells it.
         """
         listener = BlockingListener(on_output)
-        withdraw = self.core.execute(code, timeout, listener)
+        withdraw = self.core.execute(code, timeout, listener, cause)
         try:
             outcome = listener.wait(self.core.resume)
         except BaseException:

@@ -15,6 +15,9 @@ MAX_TEXT: Final = 64 * 1024
 MAX_OUTPUTS: Final = 1024 * 1024
 """Bytes of the displayed objects of one step: some plots."""
 
+MAX_CAUSE: Final = 1_000
+"""Characters of what a client says made it send a cell."""
+
 MAX_NAMES: Final = 1_000
 """Names of one injection."""
 

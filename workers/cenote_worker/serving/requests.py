@@ -10,6 +10,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailLostError, UsageError
 from cenote_worker.content import Content
+from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
@@ -32,9 +33,6 @@ _FILE_ASKS: Final[Mapping[jail_pb2.FileRequest.Operation.ValueType, Ask]] = {
     jail_pb2.FileRequest.WRITE: Ask.CHANGE_FILE,
     jail_pb2.FileRequest.DELETE: Ask.CHANGE_FILE,
 }
-
-MAX_CAUSE: Final = 1_000
-"""Characters of what a client says made it send a cell."""
 
 Settled = Callable[[Call, Outcome | JailStatus], None]
 

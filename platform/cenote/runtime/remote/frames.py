@@ -16,15 +16,15 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.contents import announce
-from cenote_worker.wire.results import to_result, to_status
+from cenote_worker.wire.results import clean_text, to_result, to_status
 
 Request = tuple[runtime_pb2.ClientFrame, Content | None]
 """A frame, and what follows it; whoever takes it owns that."""
 
 
-def cell(code: str, timeout: float | None) -> Request:
+def cell(code: str, timeout: float | None, cause: str = "") -> Request:
     content = Content.pack([code.encode("utf-8", "surrogatepass")])
-    frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0))
+    frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause)))
     return frame, content if announce(frame.cell.code, content) else None
 
 

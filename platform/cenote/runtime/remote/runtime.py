@@ -245,10 +245,14 @@ class RemoteRuntime:
 
     # -- cells --
 
-    def execute(self, code: str, timeout: float | None, listener: Listener) -> Withdraw | None:
+    def execute(
+        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+    ) -> Withdraw | None:
         self.start()
         read = frames.outcome_of if self._name else frames.cell_outcome_of
-        return self._call(frames.cell(code, timeout), listener, read, changes=True, output=listener.output)
+        return self._call(
+            frames.cell(code, timeout, cause), listener, read, changes=True, output=listener.output
+        )
 
     def interrupt(self) -> bool:
         session = self._session
