@@ -8,9 +8,9 @@ from tests.history.records import traced
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.bounds import MAX_OUTPUTS, MAX_TEXT
 from cenote_worker.history.events import Described
-from cenote_worker.history.history import MAX_DESCRIPTIONS, History
+from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import HostCallRecord, StepRecord
 from cenote_worker.results import VariableInfo
 
 
@@ -66,6 +66,16 @@ def test_the_oldest_results_are_shed_first() -> None:
     assert traced(writes=["x"]) == history.tree.get(1).trace
 
 
+def test_what_host_calls_carried_is_shed_too() -> None:
+    """That they were made, and with which arguments, is known all the same."""
+    call = HostCallRecord(target="ask", digest="d", arguments=b"a" * 60, reply=b"b" * 60, parts=1)
+    history = History(room=100)
+    run(history, 1, host_calls=(call,))
+    run(history, 2, host_calls=(call,))
+    first, second = (record.host_calls[0] for record in history.tree)
+    assert (HostCallRecord(target="ask", digest="d", parts=1), call) == (first, second)
+
+
 def test_a_copy_sheds_what_its_original_has_shed() -> None:
     """Whoever reads the events anew holds the same."""
     history = History(room=100)
@@ -100,6 +110,18 @@ def test_whoever_describes_all_the_time_adds_little() -> None:
     for size in range(2 * MAX_DESCRIPTIONS):
         history.described([info("a", size)])
     assert MAX_DESCRIPTIONS == len(history.said(1))
+
+
+def test_what_is_said_of_variables_is_bounded() -> None:
+    """A jail may describe as many as it likes, at any length."""
+    history = History()
+    run(history, 1)
+    long = VariableInfo(name="long", type="int", description="d" * (MAX_SAID + 1))
+    odd = VariableInfo(name="n" * (MAX_SAID + 1), type="int")
+    history.described([long, odd, *(info(f"x{number}") for number in range(MAX_DESCRIBED))])
+    (said,) = history.said(1)
+    assert ("long", MAX_SAID) == (said.variables[0].name, len(said.variables[0].description))
+    assert MAX_DESCRIBED == len(said.variables)
 
 
 def test_events_that_contradict_each_other_are_refused() -> None:

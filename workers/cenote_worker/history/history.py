@@ -20,8 +20,11 @@ from cenote_worker.results import VariableInfo
 MAX_RESULTS: Final = 64 * 2**20
 """Bytes of all steps' results; beyond it those of the oldest steps are shed."""
 
-MAX_DESCRIBED: Final = 2_000
-"""Variables of one description that are noted."""
+MAX_DESCRIBED: Final = 500
+"""Variables of one description that are noted: more than people and models look at."""
+
+MAX_SAID: Final = 300
+"""Characters of what is noted of one. Jails choose these texts, and are asked behind each step."""
 
 MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
@@ -91,7 +94,8 @@ class History:
         with self._lock:
             if not self._continues():
                 self._infos = {}
-            said = {info.name: info for info in variables[:MAX_DESCRIBED]}
+            noted = [info for info in variables if len(info.name) + len(info.type) <= MAX_SAID]
+            said = {info.name: _shortened(info) for info in noted[:MAX_DESCRIBED]}
             news = tuple(info for info in said.values() if self._infos.get(info.name) != info)
             gone = tuple(name for name in self._infos if name not in said)
             described = self.said(self.tree.head)
@@ -184,3 +188,9 @@ class History:
     def said(self, step: int) -> Sequence[Described]:
         """What the namespace said of its variables after a step, in the order in which it was asked."""
         return self._described.get(step, ())
+
+
+def _shortened(info: VariableInfo) -> VariableInfo:
+    return (
+        info if len(info.description) <= MAX_SAID else replace(info, description=info.description[:MAX_SAID])
+    )

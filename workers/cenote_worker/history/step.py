@@ -44,6 +44,11 @@ class HostCallRecord:
     parts: int = 0
     error: tuple[str, str] | None = None
 
+    @property
+    def size(self) -> int:
+        """In bytes: of what can be large."""
+        return len(self.arguments or b"") + len(self.reply or b"")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
@@ -102,13 +107,21 @@ class StepRecord:
         """Roughly, in bytes: of what is shed when a history gets too large."""
         shown = sum(len(part) for bundle in self.outputs for part in bundle.values())
         error = len(self.error.traceback) + len(self.error.message) if self.error else 0
-        return (
-            shown
-            + error
-            + sum(len(text or "") for text in (self.stdout, self.stderr, self.value, self.reply))
-        )
+        texts = sum(len(text or "") for text in (self.stdout, self.stderr, self.value, self.reply))
+        return shown + error + texts + sum(call.size for call in self.host_calls)
 
     def without_results(self) -> Self:
-        """The same step, with its results shed. What it asked outside is kept: a second run needs it."""
-        error = replace(self.error, traceback="") if self.error is not None else None
-        return replace(self, stdout="", stderr="", value=None, outputs=(), error=error, reply=None, shed=True)
+        """The same step, with its results shed, and what its host calls gave: that they were made is still known."""
+        error = replace(self.error, message="", traceback="") if self.error is not None else None
+        calls = tuple(replace(call, arguments=None, reply=None) for call in self.host_calls)
+        return replace(
+            self,
+            stdout="",
+            stderr="",
+            value=None,
+            outputs=(),
+            error=error,
+            reply=None,
+            host_calls=calls,
+            shed=True,
+        )
