@@ -9,6 +9,7 @@ import pytest
 
 PUBLIC = {
     "cenote": "Allow Budget CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Team Type Variable",
+    "cenote.harness": "ExecutionState Step",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult Function PythonRuntime Type Variable",
     "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
