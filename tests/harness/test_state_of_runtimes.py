@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.harness.lines import Line
+
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
 
@@ -52,3 +54,21 @@ def test_a_closed_runtime_can_be_asked() -> None:
     with PythonRuntime(sandbox=SMALL) as runtime:
         runtime.execute("x = 1")
     assert ["x = 1"] == [step.code for step in runtime.state.steps]
+
+
+def test_the_program_of_a_slice_gives_the_value_again() -> None:
+    """In a fresh runtime that begins with the same values, without the steps that it does not need."""
+    line = Line("raw")
+    line.run("def clean(d):\n    return [each for each in d if each]", writes=["clean"])
+    line.run("noise = clean", reads=["clean"], writes=["noise"])
+    line.run("df = clean(raw)", reads=["clean", "raw"], writes=["df"])
+    line.run("del noise", deletes=["noise"])
+    line.run("total = sum(df)", reads=["df"], writes=["total"])
+    found = line.state.slice("total")
+    assert [1, 3, 5] == [step.number for step in found.steps]
+    with PythonRuntime(sandbox=SMALL, variables=[Variable("raw", [1, 0, 2])]) as runtime:
+        assert runtime.execute(found.program).success
+        assert (3, {"raw", "clean", "df", "total"}) == (
+            runtime.retrieve("total"),
+            {info.name for info in runtime.describe()},
+        )

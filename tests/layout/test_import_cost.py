@@ -26,7 +26,17 @@ HEAVY = {
 }
 PUBLIC = [
     f"cenote{name}"
-    for name in ("", ".agent", ".cli.main", ".harness", ".models", ".runtime", ".security", ".skills", ".team")
+    for name in (
+        "",
+        ".agent",
+        ".cli.main",
+        ".harness",
+        ".models",
+        ".runtime",
+        ".security",
+        ".skills",
+        ".team",
+    )
 ]
 JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.main", "cenote_security.walls.probe"]
 

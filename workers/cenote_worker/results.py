@@ -102,7 +102,7 @@ class ExecutionResult:
     news: what happened meanwhile outside that concerns whoever ran it, a line each; a model is shown them.
     author: who ran it, as given to `attach`; empty for the runtime's owner.
     notices: what other authors did to names that this one relies on, since this one's cell before.
-    trace: what it was seen to read and write; None when it was not traced.
+    trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
     """
 
     success: bool
@@ -120,7 +120,7 @@ class ExecutionResult:
     news: tuple[str, ...] = ()
     author: str = ""
     notices: tuple[Notice, ...] = ()
-    trace: StepTrace | None = None
+    trace: StepTrace | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

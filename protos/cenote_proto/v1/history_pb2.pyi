@@ -365,7 +365,7 @@ class StepDependencies(_message.Message):
     @_builtins.property
     def mutated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocationGroup]: ...
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocationsTogether]: ...
     @_builtins.property
     def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -382,7 +382,7 @@ class StepDependencies(_message.Message):
         reads: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         writes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         mutated: _abc.Iterable[_builtins.str] | None = ...,
-        groups: _abc.Iterable[Global___LocationGroup] | None = ...,
+        groups: _abc.Iterable[Global___LocationsTogether] | None = ...,
         modules: _abc.Iterable[_builtins.str] | None = ...,
         opaque: _abc.Iterable[_builtins.str] | None = ...,
         unrepeatable: _abc.Iterable[_builtins.str] | None = ...,
@@ -398,7 +398,7 @@ class StepDependencies(_message.Message):
 Global___StepDependencies: _TypeAlias = StepDependencies  # noqa: Y015
 
 @_typing.final
-class LocationGroup(_message.Message):
+class LocationsTogether(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOCATIONS_FIELD_NUMBER: _builtins.int
@@ -415,7 +415,7 @@ class LocationGroup(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LocationGroup: _TypeAlias = LocationGroup  # noqa: Y015
+Global___LocationsTogether: _TypeAlias = LocationsTogether  # noqa: Y015
 
 @_typing.final
 class RecordedHostCall(_message.Message):
