@@ -158,6 +158,26 @@ def test_dependents_behind_a_step_of_which_nothing_is_known(line: Line) -> None:
     )
 
 
+def test_a_step_that_may_have_done_more_than_it_lists(line: Line) -> None:
+    """What it lists is sure; the rest is doubt, and no place of its own."""
+    trace = StepTrace(
+        reads={"*": "", "name:df": ""},  # type: ignore[dict-item]
+        writes={"*": "1", "name:df": "2"},  # type: ignore[dict-item]
+        opaque=("it called exec",),
+    )
+    line.blind("exec(code); df.pop()", trace=trace)
+    line.run("y = df", reads=["df"], writes=["y"])
+    found = line.state.dependents("df", at=5)
+    assert ((3, 5), ()) == (found.steps, found.doubtful)
+    found = line.state.dependents("clean")
+    assert ((2, 3, 5, 6, 7), ()) == (found.steps, found.doubtful)
+    assert (("y",), ("df",), (6,)) == (
+        line.state.diff(5, 7).added,
+        line.state.diff(5, 7).changed,
+        line.state.diff(5, 7).unknown,
+    )
+
+
 def test_a_slice_is_what_a_value_needs(line: Line) -> None:
     """The steps in their order, the model calls, and a program."""
     found = line.state.slice("report")

@@ -75,7 +75,8 @@ class _Search:
             begun = begun or number in self._seeds or number == self._writer or number in self._doubtful
         sure = self._sure - self._seeds
         steps = [each.number for each in self._line if each.number in sure]
-        doubtful = [each.number for each in self._line if each.number in self._doubtful]
+        doubts = self._doubtful - self._sure
+        doubtful = [each.number for each in self._line if each.number in doubts]
         return Dependents(steps=tuple(steps), symbols=self._symbols(set(steps)), doubtful=tuple(doubtful))
 
     def _reads(self, record: StepRecord, inputs: Inputs) -> bool:

@@ -12,7 +12,7 @@ from cenote_worker.history.dependencies import Inputs, located, written
 from cenote_worker.history.events import Described
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import Location, Version
+from cenote_worker.trace import ANYTHING, Location, Version
 
 Versions = dict[Location, tuple[Version, int]]
 """What each location holds, and the step that wrote it."""
@@ -114,3 +114,4 @@ def follow(known: Versions, records: Iterable[StepRecord]) -> None:
         number, private = record.number, record.private
         for location, version in record.trace.writes.items():
             known[located(record, location) if private else location] = (version, number)
+    known.pop(ANYTHING, None)  # which is no place of its own
