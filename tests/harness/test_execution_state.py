@@ -38,10 +38,9 @@ def test_a_step_in_plain_words() -> None:
     """Names without their kinds, files apart."""
     line = Line()
     trace = StepTrace(
-        reads={"name:df": "", "file:in.csv": "", "name:out": ""},  # type: ignore[dict-item]
+        reads={"name:df": "", "file:in.csv": ""},  # type: ignore[dict-item]
         writes={"name:df": "1", "name:out": "2", "file:out.csv": "3"},  # type: ignore[dict-item]
         mutated=frozenset({"name:df"}),  # type: ignore[arg-type]
-        stored=frozenset({"name:out"}),  # type: ignore[arg-type]
     )
     line.blind("...", trace=trace)
     step = line.state.step(1)

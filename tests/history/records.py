@@ -33,7 +33,6 @@ traces = st.builds(
     reads=versions,
     writes=versions,
     mutated=st.frozensets(locations),
-    stored=st.frozensets(locations),
     groups=groups,
     modules=reasons,
     opaque=reasons,

@@ -34,15 +34,6 @@ def test_inputs_are_the_last_writers_on_the_line(program: list[tuple]) -> None:
         assert ((untraced or [0])[0] if looks else 0) == inputs.shadow
 
 
-def test_what_was_only_stored_was_not_read() -> None:
-    """`x = 1` lists `x` among its reads, for an equal value would not show; it takes nothing from its writer."""
-    history = History()
-    history.ended(StepRecord(number=1, trace=traced(writes=["x"])))
-    trace = traced(reads=["x"], writes=["x"], stored=frozenset({name("x")}))
-    history.ended(StepRecord(number=2, trace=trace))
-    assert {} == history.dependencies.inputs(2).seen
-
-
 def test_private_names_are_their_authors_own() -> None:
     """Two authors' `x` are two locations; the common one is a third."""
     history = History()

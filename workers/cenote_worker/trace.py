@@ -63,7 +63,6 @@ class StepTrace:
     reads: whatever can have influenced the step, with its version before it; what it may have written is there too,
     since a store of an equal value shows nowhere. writes: what is different after it, with its version then; ABSENT
     for what it deleted. mutated: of these, what is the same object with another content.
-    stored: of the reads, what it did not look at: they are there because it may have stored an equal value.
     groups: the written names together with all names that share changeable objects with them after the step; each
     can only be carried over as a whole.
     modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
@@ -74,7 +73,6 @@ class StepTrace:
     reads: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
     writes: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
     mutated: frozenset[Location] = frozenset()
-    stored: frozenset[Location] = frozenset()
     groups: tuple[frozenset[Location], ...] = ()
     modules: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()

@@ -357,7 +357,6 @@ class StepDependencies(_message.Message):
     OPAQUE_FIELD_NUMBER: _builtins.int
     UNREPEATABLE_FIELD_NUMBER: _builtins.int
     UNPORTABLE_FIELD_NUMBER: _builtins.int
-    STORED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reads(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -374,8 +373,6 @@ class StepDependencies(_message.Message):
     def unrepeatable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def unportable(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
-    @_builtins.property
-    def stored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -387,11 +384,10 @@ class StepDependencies(_message.Message):
         opaque: _abc.Iterable[_builtins.str] | None = ...,
         unrepeatable: _abc.Iterable[_builtins.str] | None = ...,
         unportable: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        stored: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "stored", b"stored", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

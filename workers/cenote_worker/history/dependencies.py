@@ -75,11 +75,8 @@ def located(record: StepRecord, location: Location) -> Location:
 
 
 def looked_at(record: StepRecord) -> Collection[Location]:
-    """What a step is known to have read, as it names it itself; not what it may only have stored."""
-    trace = record.trace
-    if trace is None:
-        return ()
-    return trace.reads.keys() - trace.stored if trace.stored else trace.reads.keys()
+    """What a step is known to have read, as it names it itself."""
+    return record.trace.reads.keys() if record.trace is not None else ()
 
 
 def written(record: StepRecord) -> Iterable[Location]:

@@ -165,7 +165,6 @@ def _fill_trace(message: history_pb2.StepDependencies, trace: StepTrace) -> None
     message.writes.update(_strings(trace.writes))
     message.unportable.update(_strings(trace.unportable))
     message.mutated.extend(sorted(trace.mutated))
-    message.stored.extend(sorted(trace.stored))
     for group in trace.groups:
         message.groups.add(locations=sorted(group))
     message.modules.extend(trace.modules)
@@ -178,7 +177,6 @@ def _to_trace(message: history_pb2.StepDependencies) -> StepTrace:
         reads=_versions(message.reads),
         writes=_versions(message.writes),
         mutated=frozenset(map(Location, message.mutated)),
-        stored=frozenset(map(Location, message.stored)),
         groups=tuple(frozenset(map(Location, group.locations)) for group in message.groups),
         modules=tuple(message.modules),
         opaque=tuple(message.opaque),
