@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "history.sqlite"
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_history_comes_back_as_it_was(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -21,6 +21,9 @@ MAX_WAITING: Final = 10_000
 _BATCH: Final = 500
 """Events of one transaction."""
 
+_LINGER: Final = 0.05
+"""Seconds that an event waits for others of its transaction, which costs a millisecond however few it has."""
+
 _log = logging.getLogger("cenote.history")
 
 
@@ -55,6 +58,8 @@ class WriteBehind:
         self._queue: queue.Queue[_Item] = queue.Queue(MAX_WAITING)
         self._failure: CenoteError | None = None
         self._closed = False
+        self._urgent = threading.Event()
+        """Set behind what somebody waits for."""
         self._thread = threading.Thread(target=self._run, name="cenote-history", daemon=True)
         self._thread.start()
 
@@ -69,6 +74,7 @@ class WriteBehind:
         if not self._closed:
             item = _Flush()
             self._queue.put(item)
+            self._urgent.set()
             item.done.wait()
         if self._failure is not None:
             raise self._failure
@@ -78,6 +84,7 @@ class WriteBehind:
         if not self._closed:
             self._closed = True
             self._queue.put(None)
+            self._urgent.set()
             self._thread.join()
             self._store.close()
 
@@ -93,6 +100,8 @@ class WriteBehind:
         going_on = True
         while going_on:
             batch = [self._queue.get()]
+            if self._urgent.wait(_LINGER):
+                self._urgent.clear()
             while len(batch) < _BATCH and batch[-1] is not None:
                 try:
                     batch.append(self._queue.get_nowait())
