@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cenote_worker.trace import StepTrace
+
 StreamName = Literal["stdout", "stderr"]
 
 StateAfter = Literal["kept", "rolled_back", "lost"]
@@ -100,6 +102,7 @@ class ExecutionResult:
     news: what happened meanwhile outside that concerns whoever ran it, a line each; a model is shown them.
     author: who ran it, as given to `attach`; empty for the runtime's owner.
     notices: what other authors did to names that this one relies on, since this one's cell before.
+    trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
     """
 
     success: bool
@@ -117,6 +120,7 @@ class ExecutionResult:
     news: tuple[str, ...] = ()
     author: str = ""
     notices: tuple[Notice, ...] = ()
+    trace: StepTrace | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_worker import traced
 from cenote_worker.described import fill
 from cenote_worker.egress.ledger import Decision, Kind
 from cenote_worker.results import (
@@ -45,6 +46,8 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         message.reply = _text(result.reply)
     if result.error is not None:
         message.error.CopyFrom(_from_error(result.error))
+    if result.trace is not None:
+        traced.fill(message.trace, result.trace)
     usage = result.usage
     message.usage.wall, message.usage.cpu = usage.wall, usage.cpu
     message.usage.peak_memory, message.usage.bytes_written = usage.peak_memory, usage.bytes_written
@@ -73,6 +76,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
             bytes_written=usage.bytes_written,
             output_bytes=usage.output_bytes,
         ),
+        trace=traced.read(message.trace) if message.HasField("trace") else None,
     )
 
 
