@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -22,7 +23,7 @@ class CellTracking:
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
-        self.tracker = Tracker(namespace)
+        self.tracker = Tracker(namespace, str(Path.cwd()))
         self._watch: Watch | None = None
         self._begun = False
 

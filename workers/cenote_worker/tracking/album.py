@@ -6,7 +6,6 @@ A picture holds until something could have changed its object: the next step tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Final
 
 import xxhash
@@ -16,6 +15,7 @@ from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, key_of, kin
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.patches import Patches
 from cenote_worker.tracking.picture import Picture, picture_of
 
 __builtins__ = BUILTINS
@@ -35,6 +35,7 @@ class Album:
     def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
         self.namespace = namespace
         self.own_modules = own_modules
+        self.patches = Patches(namespace)
         self.handlers = Handlers()
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
@@ -68,7 +69,7 @@ class Album:
 
     def look_at_all(self, budget: Budget) -> None:
         """Who shares what with whom can be said only of what has been looked at."""
-        self.look_at((*self.variables(), *map(module, self.own_modules.found)), budget)
+        self.look_at((*self.variables(), *self.modules()), budget)
 
     def look_at(self, locations: Iterable[Location], budget: Budget) -> None:
         for location in locations:
@@ -92,11 +93,8 @@ class Album:
         if known is not None and known.identity == id(value):
             return known
         self._drop(location)
-        root = value
-        if kind_of(location) == "module":
-            value = dict(vars(value)) if isinstance(value, ModuleType) else None
-            value = {key: item for key, item in (value or {}).items() if key[:2] != "__"}
-        taken = picture_of(value, root, self.namespace, self.own_modules.found, self.handlers, budget)
+        content = value if kind_of(location) == "name" else self._attributes(key_of(location))
+        taken = picture_of(content, value, self.namespace, self.own_modules.found, self.handlers, budget)
         self._enter(location, taken)
         return taken
 
@@ -189,8 +187,20 @@ class Album:
     def _value(self, location: Location) -> tuple[bool, object]:
         key = key_of(location)
         if kind_of(location) == "module":
-            return key in self.own_modules.found, self.own_modules.found.get(key)
+            patched, _ = self.patches.found.get(key, (None, None))
+            own = self.own_modules.found.get(key)
+            return own is not None or patched is not None, own if own is not None else patched
         return key in self.namespace, self.namespace.get(key)
+
+    def _attributes(self, dotted: str) -> dict[str, object]:
+        own = self.own_modules.found.get(dotted)
+        if own is None:
+            return self.patches.values(dotted)
+        return {key: item for key, item in vars(own).items() if type(key) is str and key[:2] != "__"}
+
+    def modules(self) -> list[Location]:
+        """The user's own, and what was set on others."""
+        return [*map(module, self.own_modules.found), *map(module, self.patches.found)]
 
     def _enter(self, location: Location, picture: Picture) -> None:
         self._pictures[location] = picture

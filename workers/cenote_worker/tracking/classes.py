@@ -97,7 +97,7 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
         return False
     found: object = _modules.get(home)
     for part in qualname(cls).split("."):
-        if type(found) is ModuleType or (found is not None and isinstance_of_module(found)):
+        if type(found) is ModuleType or (found is not None and is_module(found)):
             found = vars(found).get(part)
         elif found is not None and is_class(found):
             found = attributes(found).get(part)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
     return found is cls or (home in _modules and "<locals>" not in qualname(cls))
 
 
-def isinstance_of_module(value: object) -> bool:
+def is_module(value: object) -> bool:
     return ModuleType in mro(type(value))
 
 

@@ -10,7 +10,6 @@ references of its own and never runs anybody's code.
 from __future__ import annotations
 
 import gc
-import marshal
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, count
 from types import CodeType, ModuleType
@@ -22,6 +21,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts, facts_of
+from cenote_worker.tracking.packing_unsafe import packed
 
 __builtins__ = BUILTINS
 
@@ -33,7 +33,7 @@ _BULK = 16
 Handler = Callable[["Graph", Any], object]
 """Describes one object: atoms, tokens, and tuples, lists and dicts of them; `Graph.token` gives tokens."""
 
-_dumps = marshal.dumps
+
 _referents = gc.get_referents
 _qualname = type.__dict__["__qualname__"].__get__
 _no_facts = Facts()
@@ -85,7 +85,7 @@ class Graph:
         return self._digest.hexdigest()
 
     def _put(self, description: Any) -> None:
-        self._digest.update(_dumps(description, 2))
+        self._digest.update(packed(description))
 
     # -- for handlers --
 

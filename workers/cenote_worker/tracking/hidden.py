@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import locale
 import logging
-import marshal
 import os
 import random
 import sys
@@ -17,6 +16,7 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Version
+from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -74,7 +74,7 @@ def _guarded(look: Callable[[], object]) -> Version:
 
 
 def _digest(value: Any) -> Version:
-    return Version(xxhash.xxh3_128_hexdigest(marshal.dumps(value, 2)))
+    return Version(xxhash.xxh3_128_hexdigest(packed(value)))
 
 
 def _random() -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import marshal
 import sys
 from collections import OrderedDict, defaultdict, deque
 from types import (
@@ -24,6 +23,7 @@ from cenote_worker.trace import module, name
 from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, qualname
 from cenote_worker.tracking.facts import facts_of
 from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.packing_unsafe import packed
 
 __builtins__ = BUILTINS
 
@@ -64,7 +64,7 @@ def code_digest(code: CodeType) -> str:
         code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
         code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_qualname, code.co_exceptiontable,
     )  # fmt: skip
-    digest = xxhash.xxh3_128_hexdigest(marshal.dumps(parts, 2))
+    digest = xxhash.xxh3_128_hexdigest(packed(parts))
     _codes[id(code)] = code, digest
     if len(_codes) > 5_000:
         _codes.popitem(last=False)
@@ -74,7 +74,7 @@ def code_digest(code: CodeType) -> str:
 def _constant(constant: object) -> object:
     """A set of strings has another order in another process, which no program sees of one that is a constant."""
     if type(constant) is frozenset:
-        return sorted(marshal.dumps(item, 2) for item in constant)
+        return sorted(packed(item) for item in constant)
     return constant
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ANYTHING, Location, Version
+from cenote_worker.trace import Location, Version
 from cenote_worker.tracking.budget import Budget, TooDear
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.graph import Graph
@@ -55,7 +55,7 @@ def picture_of(
     handlers: Handlers,
     budget: Budget,
 ) -> Picture:
-    """root: what is described even where others are named only. Never raises."""
+    """root: the object itself, of which `value` may be a view; the one that is not described by its name."""
     graph = Graph(namespace, own_modules, budget)
     try:
         version = Version(graph.walk(value, root, handlers.of))
@@ -64,7 +64,7 @@ def picture_of(
     except Exception as error:  # a library that has been changed, or a value that another thread changes
         graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
     return Picture(
-        identity=id(value),
+        identity=id(root),
         version=fresh() if graph.opaque else version,
         holds=graph.holds,
         covered=graph.covered,
@@ -74,8 +74,3 @@ def picture_of(
         facts=graph.facts,
         opaque=graph.opaque,
     )
-
-
-def unseen(value: object, reason: str) -> Picture:
-    """Of what there was no time for."""
-    return Picture(identity=id(value), version=fresh(), refers=frozenset((ANYTHING,)), opaque=reason)

@@ -96,7 +96,8 @@ def _text(_graph: Graph, value: object) -> object:
     return repr(value)
 
 
-def _path(_graph: Graph, value: pathlib.PurePath) -> object:
+def _path(graph: Graph, value: pathlib.PurePath) -> object:
+    graph.packages.add("pathlib")
     return _text_of_path(value)
 
 

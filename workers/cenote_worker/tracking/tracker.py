@@ -12,6 +12,7 @@ from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import facts_of_cell
+from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.watch import MIN_SECONDS, Watch
@@ -25,14 +26,15 @@ _ANSWER_SECONDS: Final = 10 * MIN_SECONDS
 class Tracker:
     """One per namespace. Calls come from the thread that runs the steps, one after the other."""
 
-    def __init__(self, namespace: dict[str, object]) -> None:
+    def __init__(self, namespace: dict[str, object], workdir: str) -> None:
         self._namespace = namespace
         self._own_modules = OwnModules()
         self._album = Album(namespace, self._own_modules)
+        self._files = Files(workdir)
 
     def begin(self, *parts: CodeType | None, displays: bool = False) -> Watch:
         """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
-        return Watch(self._album, self._own_modules, facts_of_cell(*parts), displays=displays)
+        return Watch(self._album, self._files, self._own_modules, facts_of_cell(*parts), displays=displays)
 
     def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
         """Of what is there now. Two versions are equal only if the content is."""
@@ -64,4 +66,6 @@ class Tracker:
                 return self._album.version(location, budget)
             case "hidden":
                 return states.get(key_of(location), ABSENT)
+            case "file":
+                return self._files.version(key_of(location), budget)
         return fresh()

@@ -8,12 +8,25 @@ from types import MappingProxyType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, Version, hidden, key_of, kind_of, name
+from cenote_worker.trace import (
+    ABSENT,
+    ANYTHING,
+    Location,
+    StepTrace,
+    Version,
+    hidden,
+    key_of,
+    kind_of,
+    module,
+    name,
+)
 from cenote_worker.tracking import anything
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.file_watch import FileWatch
+from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
 
@@ -29,7 +42,9 @@ _now = time.perf_counter
 class Watch:
     """Made before the step; `end` gives its trace."""
 
-    def __init__(self, album: Album, own_modules: OwnModules, facts: Facts, *, displays: bool) -> None:
+    def __init__(
+        self, album: Album, files: Files, own_modules: OwnModules, facts: Facts, *, displays: bool
+    ) -> None:
         self._album, self._own_modules, self._cell = album, own_modules, facts
         self._threads = anything.other_threads()
         own_modules.refresh()
@@ -40,12 +55,15 @@ class Watch:
         album.look_at_all(budget)
         self._bindings = album.bindings()
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
-        before = album.reach((name(each) for each in facts.loads - facts.first), budget)
+        self._roots |= set(map(module, album.patches.found))
+        before = album.reach(self._roots - {name(each) for each in facts.first | {"_"} - facts.loads}, budget)
         self._reached = before
         self._met = Met(album, before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
+        self._patchable = album.patches.before(facts | self._met.facts, own_modules.found)
+        self._files = FileWatch(files, album.namespace, budget)
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
@@ -54,11 +72,16 @@ class Watch:
         imported = self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
+        self._album.patches.after(self._patchable)
+        self._roots |= set(map(module, self._album.patches.found))
         self._look_again(bound, budget)
         facts = self._cell | self._met.facts
+        files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, budget)
         self._compare_states(facts, reads, writes)
+        reads |= files_read
+        writes |= files_changed
         if opaque:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         trace = StepTrace(
@@ -119,7 +142,11 @@ class Watch:
             elif stored:
                 reads[each] = before
         for each in self._reached - {ANYTHING}:
-            if each in self._met.referred or (key_of(each) in self._cell.loads and each not in sure):
+            if (
+                each in self._met.referred
+                or kind_of(each) == "module"
+                or (key_of(each) in self._cell.loads and each not in sure)
+            ):
                 reads[each] = self._versions[each]
         return reads, writes
 
@@ -152,10 +179,16 @@ class Watch:
             reasons += sorted(self._met.unclear)
         if self._threads or anything.other_threads():
             reasons.append("other threads were running")
+        noted = self._files.noted
+        if noted.frames:
+            reasons.append("it was handed a frame, and with it all names")
+        reasons += sorted(f"it uses `{event}`" for event in noted.reflected)
         return tuple(reasons)
 
     def _unrepeatable(self, facts: Facts, failure: str) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
+        if self._files.noted.remote:
+            reasons = (*reasons, "it spoke to another process")
         return (*reasons, f"it ended with {failure}") if failure else reasons
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
