@@ -79,6 +79,10 @@ class Album:
         known = self._pictures.get(location)
         return known is not None and known.constant
 
+    def known_ones(self) -> dict[Location, Picture]:
+        """All pictures, for who wants to know later what they were."""
+        return self._pictures.copy()
+
     def known(self, location: Location) -> Picture | None:
         """The picture as it was taken last, however long ago."""
         return self._pictures.get(location)

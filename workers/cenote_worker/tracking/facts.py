@@ -62,7 +62,7 @@ class Facts:
 
     loads, stores: global names; a deletion is both. attributes: names of attributes read. sets: those set or
     deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
-    without arguments. imports: modules. star: there is a `from m import *`. first: names bound before they are read.
+    without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names bound before they are read.
     """
 
     loads: frozenset[str] = frozenset()
@@ -209,6 +209,9 @@ def _extended(scan: _Scan, chain: str, operation: int, name: str) -> str:
         chain = name
     elif operation in _ATTRIBUTES and chain:
         chain = f"{chain}.{name}"
+    elif operation in _ATTRIBUTE_STORES and chain:
+        scan.chains.add(f"{chain}.{name}=")
+        return ""
     else:
         return ""
     scan.chains.add(chain)

@@ -54,7 +54,7 @@ class FileWatch:
         if (
             noted.processes
             or any(True for _ in self._located(noted.listed))
-            or _may_read_unseen(facts, packages, bool(noted.read))
+            or _may_read_unseen(facts, packages, bool(read))
         ):
             read.add(TREE)
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}

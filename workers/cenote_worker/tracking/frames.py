@@ -97,7 +97,7 @@ class Frames:
         if self._backed in mro(type(value)):
             parts = [("", value._ndarray), ("dtype", value._dtype), ("freq", getattr(value, "_freq", None))]
         else:
-            parts = list(_get(value, "__dict__").items())
+            parts = [item for item in _get(value, "__dict__").items() if item[0] != "_cache"]
         return (
             qualname(type(value)),
             [(key, self._part(graph, part, covered=covered)) for key, part in parts],

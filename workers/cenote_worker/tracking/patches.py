@@ -37,14 +37,22 @@ class Patches:
             return {}
         found = Before()
         for chain in facts.chains | facts.imports:
-            target = self._resolve(chain.removesuffix("()"))
+            target = self._resolve(chain.removesuffix("()")) if chain[-1:] != "=" else None
             dotted = self._library_name(target, own_modules)
             if dotted:
                 found[dotted] = target, dict(_table(target))
         return found
 
-    def after(self, before: Before) -> None:
-        """Notes what is another object now. Modules are not: libraries import parts of themselves late."""
+    def after(self, before: Before, facts: Facts) -> None:
+        """Notes what is another object now, and what the code has certainly set, though it be to the same value.
+
+        Modules do not count: libraries import parts of themselves late.
+        """
+        for chain in facts.chains:
+            target, _, key = chain.removesuffix("=").rpartition(".")
+            if chain[-1:] == "=" and (found := self._resolve(target)) is not None:
+                for dotted in [dotted for dotted, (known, _) in before.items() if known is found]:
+                    self.found.setdefault(dotted, (found, set()))[1].add(key)
         for dotted, (target, was) in before.items():
             now = _table(target)
             for key in was.keys() | now.keys():

@@ -72,7 +72,7 @@ class Watch:
         imported = self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
-        self._album.patches.after(self._patchable)
+        self._album.patches.after(self._patchable, self._cell | self._met.facts)
         self._roots |= set(map(module, self._album.patches.found))
         self._look_again(bound, budget)
         facts = self._cell | self._met.facts
@@ -109,10 +109,11 @@ class Watch:
     def _look_again(self, bound: set[Location], budget: Budget) -> None:
         """New pictures of all that the step could reach, and of what shares with it, until nothing more comes up."""
         album = self._album
-        done = set[Location]()
+        done, then = set[Location](), album.known_ones()
         stale = self._versions.keys() | bound
         while new := stale - done:
-            self._note_versions(new)
+            for each in new - self._versions.keys():  # it turns out only now that it could be reached
+                self._versions[each] = then[each].version if each in then else ABSENT
             album.forget(each for each in new if each in bound or not album.is_constant(each))
             done |= new
             reached = album.reach(self._roots, budget)
@@ -121,13 +122,6 @@ class Watch:
             reached = reached - {ANYTHING}
             album.look_at(done, budget)
             stale = done | reached | album.sharing_any(done | reached)
-
-    def _note_versions(self, locations: Iterable[Location]) -> None:
-        """Of what turned out only now to be touched: the picture is from before the step."""
-        for each in locations:
-            if each not in self._versions:
-                known = self._album.known(each)
-                self._versions[each] = ABSENT if known is None else known.version
 
     def _compare(
         self, bound: set[Location], budget: Budget

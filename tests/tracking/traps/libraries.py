@@ -1,0 +1,46 @@
+"""Changes inside numpy's and pandas' objects, and to what libraries keep to themselves."""
+
+_NP = "import numpy as np\n"
+_PD = "import numpy as np\nimport pandas as pd\n"
+
+TRAPS = [
+    ("view", _NP + "a = np.zeros(5)\nv = a[1:]", "v[0] = 1", "a v", "v", ""),
+    ("view of a view", _NP + "a = np.zeros(9)\nv = a[1:]\nw = v[::2]\ndel v", "w[0] = 1", "a w", "w", ""),
+    ("reshaped", _NP + "a = np.zeros(4)\nm = a.reshape(2, 2)", "m[0, 0] = 1", "a m", "m", ""),
+    ("transposed", _NP + "a = np.zeros((2, 3))\nt = a.T", "t[0, 1] = 1", "a t", "t", ""),
+    ("shape in place", _NP + "a = np.zeros(4)", "a.shape = (2, 2)", "a", "a", ""),
+    ("out argument", _NP + "a = np.ones(3)\nb = np.zeros(3)", "np.add(a, 1, out=b)", "b", "a b", "a"),
+    ("sorted in place", _NP + "a = np.array([2, 1])", "a.sort()", "a", "a", ""),
+    ("bits of a NaN", _NP + "a = np.array([np.nan])", "a.view('u8')[0] ^= 1", "a", "a", ""),
+    ("negative zero", _NP + "a = np.zeros(1)", "a[0] = -0.0", "a", "a", ""),
+    ("array of objects", _NP + "x = [1]\na = np.array([x, None], dtype=object)", "a[0].append(2)", "a x", "a", ""),
+    ("array from a buffer", _NP + "b = bytearray(4)\na = np.frombuffer(b, 'u1')", "a[0] = 1", "a b", "a", ""),
+    ("memory view of an array", _NP + "a = np.zeros(3)\nm = memoryview(a)", "m[0] = 1.0", "a m", "m", ""),
+    ("copy", _NP + "a = np.zeros(3)\nb = a.copy()", "b[0] = 1", "b", "b", "a"),
+    ("strings", _NP + "a = np.array(['x', 'y'])", "a[0] = 'z'", "a", "a", ""),
+    ("records", _NP + "a = np.zeros(2, dtype=[('x', 'i4')])\nf = a['x']", "f[0] = 1", "a f", "f", ""),
+    ("generator of numbers", _NP + "g = np.random.default_rng(1)", "x = g.random()", "g x", "g", ""),
+    ("bit generator alone", _NP + "g = np.random.default_rng(1)\nb = g.bit_generator", "b.advance(1)", "b g", "b", ""),
+    ("column added", _PD + "df = pd.DataFrame({'a': [1]})", "df['b'] = 2", "df", "df", ""),
+    ("cell of a frame", _PD + "df = pd.DataFrame({'a': [1, 2]})", "df.loc[0, 'a'] = 5", "df", "df", ""),
+    ("frame alias", _PD + "df = pd.DataFrame({'a': [1]})\nd2 = df", "d2['b'] = 1", "df d2", "d2", ""),
+    ("frame in place", _PD + "df = pd.DataFrame({'a': [2, 1]})", "df.sort_values('a', inplace=True)", "df", "df", ""),
+    ("rename of columns", _PD + "df = pd.DataFrame({'a': [1]})", "df.columns = ['b']", "df", "df", ""),
+    ("name of an index", _PD + "df = pd.DataFrame({'a': [1]})", "df.index.name = 'i'", "df", "df", ""),
+    ("attributes of a frame", _PD + "df = pd.DataFrame({'a': [1]})", "df.attrs['k'] = 1", "df", "df", ""),
+    ("filtered frame is another", _PD + "df = pd.DataFrame({'a': [1, 2]})\nd2 = df[df.a > 1]", "d2['b'] = 1", "d2", "d2", "df"),
+    ("column is a copy", _PD + "df = pd.DataFrame({'a': [1, 2]})\ns = df['a']", "s.iloc[0] = 9", "s", "s", "df"),
+    ("series over an array", _PD + "a = np.zeros(3)\ns = pd.Series(a, copy=False)", "a[0] = 1", "a s", "a", ""),
+    ("frame in a list", _PD + "df = pd.DataFrame({'a': [1]})\nl = [df]", "l[0]['b'] = 1", "df l", "l", ""),
+    ("categories", _PD + "s = pd.Series(['x'], dtype='category')", "s = s.cat.add_categories('y')", "s", "s", ""),
+    ("dates", _PD + "s = pd.Series(pd.date_range('2020', periods=2))", "s.iloc[0] = pd.Timestamp('2021')", "s", "s", ""),
+    ("nullable", _PD + "s = pd.Series([1, None], dtype='Int64')", "s.iloc[1] = 3", "s", "s", ""),
+    ("text column", _PD + "s = pd.Series(['x', 'y'])", "s.iloc[0] = 'z'", "s", "s", ""),
+    ("reading a frame", _PD + "df = pd.DataFrame({'a': [1, 2]})", "n = df.a.sum()\nm = len(df)", "n m", "df", "df"),
+    ("query with a name", _PD + "df = pd.DataFrame({'a': [1, 2]})\nk = 1", "d = df.query('a > @k')", "d", "* df", ""),
+    ("apply with a function", _PD + "df = pd.DataFrame({'a': [1]})\nk = 2\ndef f(x): return x * k", "d = df.a.map(f)", "d", "df f k", ""),
+    ("estimator", _NP + "from sklearn.linear_model import LinearRegression\nm = LinearRegression()\nX = np.eye(2)", "m.fit(X, [1, 2])",
+     "m", "m X", "X"),
+    ("estimator in a pipeline", "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\n"
+     "s = StandardScaler()\np = make_pipeline(s)", "p.fit([[1], [2]])", "p s", "p", ""),
+]  # fmt: skip
