@@ -127,7 +127,6 @@ class Graph:
         """Of a list or tuple, which may be long."""
         kinds = set(map(type, values))
         if kinds <= ATOMS:
-            self.budget.check()
             return ("atoms", values)
         if len(values) >= _BULK and self._flat(values, kinds):
             return ("flat", values)

@@ -78,7 +78,7 @@ class Watch:
         facts = self._cell | self._met.facts
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
-        reads, writes = self._compare(bound, budget)
+        reads, writes = self._compare(bound, failure, budget)
         self._compare_states(facts, reads, writes)
         reads |= files_read
         writes |= files_changed
@@ -124,17 +124,18 @@ class Watch:
             stale = done | reached | album.sharing_any(done | reached)
 
     def _compare(
-        self, bound: set[Location], budget: Budget
+        self, bound: set[Location], failure: str, budget: Budget
     ) -> tuple[dict[Location, Version], dict[Location, Version]]:
         reads, writes = dict[Location, Version](), dict[Location, Version]()
-        sure = {name(each) for each in self._cell.first}
+        # A step that failed may not have come to bind what it binds in any case.
+        sure = set[Location]() if failure else {name(each) for each in self._cell.first}
         for each, before in self._versions.items():
             after = self._album.version(each, budget)
             stored = key_of(each) in self._cell.stores
             if after != before or each in bound or (stored and each in sure):
                 writes[each] = after
-            elif stored:
-                reads[each] = before
+            if stored and each not in sure and each not in bound:
+                reads[each] = before  # whether it was bound again cannot be told
         for each in self._reached - {ANYTHING}:
             if (
                 each in self._met.referred
