@@ -67,7 +67,12 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
-    main, modules, names, level = sys.modules["__main__"], set(sys.modules), dict(vars(builtins)), logging.root.level
+    main, modules, names, level = (
+        sys.modules["__main__"],
+        set(sys.modules),
+        dict(vars(builtins)),
+        logging.root.level,
+    )
 
     def make() -> Steps:
         steps = Steps(tmp_path)

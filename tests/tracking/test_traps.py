@@ -26,7 +26,7 @@ def locations(text: str) -> set[Location]:
 def test_what_changes_is_seen(
     in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
 ) -> None:
-    """Whatever a step changes is among what it wrote, and what it depends on among what it read; no more than needed."""
+    """Whatever a step changes is among what it wrote, and what it depends on among what it read."""
     steps = in_process()
     if setup:
         steps.good(setup)

@@ -67,9 +67,15 @@ class Album:
             if type(each) is str and each not in _INTERNAL
         }
 
-    def look_at_all(self, budget: Budget) -> None:
-        """Who shares what with whom can be said only of what has been looked at."""
-        self.look_at((*self.variables(), *self.modules()), budget)
+    def look_at_all(self, budget: Budget) -> dict[Location, int]:
+        """Who shares what with whom can be said only of what has been looked at. Gives the bindings."""
+        known, bindings = self._pictures, self.bindings()
+        for location, identity in bindings.items():
+            picture = known.get(location)
+            if picture is None or picture.identity != identity:
+                self.picture(location, budget)
+        self.look_at(self.modules(), budget)
+        return bindings
 
     def look_at(self, locations: Iterable[Location], budget: Budget) -> None:
         for location in locations:

@@ -62,7 +62,8 @@ class Facts:
 
     loads, stores: global names; a deletion is both. attributes: names of attributes read. sets: those set or
     deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
-    without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names bound before they are read.
+    without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
+    bound before they are read.
     """
 
     loads: frozenset[str] = frozenset()

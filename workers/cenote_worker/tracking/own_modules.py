@@ -29,8 +29,10 @@ class OwnModules:
 
     def refresh(self) -> tuple[str, ...]:
         """Looks for modules imported since; gives the names of the packages and single modules among them."""
-        new = [dotted for dotted in list(_modules) if dotted not in self._seen]
-        self._seen.update(new)
+        new = _modules.keys() - self._seen
+        if not new:
+            return ()
+        self._seen |= new
         for dotted in new:
             module = _modules.get(dotted)
             if type(module) is ModuleType and dotted != "__main__" and _is_own(module):

@@ -52,8 +52,7 @@ class Watch:
         if self._threads:
             album.forget()
         budget = Budget(MIN_SECONDS)
-        album.look_at_all(budget)
-        self._bindings = album.bindings()
+        self._bindings = album.look_at_all(budget)
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
         self._roots |= set(map(module, album.patches.found))
         before = album.reach(self._roots - {name(each) for each in facts.first | {"_"} - facts.loads}, budget)
