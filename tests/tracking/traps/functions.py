@@ -252,4 +252,28 @@ TRAPS = [
         "a A",
         "",
     ),
+    (
+        "__del__ of what is bound anew",
+        "log = []\nclass C:\n    def __del__(self): log.append(1)\nc = C()",
+        "c = 1",
+        "log c",
+        "c",
+        "",
+    ),
+    (
+        "__del__ of what a container held",
+        "log = []\nclass C:\n    def __del__(self): log.append(1)\nbox = [C()]",
+        "box.clear()",
+        "log box",
+        "box",
+        "",
+    ),
+    (
+        "end of a generator that is bound anew",
+        "log = []\ndef g():\n    try:\n        yield 1\n    finally:\n        log.append(1)\ni = g()\nx = next(i)",
+        "i = None",
+        "log i",
+        "i",
+        "",
+    ),
 ]

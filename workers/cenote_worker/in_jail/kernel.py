@@ -125,7 +125,7 @@ class Kernel:
         value, error = self._run(code, step, after_interrupt)
         if rebindings is not None:
             self._settle(step)
-        trace = self._tracking.end(error) if self._tracking is not None else None
+        trace = self._runner.context.run(self._tracking.end, error) if self._tracking is not None else None
         self._end()
         return CellOutcome(
             success=error is None,
@@ -190,7 +190,7 @@ class Kernel:
             if self._rebindings is not None:
                 self._used = names_in(cell)
             if self._tracking is not None:
-                self._tracking.begin(cell, self.namespace)
+                self._runner.context.run(self._tracking.begin, cell, self.namespace)
             value = self._runner.run(cell)
         except BaseException as raised:
             if getpid() != self._pid:

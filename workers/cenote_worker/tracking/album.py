@@ -81,6 +81,15 @@ class Album:
         for location in locations:
             self.picture(location, budget)
 
+    def dying(self, locations: Iterable[Location]) -> set[Location]:
+        """Of names that will be bound anew, those whose old value may do something as it goes."""
+        known = [(each, self._pictures[each]) for each in locations if each in self._pictures]
+        found = {each for each, picture in known if picture.opaque or picture.finalizes}
+        held = {each for each, picture in known if picture.kin} - found
+        if held and any(picture.finalizes for picture in self._pictures.values()):
+            found |= held
+        return found
+
     def is_constant(self, location: Location) -> bool:
         known = self._pictures.get(location)
         return known is not None and known.constant

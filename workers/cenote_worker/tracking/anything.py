@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -32,6 +33,22 @@ _LATER: Final = frozenset(
 )
 """Modules with which code makes itself run later, or writes anywhere."""
 
+_BY_NAME: Final = {
+    "pickle": frozenset(("load", "loads", "Unpickler")),
+    "cloudpickle": frozenset(("load", "loads")),
+    "dill": frozenset(("load", "loads", "load_session")),
+    "joblib": frozenset(("load",)),
+    "shelve": frozenset(("open",)),
+    "unittest": frozenset(("main", "TestLoader", "defaultTestLoader")),
+    "doctest": frozenset(("testmod", "run_docstring_examples")),
+    "typing": frozenset(("get_type_hints",)),
+    "cProfile": frozenset(("run", "runctx")),
+    "profile": frozenset(("run", "runctx")),
+    "runpy": frozenset(("run_module", "run_path")),
+    "code": frozenset(("interact", "InteractiveInterpreter", "InteractiveConsole")),
+}
+"""By library: what looks names up in `__main__` that its caller does not speak of."""
+
 _CLOCKS: Final = frozenset(
     ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime",
      "gmtime", "ctime", "strftime", "thread_time", "clock_gettime")
@@ -50,6 +67,7 @@ _UNSEEDED: Final = (
     "set_seed()",
 )
 
+_modules = sys.modules
 _alive = threading._active  # type: ignore[attr-defined]
 
 
@@ -70,6 +88,9 @@ def sees_everything(
     if libraries & _REFLECTING and facts.attributes & _REFLECTION:
         reasons.append(f"it uses `{min(facts.attributes & _REFLECTION)}`")
     reasons += [f"it uses `{library}`" for library in sorted(libraries & _LATER)]
+    words = facts.attributes | facts.loads
+    for library in sorted(libraries & _BY_NAME.keys()):
+        reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)
 
 
@@ -88,6 +109,15 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(reasons))
 
 
-def other_threads() -> int:
-    """Threads of Python beside the one that asks."""
-    return max(len(_alive) - 1, 0)
+def others_at_work() -> bool:
+    """Whether threads of Python are alive beside the one that asks, or tasks wait for the event loop to run again."""
+    return len(_alive) > 1 or _waiting_tasks()
+
+
+def _waiting_tasks() -> bool:
+    module = _modules.get("asyncio.tasks")
+    tasks = getattr(module, "_all_tasks", None) or getattr(module, "_scheduled_tasks", None)
+    try:
+        return tasks is not None and any(not task.done() for task in list(tasks))
+    except Exception:  # a task class of the user's
+        return True

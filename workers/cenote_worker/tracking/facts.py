@@ -189,6 +189,8 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             chain = ""
     if code.co_flags & _OPTIMIZED:
         scan.chains -= {"locals()", "vars()"}  # of a function's own names
+    if "import_module" in code.co_names and "__main__" in code.co_consts:
+        scan.imports.add("__main__")
     return scan
 
 

@@ -46,7 +46,7 @@ class Graph:
     copies before it writes. refers: locations that it leads to without holding them: names that its functions use,
     classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. facts: of the user's code in it. opaque: why nothing is known of its
-    content; empty when the digest says it all.
+    content; empty when the digest says it all. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Graph:
         self.packages: set[str] = set()
         self.facts = _no_facts
         self.opaque = ""
+        self.finalizes = False
         self.root: object = None
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}

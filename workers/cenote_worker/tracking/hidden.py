@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import locale
 import logging
 import os
@@ -34,7 +35,7 @@ _root = logging.getLogger()
 DRAWN: Final = ("random", "numpy.random")
 """Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
 
-_LIBRARY: Final = {"matplotlib": "matplotlib", "pandas": "pandas"}
+_LIBRARY: Final = {"matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal"}
 """States that matter to whoever uses the library."""
 
 
@@ -44,7 +45,7 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
     numpy = _legacy_state()
     if numpy is not None:
         found["numpy.random"] = _guarded(numpy)
-    for state, look in (("matplotlib", _parameters), ("pandas", _options)):
+    for state, look in _SETTINGS:
         if state in used and type(_modules.get(state)) is ModuleType:
             found[state] = _guarded(look)
     return found
@@ -158,6 +159,24 @@ def _options() -> object:
     return repr(_modules["pandas._config.config"]._global_config)
 
 
+def _printing() -> object:
+    """Of numpy: how it prints, and what it does about errors. It is the context of the step that counts."""
+    numpy = _modules["numpy"]
+    return repr((numpy.get_printoptions(), numpy.geterr()))
+
+
+def _decimals() -> object:
+    """Without the flags, which every division may raise."""
+    context = decimal.getcontext()
+    traps = sorted(signal.__name__ for signal, trapped in context.traps.items() if trapped)
+    return (
+        context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps,
+    )  # fmt: skip
+
+
+_SETTINGS: Final = (
+    ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
+)  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("random", _random), ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
     ("logging", _logging), ("locale", _locale),

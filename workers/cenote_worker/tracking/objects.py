@@ -134,6 +134,7 @@ class Objects:
         if value is not graph.root and graph.namespace.get(simple) is value:
             return _by_name(graph, simple)
         graph.changeable(value)
+        graph.finalizes = graph.finalizes or "__del__" in own
         body = {key: item for key, item in own.items() if key not in _SKIPPED}
         return (
             "class", simple, graph.tokens(_bases(value)),

@@ -41,6 +41,7 @@ class Picture:
     packages: frozenset[str] = frozenset()
     facts: Facts = _NO_FACTS
     opaque: str = ""
+    finalizes: bool = False
 
     @property
     def constant(self) -> bool:
@@ -73,4 +74,5 @@ def picture_of(
         packages=frozenset(graph.packages),
         facts=graph.facts,
         opaque=graph.opaque,
+        finalizes=graph.finalizes,
     )

@@ -96,6 +96,11 @@ def _text(_graph: Graph, value: object) -> object:
     return repr(value)
 
 
+def _decimal(graph: Graph, value: Decimal) -> object:
+    graph.packages.add("decimal")
+    return repr(value)
+
+
 def _path(graph: Graph, value: pathlib.PurePath) -> object:
     graph.packages.add("pathlib")
     return _text_of_path(value)
@@ -175,7 +180,7 @@ STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
     OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
     slice: _slice, datetime.datetime: _moment, datetime.time: _text, datetime.date: _text, datetime.timedelta: _text,
-    datetime.timezone: _text, Decimal: _text, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
+    datetime.timezone: _text, Decimal: _decimal, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,

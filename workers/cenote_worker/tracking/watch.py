@@ -46,16 +46,18 @@ class Watch:
         self, album: Album, files: Files, own_modules: OwnModules, facts: Facts, *, displays: bool
     ) -> None:
         self._album, self._own_modules, self._cell = album, own_modules, facts
-        self._threads = anything.other_threads()
+        self._others = anything.others_at_work()
         own_modules.refresh()
         album.handlers.look_around()
-        if self._threads:
+        if self._others:
             album.forget()
         budget = Budget(MIN_SECONDS)
         self._bindings = album.look_at_all(budget)
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
         self._roots |= set(map(module, album.patches.found))
-        before = album.reach(self._roots - {name(each) for each in facts.first | {"_"} - facts.loads}, budget)
+        self._dying = album.dying(name(each) for each in facts.stores)
+        sure = {name(each) for each in facts.first | ({"_"} - facts.loads)}
+        before = album.reach(self._roots - sure | self._dying, budget)
         self._reached = before
         self._met = Met(album, before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
@@ -138,6 +140,7 @@ class Watch:
         for each in self._reached - {ANYTHING}:
             if (
                 each in self._met.referred
+                or each in self._dying
                 or kind_of(each) == "module"
                 or (key_of(each) in self._cell.loads and each not in sure)
             ):
@@ -171,8 +174,8 @@ class Watch:
         reasons = list(anything.sees_everything(facts, self._met.packages, self._album.namespace))
         if ANYTHING in self._reached:
             reasons += sorted(self._met.unclear)
-        if self._threads or anything.other_threads():
-            reasons.append("other threads were running")
+        if self._others or anything.others_at_work():
+            reasons.append("other threads or tasks were at work")
         noted = self._files.noted
         if noted.frames:
             reasons.append("it was handed a frame, and with it all names")
