@@ -49,8 +49,8 @@ class Patches:
         Modules do not count: libraries import parts of themselves late.
         """
         for chain in facts.chains:
-            target, _, key = chain.removesuffix("=").rpartition(".")
-            if chain[-1:] == "=" and (found := self._resolve(target)) is not None:
+            owner, _, key = chain.removesuffix("=").rpartition(".")
+            if chain[-1:] == "=" and (found := self._resolve(owner)) is not None:
                 for dotted in [dotted for dotted, (known, _) in before.items() if known is found]:
                     self.found.setdefault(dotted, (found, set()))[1].add(key)
         for dotted, (target, was) in before.items():
