@@ -1,4 +1,4 @@
-"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|platform|runtime|tokens] [--help]`."""
+"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|platform|runtime|tokens|tracking] [--help]`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ KINDS = {
     "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",
     "runtime": "speed, memory and responsiveness against other runtimes",
     "tokens": "tokens of whole conversations against JSON tool calling",
+    "tracking": "what it costs to know what a cell read and wrote",
 }
 
 

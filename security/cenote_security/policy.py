@@ -73,6 +73,7 @@ class SandboxPolicy:
     env: environment variables of the jail. They are not secrets: model-written code can read them.
     mounts: host paths that the jail may see.
     preload: modules imported once, before jails are forked, so that importing them in a cell is free.
+    tracking: each result says what the cell read and wrote (`ExecutionResult.trace`), for a millisecond or two.
     """
 
     isolation: Isolation = "auto"
@@ -89,6 +90,7 @@ class SandboxPolicy:
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
     preload: Sequence[str] = ("numpy", "pandas")
+    tracking: bool = True
 
     def __post_init__(self) -> None:
         for name in ("memory", "disk", "output"):
@@ -122,6 +124,8 @@ class SandboxPolicy:
             raise UsageError(f"noexec is True or False, not {self.noexec!r}")
         if self.noexec and self.isolation == "none":
             raise UsageError('noexec=True takes a wall, and isolation "none" has none')
+        if not isinstance(self.tracking, bool):
+            raise UsageError(f"tracking is True or False, not {self.tracking!r}")
         self._check_network()
         if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
             raise UsageError("env maps names to strings; no '=' in names, no NUL character anywhere")

@@ -29,6 +29,7 @@ POLICIES = [
         env={"A": "1", "B": ""},
         mounts=[Mount(source="/usr", target="/data", writable=False)],
         preload=("json",),
+        tracking=False,
     ),
     SandboxPolicy(network=Allow(["example.org", "*.example.com:8443"], connections=3, volume="5MiB")),
 ]

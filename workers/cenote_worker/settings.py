@@ -15,6 +15,7 @@ class WorkerSettings:
     isolation: the level in force. cpus: as in the policy; `os.cpu_count` should say its ceiling.
     memory, disk, output_bytes: bytes. processes: processes and threads at once.
     egress: whether there is a way out, through a proxy that the environment names.
+    tracking: whether it says of each cell what it read and wrote.
     """
 
     workdir: str
@@ -26,3 +27,4 @@ class WorkerSettings:
     output_bytes: int
     processes: int
     egress: bool = False
+    tracking: bool = True

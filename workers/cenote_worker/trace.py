@@ -23,7 +23,7 @@ ANYTHING: Final = Location("*")
 """Read or written by a step of which no more is known: whatever there is."""
 
 HIDDEN: Final = ("random", "numpy.random", "environ", "cwd", "sys.path", "warnings", "logging", "locale",
-                 "matplotlib", "pandas")  # fmt: skip
+                 "matplotlib", "pandas", "decimal", "numpy")  # fmt: skip
 """State of the process that programs can see and that no name leads to."""
 
 

@@ -233,7 +233,7 @@ class Step(_message.Message):
     @_builtins.property
     def error(self) -> _jail_pb2.CellError: ...
     @_builtins.property
-    def trace(self) -> Global___StepDependencies:
+    def trace(self) -> _jail_pb2.StepTrace:
         """Absent: nothing is known of what it read and wrote."""
 
     @_builtins.property
@@ -261,7 +261,7 @@ class Step(_message.Message):
         error: _jail_pb2.CellError | None = ...,
         reply: _builtins.str | None = ...,
         shed: _builtins.bool = ...,
-        trace: Global___StepDependencies | None = ...,
+        trace: _jail_pb2.StepTrace | None = ...,
         host_calls: _abc.Iterable[Global___RecordedHostCall] | None = ...,
         dropped_calls: _builtins.int = ...,
         started: _builtins.float = ...,

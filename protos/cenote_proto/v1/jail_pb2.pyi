@@ -633,6 +633,7 @@ class Executed(_message.Message):
     REPLY_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
@@ -641,6 +642,10 @@ class Executed(_message.Message):
     def error(self) -> Global___CellError: ...
     @_builtins.property
     def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Notice]: ...
+    @_builtins.property
+    def trace(self) -> Global___StepTrace:
+        """Absent where nothing watches."""
+
     def __init__(
         self,
         *,
@@ -650,10 +655,11 @@ class Executed(_message.Message):
         reply: _builtins.str | None = ...,
         duration: _builtins.float = ...,
         notices: _abc.Iterable[Global___Notice] | None = ...,
+        trace: Global___StepTrace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
@@ -665,6 +671,102 @@ class Executed(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___Executed: _TypeAlias = Executed  # noqa: Y015
+
+@_typing.final
+class StepTrace(_message.Message):
+    """What a step read and wrote. Locations and versions are text: see `cenote_worker/trace.py`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READS_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    MUTATED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    MODULES_FIELD_NUMBER: _builtins.int
+    OPAQUE_FIELD_NUMBER: _builtins.int
+    UNREPEATABLE_FIELD_NUMBER: _builtins.int
+    UNPORTABLE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
+    @_builtins.property
+    def mutated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the written ones: the same objects with another content."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocationGroup]: ...
+    @_builtins.property
+    def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def opaque(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def unrepeatable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def unportable(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]:
+        """`version` is the reason."""
+
+    def __init__(
+        self,
+        *,
+        reads: _abc.Iterable[Global___Seen] | None = ...,
+        writes: _abc.Iterable[Global___Seen] | None = ...,
+        mutated: _abc.Iterable[_builtins.str] | None = ...,
+        groups: _abc.Iterable[Global___LocationGroup] | None = ...,
+        modules: _abc.Iterable[_builtins.str] | None = ...,
+        opaque: _abc.Iterable[_builtins.str] | None = ...,
+        unrepeatable: _abc.Iterable[_builtins.str] | None = ...,
+        unportable: _abc.Iterable[Global___Seen] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepTrace: _TypeAlias = StepTrace  # noqa: Y015
+
+@_typing.final
+class Seen(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    location: _builtins.str
+    version: _builtins.str
+    def __init__(
+        self,
+        *,
+        location: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["location", b"location", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Seen: _TypeAlias = Seen  # noqa: Y015
+
+@_typing.final
+class LocationGroup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        locations: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocationGroup: _TypeAlias = LocationGroup  # noqa: Y015
 
 @_typing.final
 class Notice(_message.Message):

@@ -744,6 +744,7 @@ class CellResult(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     REPLY_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -759,6 +760,10 @@ class CellResult(_message.Message):
     def error(self) -> _jail_pb2.CellError: ...
     @_builtins.property
     def usage(self) -> Global___Usage: ...
+    @_builtins.property
+    def trace(self) -> _jail_pb2.StepTrace:
+        """Absent where nothing watches."""
+
     def __init__(
         self,
         *,
@@ -774,10 +779,11 @@ class CellResult(_message.Message):
         truncated: _builtins.bool = ...,
         reply: _builtins.str | None = ...,
         usage: Global___Usage | None = ...,
+        trace: _jail_pb2.StepTrace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
@@ -1143,6 +1149,7 @@ class Policy(_message.Message):
     MOUNTS_FIELD_NUMBER: _builtins.int
     PRELOAD_FIELD_NUMBER: _builtins.int
     NOEXEC_FIELD_NUMBER: _builtins.int
+    UNTRACKED_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
     cpus: _builtins.float
@@ -1154,6 +1161,8 @@ class Policy(_message.Message):
     runtime_timeout: _builtins.float
     limits: _builtins.str
     noexec: _builtins.bool
+    untracked: _builtins.bool
+    """True: nothing watches what cells read and write."""
     @_builtins.property
     def network(self) -> Global___Network:
         """absent: none"""
@@ -1181,10 +1190,11 @@ class Policy(_message.Message):
         mounts: _abc.Iterable[Global___PolicyMount] | None = ...,
         preload: _abc.Iterable[_builtins.str] | None = ...,
         noexec: _builtins.bool = ...,
+        untracked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "untracked", b"untracked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import history_pb2, runtime_pb2
-from cenote_security.errors import MalformedValueError
+from cenote_security.errors import MalformedValueError, ProtocolViolation
+from cenote_worker import traced
 from cenote_worker.history.events import Begun, Described, Event, Moved
 from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
 from cenote_worker.supervisor.edge import read_info
-from cenote_worker.trace import Location, StepTrace, Version
 from cenote_worker.wire.results import (
     clean_text,
     from_bundle,
@@ -71,6 +70,8 @@ def to_event(data: bytes) -> Event:
         return _to_event(history_pb2.HistoryEvent.FromString(data))
     except DecodeError:
         raise MalformedValueError("an event of a history that is no message") from None
+    except ProtocolViolation as violation:
+        raise MalformedValueError(f"an event of a history: {violation}") from None
     except KeyError as error:
         raise MalformedValueError(f"an event of a history with an unknown number {error}") from None
 
@@ -112,7 +113,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.cause, message.shed = clean_text(record.cause), record.shed
     _fill_result(message, record)
     if record.trace is not None:
-        _fill_trace(message.trace, record.trace)
+        traced.fill(message.trace, record.trace)
     message.host_calls.extend(map(_from_call, record.host_calls))
     message.dropped_calls = record.dropped_calls
     message.started, message.duration = record.started, record.duration
@@ -150,47 +151,13 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         error=to_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         shed=message.shed,
-        trace=_to_trace(message.trace) if message.HasField("trace") else None,
+        trace=traced.read(message.trace) if message.HasField("trace") else None,
         host_calls=tuple(map(_to_call, message.host_calls)),
         dropped_calls=message.dropped_calls,
         started=message.started,
         duration=message.duration,
         usage=to_usage(message.usage),
     )
-
-
-def _fill_trace(message: history_pb2.StepDependencies, trace: StepTrace) -> None:
-    message.SetInParent()
-    message.reads.update(_strings(trace.reads))
-    message.writes.update(_strings(trace.writes))
-    message.unportable.update(_strings(trace.unportable))
-    message.mutated.extend(sorted(trace.mutated))
-    for group in trace.groups:
-        message.groups.add(locations=sorted(group))
-    message.modules.extend(trace.modules)
-    message.opaque.extend(trace.opaque)
-    message.unrepeatable.extend(trace.unrepeatable)
-
-
-def _to_trace(message: history_pb2.StepDependencies) -> StepTrace:
-    return StepTrace(
-        reads=_versions(message.reads),
-        writes=_versions(message.writes),
-        mutated=frozenset(map(Location, message.mutated)),
-        groups=tuple(frozenset(map(Location, group.locations)) for group in message.groups),
-        modules=tuple(message.modules),
-        opaque=tuple(message.opaque),
-        unrepeatable=tuple(message.unrepeatable),
-        unportable=MappingProxyType({Location(place): why for place, why in message.unportable.items()}),
-    )
-
-
-def _strings(entries: Mapping[Location, str]) -> dict[str, str]:
-    return {str(place): text for place, text in entries.items()}
-
-
-def _versions(entries: Mapping[str, str]) -> Mapping[Location, Version]:
-    return MappingProxyType({Location(place): Version(version) for place, version in sorted(entries.items())})
 
 
 def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:

@@ -30,6 +30,7 @@ from cenote_worker.in_jail.seats import Seats
 from cenote_worker.in_jail.show import show
 from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.in_jail.terminal import leave_cell, print_help, refuse_debugger, refuse_input
+from cenote_worker.in_jail.tracking import CellTracking
 from cenote_worker.in_jail.variables import describe_variable, describe_variables
 from cenote_worker.results import ErrorInfo, VariableInfo
 
@@ -49,7 +50,13 @@ class Kernel:
     adds `show`, `display` and `reply` to the builtins. Make it and call it in the main thread.
     """
 
-    def __init__(self, sink: OutputSink, *, limits: KernelLimits = KernelLimits()) -> None:  # noqa: B008  (frozen)
+    def __init__(
+        self,
+        sink: OutputSink,
+        *,
+        limits: KernelLimits = KernelLimits(),  # noqa: B008  (frozen)
+        tracking: bool = False,
+    ) -> None:
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         sys.modules["__main__"] = self.module
@@ -65,6 +72,7 @@ class Kernel:
         self._failures = Failures(self._compiler, limits)
         self._displays = Displays(self._output, limits)
         self._magics = Magics(self.namespace)
+        self._tracking = CellTracking(self.namespace) if tracking else None
         self._reply: str | None = None
         self._turn = "", False
         self._seats = Seats(self.module, self._runner.context)
@@ -89,7 +97,13 @@ class Kernel:
         self._magics.namespace = self.namespace
         self._notes = self._seats.move(leaving, coming)
 
-    def settle(self, step: int = 0) -> None:
+    def settle(self) -> None:
+        """Values were brought in, or a name was deleted, from outside."""
+        self._settle(0)
+        if self._tracking is not None:
+            self._tracking.forget()
+
+    def _settle(self, step: int) -> None:
         """Common names may have been bound: others will be told by whom."""
         used, self._used = self._used, ()
         if self._rebindings is not None:
@@ -110,7 +124,8 @@ class Kernel:
         news = rebindings.news(self._turn[0]) if rebindings is not None else ()
         value, error = self._run(code, step, after_interrupt)
         if rebindings is not None:
-            self.settle(step)
+            self._settle(step)
+        trace = self._runner.context.run(self._tracking.end, error) if self._tracking is not None else None
         self._end()
         return CellOutcome(
             success=error is None,
@@ -119,6 +134,7 @@ class Kernel:
             reply=self._reply if error is None else None,
             duration=_now() - started,
             notices=news,
+            trace=trace,
         )
 
     def describe(self) -> list[VariableInfo]:
@@ -173,6 +189,8 @@ class Kernel:
             cell = self._compiler.compile(code, step)
             if self._rebindings is not None:
                 self._used = names_in(cell)
+            if self._tracking is not None:
+                self._runner.context.run(self._tracking.begin, cell, self.namespace)
             value = self._runner.run(cell)
         except BaseException as raised:
             if getpid() != self._pid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cenote_worker.results import ErrorInfo, Notice
+from cenote_worker.trace import StepTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class CellOutcome:
     reply: the last text given to `reply(...)`, None unless the cell succeeded.
     duration: seconds of wall time.
     notices: what other authors did to names that this one relies on.
+    trace: what it read and wrote; None where nothing watches.
     """
 
     success: bool
@@ -24,3 +26,4 @@ class CellOutcome:
     reply: str | None = None
     duration: float = 0.0
     notices: tuple[Notice, ...] = ()
+    trace: StepTrace | None = None

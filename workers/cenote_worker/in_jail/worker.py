@@ -15,6 +15,7 @@ import socket
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
+from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import receive_packet, send_packet
@@ -66,7 +67,7 @@ class Worker:
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
-        self._kernel = Kernel(self._sink)
+        self._kernel = Kernel(self._sink, tracking=settings.tracking)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pid = os.getpid()
@@ -267,6 +268,8 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
         executed.value = outcome.value
     if outcome.reply is not None:
         executed.reply = outcome.reply
+    if outcome.trace is not None:
+        traced.fill(executed.trace, outcome.trace)
     for notice in outcome.notices:
         executed.notices.add(name=notice.name, author=notice.author, step=notice.step, deleted=notice.deleted)
     if outcome.error is not None:

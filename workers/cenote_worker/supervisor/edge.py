@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
 from cenote_worker.results import (
@@ -27,6 +28,7 @@ from cenote_worker.results import (
     VariableInfo,
     printable,
 )
+from cenote_worker.trace import StepTrace
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
@@ -80,6 +82,7 @@ class ExecutedReply:
     reply: str | None
     duration: float
     notices: tuple[Notice, ...] = ()
+    trace: StepTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         reply=message.reply if message.HasField("reply") else None,
         duration=max(message.duration, 0.0),
         notices=_notices(message) if message.notices else (),
+        trace=traced.read(message.trace) if message.HasField("trace") else None,
     )
 
 

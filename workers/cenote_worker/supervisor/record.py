@@ -20,6 +20,7 @@ from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
 from cenote_worker.supervisor.output import HeadAndTail
 from cenote_worker.supervisor.reactor import Timer
 from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.trace import StepTrace
 
 MAX_DISPLAYS = 1_000
 """Displayed objects kept of one cell."""
@@ -90,6 +91,7 @@ class Record:
             duration=reply.duration,
             reply=reply.reply if success else None,
             notices=reply.notices,
+            trace=reply.trace,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
@@ -124,6 +126,7 @@ class Record:
         reply: str | None = None,
         state: StateAfter = "kept",
         notices: tuple[Notice, ...] = (),
+        trace: StepTrace | None = None,
     ) -> ExecutionResult:
         return ExecutionResult(
             success=success,
@@ -140,6 +143,7 @@ class Record:
             usage=usage,
             author=self.request.seat.author,
             notices=notices,
+            trace=trace,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

@@ -21,6 +21,7 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
         limits=policy.limits,
         env=dict(policy.env),
         preload=policy.preload,
+        untracked=not policy.tracking,
     )
     if isinstance(policy.network, Allow):
         message.network.destinations.extend(policy.network.destinations)
@@ -49,6 +50,7 @@ def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
         env=dict(message.env),
         mounts=[Mount(source=m.source, target=m.target, writable=m.writable) for m in message.mounts],
         preload=tuple(message.preload),
+        tracking=not message.untracked,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_worker import traced
 from cenote_worker.described import fill
 from cenote_worker.egress.ledger import Decision, Kind
 from cenote_worker.results import (
@@ -45,6 +46,8 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         message.reply = clean_text(result.reply)
     if result.error is not None:
         message.error.CopyFrom(from_error(result.error))
+    if result.trace is not None:
+        traced.fill(message.trace, result.trace)
     message.usage.CopyFrom(from_usage(result.usage))
     return message
 
@@ -63,6 +66,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         truncated=message.truncated,
         reply=message.reply if message.HasField("reply") else None,
         usage=to_usage(message.usage),
+        trace=traced.read(message.trace) if message.HasField("trace") else None,
     )
 
 

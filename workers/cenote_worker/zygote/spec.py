@@ -53,7 +53,7 @@ class JailRequest:
     noexec, egress: see Allowance.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
-    groups: how many entrances of control groups come along.
+    groups: how many entrances of control groups come along. tracking: see WorkerSettings.
     """
 
     number: int
@@ -66,6 +66,7 @@ class JailRequest:
     egress: bool
     has_environment: bool
     groups: int = 0
+    tracking: bool = True
 
     @classmethod
     def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
@@ -80,6 +81,7 @@ class JailRequest:
             egress=policy.network != "none",
             has_environment=bool(policy.env),
             groups=groups,
+            tracking=policy.tracking,
         )
 
     def allowance(self, seat: int, base_memory: int) -> Allowance:
@@ -106,6 +108,7 @@ class JailRequest:
             output_bytes=self.output_bytes,
             processes=self.processes,
             egress=self.egress,
+            tracking=self.tracking,
         )
 
     def to_json(self) -> str:

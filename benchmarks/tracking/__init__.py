@@ -1,0 +1,1 @@
+"""What it costs to know what a cell read and wrote."""

@@ -1,0 +1,77 @@
+"""What code can touch by its bytecode, by tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote_worker.tracking.facts import Facts, facts_of_cell
+
+
+def facts(source: str) -> Facts:
+    return facts_of_cell(compile(source, "<cell 1>", "exec", dont_inherit=True))
+
+
+@pytest.mark.parametrize(
+    ("source", "loads", "stores", "first"),
+    [
+        ("x += 1", "x", "x", ""),
+        ("x = 1\ny = x", "x", "x y", "x y"),
+        ("y = x\nx = 1", "x", "x y", "y"),
+        ("if c:\n    x = 1\nx", "c x", "x", ""),
+        ("for i in s:\n    pass\nx = 1", "s", "i x", "x"),
+        ("while c:\n    x = 1", "c", "x", ""),
+        ("try:\n    x = f()\nfinally:\n    pass", "f", "x", ""),
+        ("del x", "x", "x", ""),
+        ("def f(): return rate", "", "f", "f"),
+        ("def f(): return rate\ny = f()", "f rate", "f y", "f y"),
+        ("f()\ndef f(): return rate", "f rate", "f", ""),
+        ("def f(x=rate): pass", "rate", "f", "f"),
+        ("@deco\ndef f(): return rate", "deco rate", "f", "f"),
+        ("def f():\n    def g(): return rate\n    return g\nf()", "f rate", "f", "f"),
+        ("def f():\n    global n\n    n = 1\nf()", "f", "f n", "f"),
+        ("f = lambda: rate", "", "f", "f"),
+        ("fs = [lambda: rate]", "rate", "fs", "fs"),
+        ("class C:\n    z = k\n    def m(self): return rate", "__name__ k", "C", "C"),
+        ("class C:\n    def m(self): return rate\nC().m()", "__name__ C rate", "C", "C"),
+        ("class C(B):\n    def m(self): return rate", "__name__ B rate", "C", "C"),
+        ("r = [x for x in s if x in t]", "s t", "r", "r"),
+        ("r = {f(x) for x in s}\nx = 1", "f s", "r x", "r x"),
+        ("g = (x * k for x in s)", "k s", "g", "g"),
+        ("import a.b as c\nc.d", "c", "c", "c"),
+    ],
+)  # fmt: skip
+def test_names(source: str, loads: str, stores: str, first: str) -> None:
+    """Names read, names bound, and of these the ones that are bound before they are read, whatever happens."""
+    found = facts(source)
+    assert set(loads.split()) == found.loads - {"__build_class__"}
+    assert set(stores.split()) == found.stores
+    assert set(first.split()) >= found.first
+    if "[x for" not in source and "{f(x)" not in source:  # inlined with a handler from 3.12 on
+        assert set(first.split()) == found.first
+
+
+@pytest.mark.parametrize(
+    ("source", "chain"),
+    [
+        ("np.random.rand(3)", "np.random.rand"),
+        ("g = np.random.default_rng()", "np.random.default_rng()"),
+        ("json.trap = 1", "json.trap="),
+        ("del a.b.c", "a.b.c="),
+        ("v = locals()", "locals()"),
+    ],
+)
+def test_chains(source: str, chain: str) -> None:
+    assert chain in facts(source).chains
+
+
+def test_arguments_are_told_from_none() -> None:
+    assert "np.random.default_rng()" not in facts("np.random.default_rng(1)").chains
+
+
+def test_local_names_of_a_function_are_its_own() -> None:
+    assert "locals()" not in facts("def f(): return locals()\nf()").chains
+
+
+def test_star_imports_are_seen() -> None:
+    assert facts("from math import *").star
+    assert not facts("from math import pi").star

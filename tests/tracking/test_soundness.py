@@ -1,0 +1,161 @@
+"""Programs that nobody wrote: what changed was seen, and what was not read did not matter."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cenote_worker.trace import ANYTHING, key_of, kind_of, name
+
+NAMES = ("a", "b", "c", "d")
+STATEMENTS = (
+    "{x} = [1, {n}]",
+    "{x} = {{'k': {n}}}",
+    "{x} = {n}",
+    "{x} = {y}",
+    "{x} = [{y}, {y}]",
+    "{x} = ({y}, {n})",
+    "{x} = {{'k': {y}}}",
+    "{x} = list({y})",
+    "{x}.append({n})",
+    "{x}.append({y})",
+    "{x}[0] = {n}",
+    "{x}['k'] = {y}",
+    "{x}[0].append({n})",
+    "{x}['k'].append({n})",
+    "{x} += [{n}]",
+    "{x} = {x}[0]",
+    "{x} = {y}['k']",
+    "del {x}",
+    "del {x}[0]",
+    "for {x} in {y}:\n    pass",
+    "if {y}:\n    {x} = {n}",
+    "try:\n    {x}.append({y}[0])\nexcept Exception:\n    {x} = None",
+    "def f():\n    return {x}",
+    "def f():\n    {x}.append({n})\n    return {y}",
+    "def f(v={x}):\n    v.append({n})\n    return v",
+    "def f():\n    global {x}\n    {x} = {n}",
+    "def make():\n    held = {x}\n    def inner():\n        held.append({n})\n        return held\n    return inner",
+    "f = make()",
+    "def g():\n    yield from {x}\n    {y}.append({n})\ng = g()",
+    "{x} = f()",
+    "f()",
+    "f = lambda: {x}",
+    "{x} = next(g)",
+    "for _i in g:\n    pass",
+    "class C:\n    items = {x}\n    def put(self):\n        self.items.append({n})\n        return {y}",
+    "o = C()",
+    "{x} = o.put()",
+    "o.v = {x}",
+    "C.items = {x}",
+    "{x} = o.v",
+    "import numpy as np\n{x} = np.arange(4.0)",
+    "{x} = {y}[1:]",
+    "{x}[:] = {n}",
+    "{x} = [each for each in {y}]",
+    "{x} = sorted({y}, key=lambda each: (str(each), {n}))",
+    "{x} = iter({y})",
+    "import functools\n{x} = functools.partial({y}.append, {n})",
+    "{x}()",
+)
+
+statement = st.builds(
+    lambda text, x, y, n: text.format(x=x, y=y, n=n),
+    st.sampled_from(STATEMENTS), st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(0, 3),
+)  # fmt: skip
+cell = st.lists(statement, min_size=1, max_size=3).map("\n".join)
+program = st.lists(cell, min_size=2, max_size=6)
+relaxed = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def seen(value: object, met: dict[int, int]) -> object:
+    """What a program can tell of a value, found in another way than the tracker does."""
+    if value is None or isinstance(value, (int, float, str, bool)):
+        return (type(value).__name__, repr(value))
+    if id(value) in met:
+        return ("again", met[id(value)])
+    met[id(value)] = len(met)
+    kind = type(value).__name__
+    if isinstance(value, (list, tuple)):
+        return (kind, [seen(each, met) for each in value])
+    if isinstance(value, dict):
+        return (kind, [(seen(key, met), seen(each, met)) for key, each in value.items()])
+    if kind == "ndarray":
+        return (kind, value.tolist())  # type: ignore[attr-defined]
+    if isinstance(value, types.FunctionType):
+        cells = [seen(each.cell_contents, met) for each in value.__closure__ or ()]
+        return (kind, value.__code__.co_code, value.__code__.co_names, seen(value.__defaults__, met), cells)
+    if isinstance(value, type):
+        return (kind, [(key, seen(each, met)) for key, each in vars(value).items() if key[:2] != "__"])
+    if isinstance(value, types.GeneratorType):
+        held = dict(value.gi_frame.f_locals) if value.gi_frame else None
+        return (kind, value.gi_frame and value.gi_frame.f_lasti, held and seen(held, met))
+    if kind == "partial":
+        return (kind, seen(value.func.__self__, met))  # type: ignore[attr-defined]
+    return (kind, seen(vars(value), met) if hasattr(value, "__dict__") else str(type(value)))
+
+
+def values(namespace: dict[str, object]) -> dict[str, object]:
+    user = {key: value for key, value in namespace.items() if key[:2] != "__"}
+    return {key: seen(value, {}) for key, value in user.items() if not isinstance(value, types.ModuleType)}
+
+
+@relaxed
+@given(program)
+def test_every_change_is_written(in_process: Callable, cells: list[str]) -> None:
+    """A name whose value is another one after a step is among what that step wrote."""
+    steps = in_process()
+    before = values(steps.namespace)
+    for source in cells:
+        trace = steps.run(source)
+        after = values(steps.namespace)
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        assert ANYTHING in trace.writes or set() == {name(key) for key in changed} - trace.writes.keys()
+        before = after
+
+
+@relaxed
+@given(program)
+def test_what_was_not_read_does_not_matter(in_process: Callable, cells: list[str]) -> None:
+    """A step whose trace does not list a name gives the same when that name is bound to something else."""
+    *earlier, last = cells
+    steps = in_process()
+    for source in earlier:
+        steps.run(source)
+    names = [key for key in steps.namespace if key[:1] != "_" and key not in ("np", "functools")]
+    trace = steps.run(last)
+    expected, failure = values(steps.namespace), steps.failure
+    if ANYTHING in trace.reads:
+        return
+    for changed in names:
+        if name(changed) in trace.reads:
+            continue
+        other = in_process()
+        for source in earlier:
+            other.run(source)
+        other.namespace[changed] = ["something else"]
+        other.run(last)
+        found = values(other.namespace)
+        if name(changed) not in trace.writes:
+            found[changed] = expected[changed]
+        assert (failure, expected) == (other.failure, found), f"{changed} was not read"
+
+
+@relaxed
+@given(program)
+def test_equal_states_have_equal_versions(in_process: Callable, cells: list[str]) -> None:
+    """The same program in two namespaces gives the same versions, unless nothing can be known of a value."""
+    one, other = in_process(), in_process()
+    first = [one.run(source) for source in cells]
+    second = [other.run(source) for source in cells]
+    for mine, theirs in zip(first, second, strict=True):
+        assert mine.writes.keys() == theirs.writes.keys()
+        known = {
+            each: version
+            for each, version in mine.writes.items()
+            if version[:1] != "?" and kind_of(each) == "name" and key_of(each) != "np"
+        }
+        assert known == {each: theirs.writes[each] for each in known}

@@ -1,0 +1,101 @@
+"""Traces as messages: what is said comes back, and what a jail may not say ends in an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker import traced
+from cenote_worker.results import ExecutionResult
+from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, Version, file, hidden, name
+from cenote_worker.wire.results import from_result, to_result
+
+TRACE = StepTrace(
+    reads={name("a"): Version("1"), hidden("random"): Version("r")},
+    writes={
+        name("b"): Version("2"),
+        file("x/y.csv"): Version("3"),
+        name("gone"): ABSENT,
+        ANYTHING: Version("?"),
+    },
+    mutated=frozenset((name("b"),)),
+    groups=(frozenset((name("a"), name("b"))), frozenset((name("c"),))),
+    modules=("json",),
+    opaque=("it uses `eval`",),
+    unrepeatable=("it asks for the time",),
+    unportable={name("b"): "a generator cannot be looked into"},
+)
+
+
+def message(**fields: object) -> jail_pb2.StepTrace:
+    return jail_pb2.StepTrace(**fields)  # type: ignore[arg-type]
+
+
+def seen(count: int) -> list[jail_pb2.Seen]:
+    return [jail_pb2.Seen(location=f"name:v{number}", version="1") for number in range(count)]
+
+
+def test_what_is_said_comes_back() -> None:
+    said = jail_pb2.StepTrace()
+    traced.fill(said, TRACE)
+    assert traced.read(jail_pb2.StepTrace.FromString(said.SerializeToString())) == TRACE
+
+
+def test_a_client_of_a_platform_gets_it() -> None:
+    assert to_result(from_result(ExecutionResult(success=True, trace=TRACE))).trace == TRACE
+
+
+def test_a_result_without_one_has_none() -> None:
+    assert to_result(from_result(ExecutionResult(success=True))).trace is None
+
+
+def test_it_is_not_in_the_text_of_a_result() -> None:
+    assert "trace" not in repr(ExecutionResult(success=True, trace=TRACE))
+
+
+def test_a_large_trace_says_that_anything_was_touched() -> None:
+    """One location fewer is told in full."""
+    versions = {name(f"v{number}"): Version("1") for number in range(traced.MAX_LOCATIONS + 1)}
+    most = dict(list(versions.items())[1:])
+    said, too_much = jail_pb2.StepTrace(), jail_pb2.StepTrace()
+    traced.fill(said, StepTrace(writes=most))
+    traced.fill(too_much, StepTrace(writes=versions))
+    assert most == traced.read(said).writes
+    assert {ANYTHING} == traced.read(too_much).writes.keys()
+
+
+@pytest.mark.parametrize("variable", ["v" * traced.MAX_LOCATION, "\udc80"])
+def test_a_name_that_cannot_be_told_is_anything(variable: str) -> None:
+    said = jail_pb2.StepTrace()
+    traced.fill(said, StepTrace(writes={name(variable): Version("1")}))
+    assert ANYTHING in traced.read(said).writes
+
+
+def test_the_most_locations_pass() -> None:
+    assert traced.MAX_LOCATIONS == len(traced.read(message(reads=seen(traced.MAX_LOCATIONS))).reads)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        message(reads=seen(traced.MAX_LOCATIONS + 1)),
+        message(mutated=["name:a"] * (traced.MAX_LOCATIONS + 1)),
+        message(groups=[jail_pb2.LocationGroup()] * (traced.MAX_LOCATIONS + 1)),
+        message(groups=[jail_pb2.LocationGroup(locations=["name:a"] * (traced.MAX_LOCATIONS + 1))]),
+        message(mutated=["name:" + "a" * traced.MAX_LOCATION]),
+        message(mutated=["elsewhere:a"]),
+        message(mutated=[""]),
+        message(writes=[jail_pb2.Seen(location="name:a", version="1" * (traced.MAX_VERSION + 1))]),
+    ],
+)
+def test_what_a_jail_may_not_say(hostile: jail_pb2.StepTrace) -> None:
+    with pytest.raises(ProtocolViolation):
+        traced.read(hostile)
+
+
+def test_reasons_are_cut() -> None:
+    found = traced.read(message(opaque=["x" * 10_000] * 1_000, modules=["m"] * 10_000))
+    assert (traced.MAX_REASONS, traced.MAX_REASON, traced.MAX_MODULES) == (
+        len(found.opaque), len(found.opaque[0]), len(found.modules),
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Traces of cells in real jails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote import PythonRuntime, SandboxPolicy, Variable
+from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, name
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[PythonRuntime]:
+    with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",))) as made:
+        yield made
+
+
+def traced(runtime: PythonRuntime, code: str) -> StepTrace:
+    trace = runtime.execute(code).trace
+    assert trace is not None
+    return trace
+
+
+def test_a_result_says_what_the_cell_touched(runtime: PythonRuntime) -> None:
+    """A change by an alias is a change of both names, which can be carried over together only."""
+    traced(runtime, "rows = [1]\nalias = rows")
+    trace = traced(runtime, "alias.append(2)")
+    assert {name("rows"), name("alias")} == trace.writes.keys() == trace.mutated
+    assert (frozenset((name("rows"), name("alias"))),) == trace.groups
+    assert trace.reads[name("alias")] != trace.writes[name("alias")]
+
+
+def test_versions_follow_each_other(runtime: PythonRuntime) -> None:
+    """What a step reads has the version that the step before wrote."""
+    written = traced(runtime, "total = [1]").writes[name("total")]
+    assert written == traced(runtime, "x = len(total)").reads[name("total")]
+
+
+def test_an_injected_value_is_seen_as_it_is(runtime: PythonRuntime) -> None:
+    runtime.inject(Variable("brought", [1, 2]))
+    before = traced(runtime, "n = len(brought)").reads[name("brought")]
+    runtime.update_variable("brought", [1, 2, 3])
+    assert before != traced(runtime, "n = len(brought)").reads[name("brought")]
+
+
+def test_files_of_the_working_directory(runtime: PythonRuntime) -> None:
+    traced(runtime, "open('data.txt', 'w').write('x')")
+    assert file("data.txt") in traced(runtime, "t = open('data.txt').read()").reads
+
+
+def test_a_child_process_reads_all_files_and_its_writes_are_seen(runtime: PythonRuntime) -> None:
+    trace = traced(runtime, "import subprocess\n_ = subprocess.run(['touch', 'made'])")
+    assert file(".") in trace.reads
+    assert file("made") in trace.writes
+
+
+def test_a_failed_cell_keeps_its_effects_and_is_not_repeatable(runtime: PythonRuntime) -> None:
+    trace = traced(runtime, "partial = 1\n1 / 0")
+    assert name("partial") in trace.writes
+    assert ("it ended with ZeroDivisionError",) == trace.unrepeatable
+
+
+def test_a_deleted_name_is_absent(runtime: PythonRuntime) -> None:
+    traced(runtime, "going = 1")
+    assert ABSENT == traced(runtime, "del going").writes[name("going")]
+
+
+def test_code_that_sees_everything_says_so(runtime: PythonRuntime) -> None:
+    trace = traced(runtime, "exec('made_up = 1')")
+    assert ANYTHING in trace.writes
+    assert ("it uses `exec`",) == trace.opaque
+
+
+def test_a_thread_that_goes_on_may_touch_anything(runtime: PythonRuntime) -> None:
+    code = "import threading\nstop = threading.Event()\nt = threading.Thread(target=stop.wait)\nt.start()"
+    assert ANYTHING in traced(runtime, code).writes
+    assert ANYTHING in traced(runtime, "calm = 1").writes
+    traced(runtime, "stop.set()\nt.join()\ndel t, stop, threading")
+    assert ANYTHING not in traced(runtime, "calm = 2").writes
+
+
+def test_random_numbers(runtime: PythonRuntime) -> None:
+    trace = traced(runtime, "import random\nr = random.random()")
+    assert hidden("random") in trace.writes
+
+
+def test_hostile_objects_never_run_code_in_the_tracker(runtime: PythonRuntime) -> None:
+    """Special methods that raise, or that tell of being called, are not called by looking at an object."""
+    runtime.execute(
+        "calls = []\n"
+        "class Meta(type):\n"
+        "    def __getattribute__(cls, key):\n"
+        "        calls.append(key)\n"
+        "        return super().__getattribute__(key)\n"
+        "class Evil(metaclass=Meta):\n"
+        "    __hash__ = None\n"
+        "    def __getattribute__(self, key):\n"
+        "        calls.append(key)\n"
+        "        raise SystemExit\n"
+        "    __eq__ = __reduce__ = __repr__ = __len__ = __iter__ = lambda *a: calls.append('special')\n"
+        "evil = [Evil()]"
+    )
+    runtime.execute("calls.clear()")
+    runtime.execute("other = evil")
+    assert "0" == runtime.execute("len(calls)").value
+
+
+def test_changed_builtins_do_not_reach_the_tracker(runtime: PythonRuntime) -> None:
+    runtime.execute(
+        "import builtins\nkept = builtins.id, builtins.sorted\nbuiltins.id = builtins.sorted = None"
+    )
+    trace = traced(runtime, "fine = [1]")
+    runtime.execute("builtins.id, builtins.sorted = kept")
+    assert name("fine") in trace.writes
+
+
+def test_it_can_be_turned_off() -> None:
+    with PythonRuntime(sandbox=SandboxPolicy(preload=(), tracking=False)) as runtime:
+        assert runtime.execute("x = 1").trace is None

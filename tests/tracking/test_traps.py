@@ -1,0 +1,40 @@
+"""Hand-written traps: one mechanism each, with the smallest program that shows it."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cenote_worker.trace import Location
+
+FOLDER = Path(__file__).parent / "traps"
+TRAPS = [
+    pytest.param(*trap, id=f"{path.stem}-{trap[0]}".replace(" ", "_"))
+    for path in sorted(FOLDER.glob("*.py"))
+    for trap in runpy.run_path(str(path))["TRAPS"]
+]
+
+
+def locations(text: str) -> set[Location]:
+    return {Location(each if ":" in each or each == "*" else f"name:{each}") for each in text.split()}
+
+
+@pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), TRAPS)
+def test_what_changes_is_seen(
+    in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
+) -> None:
+    """Whatever a step changes is among what it wrote, and what it depends on among what it read."""
+    steps = in_process()
+    if setup:
+        steps.good(setup)
+    trace = steps.run(act)
+    assert locations(writes) <= trace.writes.keys(), rule
+    assert locations(reads) <= trace.reads.keys(), rule
+    assert locations(untouched).isdisjoint(trace.writes), rule
+
+
+def test_there_are_traps() -> None:
+    assert len(TRAPS) >= 150

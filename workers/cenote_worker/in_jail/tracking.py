@@ -1,0 +1,63 @@
+"""The kernel's side of watching what cells read and write: whatever happens there, a cell runs as if nobody did."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from cenote_worker.in_jail.cells import Cell
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.results import ErrorInfo
+from cenote_worker.trace import ANYTHING, StepTrace
+from cenote_worker.tracking.picture import fresh
+from cenote_worker.tracking.tracker import Tracker
+from cenote_worker.tracking.watch import Watch
+
+__builtins__ = BUILTINS
+
+_FAILED = "watching it failed"
+
+
+class CellTracking:
+    """Watches the cells of the common namespace. Names of an author's own are not watched."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        self._namespace = namespace
+        self.tracker = Tracker(namespace, str(Path.cwd()))
+        self._watch: Watch | None = None
+        self._begun = False
+
+    def begin(self, cell: Cell, namespace: dict[str, object]) -> None:
+        """A cell has been compiled and is about to run. An interrupt may come out of this, and nothing else."""
+        if namespace is not self._namespace:
+            self.tracker.forget()  # objects may be reached from either namespace
+            return
+        self._begun = True
+        try:
+            self._watch = self.tracker.begin(cell.body, cell.last, displays=cell.last is not None)
+        except Exception:
+            self.tracker.forget()
+
+    def end(self, error: ErrorInfo | None) -> StepTrace | None:
+        """The cell is over; None for one in a namespace that is not watched. Never raises."""
+        watch, self._watch = self._watch, None
+        begun, self._begun = self._begun, False
+        failure = "" if error is None else error.type
+        if watch is not None:
+            with suppress(Exception, MemoryError):
+                return watch.end(failure)
+        self.forget()
+        if begun:
+            version = fresh()
+            return StepTrace(
+                reads={ANYTHING: version},
+                writes={ANYTHING: version},
+                opaque=(_FAILED,),
+                unrepeatable=(_FAILED,),
+            )
+        return StepTrace(unrepeatable=(f"it ended with {failure}",)) if failure else None
+
+    def forget(self) -> None:
+        """Values were brought in or taken away from outside."""
+        with suppress(Exception):
+            self.tracker.forget()

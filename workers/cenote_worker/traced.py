@@ -1,0 +1,103 @@
+"""What a step read and wrote, as a message and back. Whoever reads one may have it from a jail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.trace import ANYTHING, Location, StepTrace, Version
+
+MAX_LOCATIONS: Final = 5_000
+"""Read, written or grouped by one step: at the longest they fill a third of a reply."""
+
+MAX_LOCATION: Final = 1_000
+"""Characters. A longer name or path is nobody's, and one that is cut would be another one."""
+
+MAX_VERSION: Final = 100
+MAX_REASONS: Final = 50
+MAX_REASON: Final = 300
+MAX_MODULES: Final = 1_000
+
+_KINDS: Final = ("name:", "file:", "hidden:", "module:")
+_TOO_MUCH: Final = "it touched more than can be told"
+
+
+def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
+    """Says `trace` in `message`; one that is too large says only that anything may have been touched."""
+    if not _fits(trace):
+        version = Version(next(iter(trace.writes.values()), Version("?")))
+        trace = StepTrace(
+            reads={ANYTHING: version},
+            writes={ANYTHING: version},
+            opaque=(_TOO_MUCH,),
+            unrepeatable=(_TOO_MUCH,),
+        )
+    _fill_seen(message.reads.add, trace.reads)
+    _fill_seen(message.writes.add, trace.writes)
+    _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
+    message.mutated.extend(sorted(trace.mutated))
+    for group in trace.groups:
+        message.groups.add(locations=sorted(group))
+    message.modules.extend(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES])
+    message.opaque.extend(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS])
+    message.unrepeatable.extend(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS])
+
+
+def read(message: jail_pb2.StepTrace) -> StepTrace:
+    """Checked and frozen. Raises ProtocolViolation."""
+    grouped = sum(len(group.locations) for group in message.groups)
+    counts = (len(message.reads), len(message.writes), len(message.mutated), len(message.unportable), grouped)
+    if max(counts) > MAX_LOCATIONS or len(message.groups) > MAX_LOCATIONS:
+        raise ProtocolViolation("a trace with too many locations")
+    return StepTrace(
+        reads=_read_seen(message.reads),
+        writes=_read_seen(message.writes),
+        mutated=frozenset(map(_location, message.mutated)),
+        groups=tuple(frozenset(map(_location, group.locations)) for group in message.groups),
+        modules=tuple(each[:MAX_LOCATION] for each in message.modules[:MAX_MODULES]),
+        opaque=tuple(each[:MAX_REASON] for each in message.opaque[:MAX_REASONS]),
+        unrepeatable=tuple(each[:MAX_REASON] for each in message.unrepeatable[:MAX_REASONS]),
+        unportable=MappingProxyType(
+            {_location(seen.location): seen.version[:MAX_REASON] for seen in message.unportable}
+        ),
+    )
+
+
+def _fits(trace: StepTrace) -> bool:
+    locations = [*trace.reads, *trace.writes, *(each for group in trace.groups for each in group)]
+    return len(locations) <= MAX_LOCATIONS and all(
+        len(each) <= MAX_LOCATION and _is_text(each) for each in locations
+    )
+
+
+def _is_text(location: str) -> bool:
+    """Names and paths may hold lone surrogates, which no message can carry."""
+    try:
+        location.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fill_seen(add: object, seen: Mapping[Location, str]) -> None:
+    assert callable(add)
+    for location, version in seen.items():
+        add(location=location, version=version)
+
+
+def _read_seen(messages: Iterable[jail_pb2.Seen]) -> Mapping[Location, Version]:
+    found = dict[Location, Version]()
+    for seen in messages:
+        if len(seen.version) > MAX_VERSION:
+            raise ProtocolViolation("a trace with a version that is too long")
+        found[_location(seen.location)] = Version(seen.version)
+    return MappingProxyType(found)
+
+
+def _location(text: str) -> Location:
+    if len(text) > MAX_LOCATION or (text != ANYTHING and not text.startswith(_KINDS)):
+        raise ProtocolViolation("a trace with a location that is none")
+    return Location(text)

@@ -1,0 +1,261 @@
+"""Pictures of all names: who leads to whom, who shares with whom, which version each has.
+
+A picture holds until something could have changed its object: the next step that can reach it, or somebody outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import xxhash
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, key_of, kind_of, module, name
+from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.handlers import Handlers
+from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.patches import Patches
+from cenote_worker.tracking.picture import Picture, picture_of
+
+__builtins__ = BUILTINS
+
+_LARGE = 2_000
+"""Objects in one picture from which on they are not entered one by one among the owners."""
+
+_INTERNAL: Final = frozenset(
+    ("__builtins__", "__warningregistry__", "__name__", "__doc__", "__package__", "__loader__", "__spec__")
+)
+"""What a module has of itself."""
+
+
+class Album:
+    """Of one namespace."""
+
+    def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
+        self.namespace = namespace
+        self.own_modules = own_modules
+        self.patches = Patches(namespace)
+        self.handlers = Handlers()
+        self._pictures: dict[Location, Picture] = {}
+        self._owners: dict[int, set[Location]] = {}
+        self._large: set[Location] = set()
+
+    def forget(self, locations: Iterable[Location] | None = None) -> None:
+        """They may have changed; without locations, all of them."""
+        if locations is None:
+            self._pictures.clear()
+            self._owners.clear()
+            self._large.clear()
+            return
+        for location in locations:
+            self._drop(location)
+
+    def variables(self) -> list[Location]:
+        """From the oldest on. What was displayed last is the youngest, since every display replaces it."""
+        names = [each for each in list(self.namespace) if type(each) is str and each not in _INTERNAL]
+        if "_" in self.namespace:
+            names.remove("_")
+            names.append("_")
+        return list(map(name, names))
+
+    def bindings(self) -> dict[Location, int]:
+        """Which object each name has."""
+        return {
+            name(each): id(value)
+            for each, value in list(self.namespace.items())
+            if type(each) is str and each not in _INTERNAL
+        }
+
+    def look_at_all(self, budget: Budget) -> dict[Location, int]:
+        """Who shares what with whom can be said only of what has been looked at. Gives the bindings."""
+        known, bindings = self._pictures, self.bindings()
+        for location, identity in bindings.items():
+            picture = known.get(location)
+            if picture is None or picture.identity != identity:
+                self.picture(location, budget)
+        self.look_at(self.modules(), budget)
+        return bindings
+
+    def look_at(self, locations: Iterable[Location], budget: Budget) -> None:
+        for location in locations:
+            self.picture(location, budget)
+
+    def dying(self, locations: Iterable[Location]) -> set[Location]:
+        """Of names that will be bound anew, those whose old value may do something as it goes."""
+        known = [(each, self._pictures[each]) for each in locations if each in self._pictures]
+        found = {each for each, picture in known if picture.opaque or picture.finalizes}
+        held = {each for each, picture in known if picture.kin} - found
+        if held and any(picture.finalizes for picture in self._pictures.values()):
+            found |= held
+        return found
+
+    def is_constant(self, location: Location) -> bool:
+        known = self._pictures.get(location)
+        return known is not None and known.constant
+
+    def known_ones(self) -> dict[Location, Picture]:
+        """All pictures, for who wants to know later what they were."""
+        return self._pictures.copy()
+
+    def known(self, location: Location) -> Picture | None:
+        """The picture as it was taken last, however long ago."""
+        return self._pictures.get(location)
+
+    def picture(self, location: Location, budget: Budget) -> Picture | None:
+        """Of a name or of a module of the user's; None for what is not there."""
+        found, value = self._value(location)
+        if not found:
+            self._drop(location)
+            return None
+        known = self._pictures.get(location)
+        if known is not None and known.identity == id(value):
+            return known
+        self._drop(location)
+        content = value if kind_of(location) == "name" else self._attributes(key_of(location))
+        taken = picture_of(content, value, self.namespace, self.own_modules.found, self.handlers, budget)
+        self._enter(location, taken)
+        return taken
+
+    def reach(self, roots: Iterable[Location], budget: Budget) -> set[Location]:
+        """The roots and all that they lead to. With ANYTHING in it, whatever there is."""
+        reached, waiting = set[Location](), list(roots)
+        while waiting:
+            location = waiting.pop()
+            if location in reached:
+                continue
+            reached.add(location)
+            if location != ANYTHING and (found := self.picture(location, budget)) is not None:
+                waiting.extend(found.refers - reached)
+        return reached
+
+    def sharing(self, location: Location) -> set[Location]:
+        """The other locations that hold an object of this one that can change, as by the latest pictures."""
+        picture = self._pictures.get(location)
+        if picture is None or (not picture.holds and not picture.covered):
+            return set()
+        found = set[Location]()
+        for identity in self._owners.keys() & (picture.holds.keys() | picture.covered.keys()):
+            found |= self._owners[identity]
+        found |= self._large
+        found.discard(location)
+        return {other for other in found if _share(picture, self._pictures[other])}
+
+    def sharing_any(self, locations: Iterable[Location]) -> set[Location]:
+        found = set[Location]()
+        for location in locations:
+            found |= self.sharing(location)
+        return found
+
+    def version(self, location: Location, budget: Budget) -> Version:
+        """Also says which objects it shares with names that are older."""
+        picture = self.picture(location, budget)
+        if picture is None:
+            return ABSENT
+        mates = self.sharing(location)
+        if not mates:
+            return picture.version
+        alias = self._alias(location, picture, mates)
+        return Version(f"{picture.version}+{alias}") if alias else picture.version
+
+    def groups(self, locations: Iterable[Location]) -> tuple[frozenset[Location], ...]:
+        """The given ones with all that can only be moved together with them."""
+        groups, done = list[frozenset[Location]](), set[Location]()
+        for location in locations:
+            if location not in done:
+                group = self._group(location)
+                done |= group
+                groups.append(frozenset(group))
+        return tuple(groups)
+
+    def _group(self, location: Location) -> set[Location]:
+        group, waiting = set[Location](), [location]
+        while waiting:
+            member = waiting.pop()
+            if member in group:
+                continue
+            group.add(member)
+            picture = self._pictures.get(member)
+            if picture is not None:
+                waiting.extend(self.sharing(member))
+                waiting.extend(map(name, picture.kin))
+            variable = key_of(member)
+            waiting.extend(other for other, held in self._pictures.items() if variable in held.kin)
+        return group
+
+    def _alias(self, location: Location, picture: Picture, mates: set[Location]) -> str:
+        """Which of its objects are which of an older name's. The oldest name has them to itself."""
+        older = list[tuple[str, int, int]]()
+        for mate in self._elders(location, mates):
+            other = self._pictures[mate]
+            for identity in sorted(_shared(picture, other), key=lambda each: picture.holds.get(each, -1)):
+                older.append((mate, other.holds.get(identity, -1), picture.holds.get(identity, -1)))
+        return xxhash.xxh3_64_hexdigest(repr(older).encode()) if older else ""
+
+    def _elders(self, location: Location, mates: set[Location]) -> list[Location]:
+        if kind_of(location) != "name":
+            return []
+        elders = list[Location]()
+        for variable in self.variables():
+            if variable == location:
+                break
+            if variable in mates:
+                elders.append(variable)
+        return elders
+
+    def _value(self, location: Location) -> tuple[bool, object]:
+        key = key_of(location)
+        if kind_of(location) == "module":
+            patched, _ = self.patches.found.get(key, (None, None))
+            own = self.own_modules.found.get(key)
+            return own is not None or patched is not None, own if own is not None else patched
+        return key in self.namespace, self.namespace.get(key)
+
+    def _attributes(self, dotted: str) -> dict[str, object]:
+        own = self.own_modules.found.get(dotted)
+        if own is None:
+            return self.patches.values(dotted)
+        return {key: item for key, item in vars(own).items() if type(key) is str and key[:2] != "__"}
+
+    def modules(self) -> list[Location]:
+        """The user's own, and what was set on others."""
+        return [*map(module, self.own_modules.found), *map(module, self.patches.found)]
+
+    def _enter(self, location: Location, picture: Picture) -> None:
+        self._pictures[location] = picture
+        if len(picture.holds) > _LARGE:
+            self._large.add(location)
+            return
+        for identity in (*picture.holds, *picture.covered):
+            self._owners.setdefault(identity, set()).add(location)
+
+    def _drop(self, location: Location) -> None:
+        picture = self._pictures.pop(location, None)
+        if picture is None:
+            return
+        if location in self._large:
+            self._large.discard(location)
+            return
+        for identity in (*picture.holds, *picture.covered):
+            owners = self._owners.get(identity)
+            if owners is not None:
+                owners.discard(location)
+                if not owners:
+                    del self._owners[identity]
+
+
+def _shared(one: Picture, other: Picture) -> set[int]:
+    """Memory that both only show, and copy before they write, is not shared."""
+    return (
+        (one.holds.keys() & other.holds.keys())
+        | (one.holds.keys() & other.covered.keys())
+        | (one.covered.keys() & other.holds.keys())
+    )
+
+
+def _share(one: Picture, other: Picture) -> bool:
+    return not (
+        one.holds.keys().isdisjoint(other.holds)
+        and one.holds.keys().isdisjoint(other.covered)
+        and one.covered.keys().isdisjoint(other.holds)
+    )

@@ -1,0 +1,123 @@
+"""Code that can reach whatever there is, and code that gives something else each time: by the names it speaks of."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.facts import Facts
+
+__builtins__ = BUILTINS
+
+_EVERYTHING: Final = frozenset(("exec", "eval", "globals", "__import__", "_magic_"))
+_FRAMES: Final = frozenset(
+    ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__")
+)
+_REFLECTION: Final = frozenset(
+    (
+        "get_objects",
+        "get_referrers",
+        "get_referents",
+        "modules",
+        "_getframe",
+        "currentframe",
+        "_current_frames",
+    )
+)
+_REFLECTING: Final = frozenset(("gc", "sys", "inspect"))
+_LATER: Final = frozenset(
+    ("atexit", "signal", "sys.settrace", "sys.setprofile", "faulthandler", "ctypes", "cffi")
+)
+"""Modules with which code makes itself run later, or writes anywhere."""
+
+_BY_NAME: Final = {
+    "pickle": frozenset(("load", "loads", "Unpickler")),
+    "cloudpickle": frozenset(("load", "loads")),
+    "dill": frozenset(("load", "loads", "load_session")),
+    "joblib": frozenset(("load",)),
+    "shelve": frozenset(("open",)),
+    "unittest": frozenset(("main", "TestLoader", "defaultTestLoader")),
+    "doctest": frozenset(("testmod", "run_docstring_examples")),
+    "typing": frozenset(("get_type_hints",)),
+    "cProfile": frozenset(("run", "runctx")),
+    "profile": frozenset(("run", "runctx")),
+    "runpy": frozenset(("run_module", "run_path")),
+    "code": frozenset(("interact", "InteractiveInterpreter", "InteractiveConsole")),
+}
+"""By library: what looks names up in `__main__` that its caller does not speak of."""
+
+_CLOCKS: Final = frozenset(
+    ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime",
+     "gmtime", "ctime", "strftime", "thread_time", "clock_gettime")
+)  # fmt: skip
+_MOMENTS: Final = frozenset(("now", "today", "utcnow"))
+_ENTROPY: Final = frozenset(
+    ("urandom", "getrandom", "SystemRandom", "uuid1", "uuid4", "getpid", "mkdtemp", "mkstemp")
+)
+_UNSEEDED: Final = (
+    "default_rng()",
+    "Random()",
+    "RandomState()",
+    "SeedSequence()",
+    "PCG64()",
+    "seed()",
+    "set_seed()",
+)
+
+_modules = sys.modules
+_alive = threading._active  # type: ignore[attr-defined]
+
+
+def sees_everything(
+    facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Reasons why the code may read and write what nothing says; empty for ordinary code.
+
+    namespace: a user's own function may have the name of one that sees everything.
+    """
+    reasons = [f"it uses `{word}`" for word in sorted(facts.loads & _EVERYTHING) if word not in namespace]
+    reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _FRAMES)]
+    if facts.chains & {"locals()", "vars()", "dir()"}:
+        reasons.append("it lists the names of the namespace")
+    if "__main__" in facts.imports:
+        reasons.append("it imports `__main__`")
+    libraries = packages | facts.imports
+    if libraries & _REFLECTING and facts.attributes & _REFLECTION:
+        reasons.append(f"it uses `{min(facts.attributes & _REFLECTION)}`")
+    reasons += [f"it uses `{library}`" for library in sorted(libraries & _LATER)]
+    words = facts.attributes | facts.loads
+    for library in sorted(libraries & _BY_NAME.keys()):
+        reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
+    return tuple(reasons)
+
+
+def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:
+    """Reasons why running the code again may give something else."""
+    libraries, words = packages | facts.imports, facts.attributes | facts.loads
+    reasons = list[str]()
+    if "time" in libraries and words & _CLOCKS:
+        reasons.append("it asks for the time")
+    if words & _MOMENTS:
+        reasons.append("it asks for the time")
+    if words & _ENTROPY or "secrets" in libraries:
+        reasons.append("it asks the system for something random")
+    if any(chain.endswith(_UNSEEDED) for chain in facts.chains):
+        reasons.append("it seeds a generator from the system")
+    return tuple(dict.fromkeys(reasons))
+
+
+def others_at_work() -> bool:
+    """Whether threads of Python are alive beside the one that asks, or tasks wait for the event loop to run again."""
+    return len(_alive) > 1 or _waiting_tasks()
+
+
+def _waiting_tasks() -> bool:
+    module = _modules.get("asyncio.tasks")
+    tasks = getattr(module, "_all_tasks", None) or getattr(module, "_scheduled_tasks", None)
+    try:
+        return tasks is not None and any(not task.done() for task in list(tasks))
+    except Exception:  # a task class of the user's
+        return True

@@ -1,0 +1,119 @@
+"""numpy's objects as descriptions: which memory they share, and a digest of what they show of it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.graph import Graph, Handler
+
+__builtins__ = BUILTINS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def handlers(numpy: ModuleType) -> dict[type, Handler]:
+    """For exact types of an imported numpy."""
+    found: dict[type, Handler] = {numpy.ndarray: array}
+    for scalar in set(numpy.sctypeDict.values()):
+        found[scalar] = _scalar
+    found[numpy.bool_] = _scalar
+    found[numpy.void] = _void
+    for cls in vars(numpy.dtypes).values():
+        if isinstance(cls, type):
+            found[cls] = _dtype
+    found[numpy.ufunc] = _named
+    found[numpy.random.Generator] = _generator
+    found[numpy.random.RandomState] = _legacy
+    return found
+
+
+def array(graph: Graph, value: np.ndarray[Any, Any], *, covered: bool = False) -> object:
+    """covered: whoever holds the memory changes a copy of it, never what others see."""
+    owner, base = _owner(value)
+    (graph.cover if covered else graph.changeable)(owner)
+    if not covered:
+        graph.changeable(value)
+    held = None if base is None else graph.token(base)
+    offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    place = graph.place(owner), offset, value.strides, value.flags.writeable
+    return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
+
+
+def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
+    """The array whose memory it is, and what else that memory belongs to."""
+    owner, base = value, value.base
+    while base is not None and type(base) is type(value):
+        owner, base = base, base.base
+    return owner, base
+
+
+def _spelled(dtype: np.dtype[Any]) -> str:
+    return dtype.str if dtype.names is None else str(dtype.descr)
+
+
+def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
+    kind = value.dtype.kind
+    if value.dtype.hasobject or kind == "T":
+        if value.dtype.names is not None:
+            graph.unknown("an array of records with objects")
+            return None
+        return graph.sequence(value.reshape(-1).tolist())
+    if not graph.budget.allows(value.nbytes):
+        graph.unknown("it is too large to be looked at in the time there is")
+        return None
+    if value.flags.c_contiguous:
+        flat = value.reshape(-1)
+    elif value.flags.f_contiguous:
+        flat = value.T.reshape(-1)
+    else:
+        flat = value.flatten()
+    return graph.memory(flat.view("V1").view("u1") if flat.nbytes else b"", value.nbytes)
+
+
+def _scalar(_graph: Graph, value: np.generic) -> object:
+    return (value.dtype.str, value.tobytes())
+
+
+def _void(graph: Graph, value: np.void) -> object:
+    graph.changeable(value)
+    if value.dtype.hasobject or value.base is not None:
+        return graph.follow(value)
+    return (_spelled(value.dtype), value.tobytes())
+
+
+def _dtype(_graph: Graph, value: np.dtype[Any]) -> object:
+    return _spelled(value)
+
+
+def _named(_graph: Graph, value: np.ufunc) -> object:
+    return value.__name__
+
+
+def _generator(graph: Graph, value: np.random.Generator) -> object:
+    graph.changeable(value)
+    graph.changeable(value.bit_generator)
+    return (graph.place(value.bit_generator), _state(graph, value.bit_generator.state))
+
+
+def _legacy(graph: Graph, value: np.random.RandomState) -> object:
+    graph.packages.add("numpy.random")  # the one that all share, or one like it
+    graph.changeable(value)
+    return _state(graph, value.get_state(legacy=False))
+
+
+def _state(graph: Graph, state: Any) -> object:
+    """A dictionary of numbers, arrays and more such dictionaries, made for us."""
+    return [
+        (
+            key,
+            _state(graph, item)
+            if type(item) is dict
+            else item.tobytes()
+            if hasattr(item, "tobytes")
+            else item,
+        )
+        for key, item in state.items()
+    ]

@@ -1,0 +1,144 @@
+"""What the interpreter tells its audit hook while a step runs: files opened, processes started, frames taken.
+
+A hook cannot be removed, so there is one per process; it costs nothing that can be measured until it is listened to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_WRITING_LETTERS: Final = frozenset("wax+")
+_getframe = sys._getframe
+_MANY: Final = 5_000
+"""Paths of one step that are noted; what comes after makes it a step that may have touched any file."""
+
+_CHANGING: Final = frozenset(
+    ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.utime",
+     "os.setxattr", "shutil.rmtree", "shutil.move", "shutil.copyfile", "shutil.copytree", "shutil.unpack_archive")
+)  # fmt: skip
+_LISTING: Final = frozenset(
+    ("os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob", "os.walk", "os.fwalk")
+)
+_PROCESSES: Final = frozenset(
+    (
+        "subprocess.Popen",
+        "os.system",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "pty.spawn",
+    )
+)
+_REFLECTING: Final = frozenset(("gc.get_objects", "gc.get_referrers", "sys._current_frames", "sys.settrace"))
+_REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
+_IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
+_HARMLESS: Final = ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings")
+"""Modules that look at the frame of whoever calls them for the name of its module only."""
+
+
+class Noted:
+    """What happened since it was made. frames: a frame of the user's code was handed out."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        self._namespace = namespace
+        self.read: set[str] = set()
+        self.changed: set[str] = set()
+        self.listed: set[str] = set()
+        self.processes = False
+        self.frames = False
+        self.reflected: set[str] = set()
+        self.remote = False
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open":
+            self._open(arguments)
+        elif event == "sys._getframe":
+            self._frame(arguments)
+        elif event in _CHANGING:
+            self._note(self.changed, *arguments[:2])
+            self._note(self.read, *arguments[:2])
+        elif event in _LISTING:
+            self._list(arguments)
+        elif event in _PROCESSES:
+            self.processes = True
+        elif event in _REFLECTING:
+            self._reflect(event)
+        elif event in _REMOTE:
+            self.remote = True
+
+    def _open(self, arguments: tuple[object, ...]) -> None:
+        path, mode, flags = arguments
+        bits = flags if type(flags) is int else 0
+        letters = mode if type(mode) is str else ""
+        if bits & _WRITING or not _WRITING_LETTERS.isdisjoint(letters):
+            self._note(self.changed, path)
+        if not (bits & os.O_TRUNC or letters[:1] in ("w", "x")):  # a file that is written anew is not read
+            self._note(self.read, path)
+
+    def _note(self, paths: set[str], *given: object) -> None:
+        for path in given:
+            if type(path) is bytes:
+                path = os.fsdecode(path)
+            if type(path) is str and len(paths) < _MANY:
+                paths.add(path)
+            elif type(path) is str:
+                self.processes = True  # and they may have done anything to files
+
+    def _list(self, arguments: tuple[object, ...]) -> None:
+        if _asking().f_globals.get("__name__") not in _IMPORTING:
+            path = arguments[0] if arguments else "."
+            self._note(self.listed, path if type(path) in (str, bytes) else ".")
+
+    def _reflect(self, event: str) -> None:
+        """By the user's code: libraries do it to themselves."""
+        if _asking().f_globals is self._namespace:
+            self.reflected.add(event)
+
+    def _frame(self, arguments: tuple[object, ...]) -> None:
+        frame = arguments[0] if arguments else None
+        if type(frame) is not FrameType or frame.f_globals is not self._namespace:
+            return
+        asked = _asking().f_globals.get("__name__")
+        if type(asked) is not str or asked.partition(".")[0] not in _HARMLESS:
+            self.frames = True
+
+
+def _asking() -> FrameType:
+    """The frame in which the event was raised: behind this function, a method, `__call__` and the hook."""
+    return _getframe(4)
+
+
+_listener: Callable[[str, tuple[object, ...]], None] | None = None
+_installed = False
+
+
+def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
+    """From now on events go there, or nowhere."""
+    global _listener, _installed
+    _listener = listener
+    if not _installed:
+        _installed = True
+        sys.addaudithook(_hook)
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    global _listener
+    listener = _listener
+    if listener is None:
+        return
+    _listener = None  # what the listener does itself is nobody's business
+    try:
+        listener(event, arguments)
+    finally:
+        _listener = listener

@@ -1,0 +1,150 @@
+"""Whose a class is, and where its instances keep what they hold."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import GetSetDescriptorType, MemberDescriptorType, ModuleType, SimpleNamespace
+from typing import Any
+
+from cenote_worker.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_KEPT = 5_000
+_HEAP_TYPE = 1 << 9
+
+CONTENTS = (
+    OrderedDict, defaultdict, dict, deque, list, tuple, set, frozenset, int, float, complex, str, bytes, bytearray,
+    BaseException, SimpleNamespace, type,
+)  # fmt: skip
+"""Built-in classes whose own content is known, when a class of Python is derived from them."""
+
+mro = type.__dict__["__mro__"].__get__
+qualname = type.__dict__["__qualname__"].__get__
+_flags = type.__dict__["__flags__"].__get__
+_size = type.__dict__["__basicsize__"].__get__
+_base = type.__dict__["__base__"].__get__
+_dict = type.__dict__["__dict__"].__get__
+_module = type.__dict__["__module__"].__get__
+_modules = sys.modules
+
+
+def attributes(cls: type) -> Mapping[str, Any]:
+    """What the class itself defines, whatever its metaclass says."""
+    found: Mapping[str, Any] = _dict(cls)
+    return found
+
+
+def is_class(value: object) -> bool:
+    return type in mro(type(value))
+
+
+def module_of(cls: type) -> str:
+    try:
+        found = _module(cls)
+    except AttributeError:
+        return ""
+    return found if type(found) is str else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """content: the built-in class among the bases that has content. slots: getters by name. table: of `__dict__`.
+
+    opaque: instances have content that is neither.
+    """
+
+    content: type | None
+    slots: tuple[tuple[str, Callable[[object], object]], ...]
+    table: Callable[[object], dict[str, object]] | None
+    opaque: bool
+
+
+class Classes:
+    """What is known of the classes seen last."""
+
+    def __init__(self) -> None:
+        self._layouts: OrderedDict[int, tuple[type, Layout]] = OrderedDict()
+        self._library: dict[int, type] = {}
+
+    def layout(self, cls: type) -> Layout:
+        known = self._layouts.get(id(cls))
+        if known is not None and known[0] is cls:
+            return known[1]
+        layout = _layout(cls)
+        if not _sets_slots_later(cls):
+            self._layouts[id(cls)] = cls, layout
+        if len(self._layouts) > _KEPT:
+            self._layouts.popitem(last=False)
+        return layout
+
+    def is_library(self, cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
+        """Whether the class is an attribute of an imported module that is not the user's."""
+        if self._library.get(id(cls)) is cls:
+            return True
+        found = not _flags(cls) & _HEAP_TYPE or _is_exported(cls, own_modules)
+        if found and len(self._library) < _KEPT:
+            self._library[id(cls)] = cls
+        return found
+
+
+def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
+    home = module_of(cls)
+    if home in ("__main__", "") or home in own_modules:
+        return False
+    found: object = _modules.get(home)
+    for part in qualname(cls).split("."):
+        if type(found) is ModuleType or (found is not None and is_module(found)):
+            found = vars(found).get(part)
+        elif found is not None and is_class(found):
+            found = attributes(found).get(part)  # type: ignore[arg-type]
+        else:
+            return False
+    # A library may export a class under another name than its own, or under none; then its module's word counts.
+    return found is cls or (home in _modules and "<locals>" not in qualname(cls))
+
+
+def is_module(value: object) -> bool:
+    return ModuleType in mro(type(value))
+
+
+def _sets_slots_later(cls: type) -> bool:
+    """A class of the user's may be given a `__dict__` or a descriptor at any time."""
+    return module_of(cls) in ("__main__", "")
+
+
+def _layout(cls: type) -> Layout:
+    slots: list[tuple[str, Callable[[object], object]]] = []
+    table, content, opaque = None, None, False
+    for base in mro(cls):
+        if base is object:
+            continue
+        if not _made_by_python(base):
+            content = next((known for known in CONTENTS if known is base), None)
+            if content is None and BaseException in mro(base):
+                content = BaseException
+            opaque = content is None
+            break
+        for name, value in attributes(base).items():
+            if type(value) is MemberDescriptorType:
+                slots.append((name, value.__get__))
+            elif name == "__dict__" and table is None:
+                table = value.__get__ if type(value) is GetSetDescriptorType else None
+                opaque = opaque or table is None
+    if table is None and content in (BaseException, SimpleNamespace):
+        assert content is not None
+        table = attributes(content)["__dict__"].__get__
+    return Layout(content=content, slots=tuple(slots), table=table, opaque=opaque)
+
+
+def _made_by_python(cls: type) -> bool:
+    """Whether a class adds nothing to its base but slots, a dictionary and weak references."""
+    if not _flags(cls) & _HEAP_TYPE:
+        return False
+    own = attributes(cls)
+    fields = sum(type(value) is MemberDescriptorType for value in own.values())
+    fields += ("__dict__" in own) + ("__weakref__" in own)
+    return bool(_size(cls) - _size(_base(cls)) <= 8 * fields)

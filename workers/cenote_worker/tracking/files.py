@@ -1,0 +1,158 @@
+"""The files of the working directory, as they are and as a step has left them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import xxhash
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import ABSENT, Location, Version, file
+from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.picture import fresh
+
+__builtins__ = BUILTINS
+
+TREE: Final = file(".")
+"""Which files there are, and what is in them: for whoever lists folders, or starts programs that may read any."""
+
+MOST: Final = 2_000
+"""Files that are looked at. In a larger directory every step may have changed any file."""
+
+_PIECE = 1 << 22
+_TICK = 20_000_000
+"""Nanoseconds: the kernel's clock for files moves every 4 to 10 ms."""
+
+_SKIPPED: Final = frozenset(("__pycache__",))
+
+_readlink = os.readlink
+_wall = time.time_ns
+_lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
+_scandir, _join = os.scandir, os.path.join
+
+Mark = tuple[int, int, int, int, int]
+"""Device and inode, size, and both times of change: a file with the same mark has the same content."""
+
+
+class Files:
+    """Below one folder."""
+
+    def __init__(self, top: str) -> None:
+        self._top = os.path.realpath(top)
+        self._versions: dict[str, tuple[Mark, Version]] = {}
+
+    def marks(self) -> dict[str, Mark] | None:
+        """Of all files by relative path; None when there are too many."""
+        found = dict[str, Mark]()
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with _scandir(_join(self._top, folder)) as entries:
+                    for entry in entries:
+                        path = _join(folder, entry.name) if folder else entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name in _SKIPPED:
+                                continue
+                            waiting.append(path)
+                        found[path] = _mark(entry.stat(follow_symlinks=False))
+            except OSError:  # it went meanwhile, or may not be read
+                continue
+            if len(found) > MOST:
+                return None
+        return found
+
+    def location(self, path: str) -> Location | None:
+        """Of a path as a program gave it, from its current directory; None for what belongs to no step."""
+        try:
+            whole = os.path.realpath(path)
+        except (OSError, ValueError):
+            return None
+        if whole == self._top:
+            return TREE
+        inside = whole.startswith(f"{self._top}/")
+        return file(whole[len(self._top) + 1 :] if inside else whole)
+
+    def version(self, key: str, budget: Budget) -> Version:
+        """key: a path as locations have it."""
+        if key == ".":
+            return self._tree(budget)
+        path = _join(self._top, key)
+        try:
+            mark = _mark(_lstat(path))
+        except (OSError, ValueError):
+            self._versions.pop(key, None)
+            return ABSENT
+        known = self._versions.get(key)
+        if known is not None and known[0] == mark:
+            return known[1]
+        version = _content(path, budget)
+        if _wall() - max(mark[2], mark[3]) > _TICK:
+            self._versions[key] = mark, version
+        else:  # another write within the same tick would leave no trace in the mark
+            self._versions.pop(key, None)
+        return version
+
+    def _tree(self, budget: Budget) -> Version:
+        marks = self.marks()
+        if marks is None:
+            return fresh()
+        return together({path: self.version(path, budget) for path in marks})
+
+
+def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> set[str]:
+    """Paths that are not what they were. A folder changes with what is in it, which is not worth telling."""
+    if before is None or after is None:
+        return {"."}
+    paths = before.keys() | after.keys()
+    return {
+        path for path in paths if before.get(path) != after.get(path) and not _is_folder(before, after, path)
+    }
+
+
+def together(versions: Mapping[str, Version]) -> Version:
+    """Of a whole directory."""
+    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(versions.items())).encode("utf-8", "surrogatepass")))
+
+
+def _is_folder(before: dict[str, Mark], after: dict[str, Mark], path: str) -> bool:
+    return path in before and path in after and before[path][4] == after[path][4] == 1
+
+
+def _mark(status: os.stat_result) -> Mark:
+    return (
+        status.st_ino,
+        0 if stat.S_ISDIR(status.st_mode) else status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        int(stat.S_ISDIR(status.st_mode)),
+    )
+
+
+def _content(path: str, budget: Budget) -> Version:
+    try:
+        status = _lstat(path)
+        if stat.S_ISDIR(status.st_mode):
+            return Version("folder")
+        if stat.S_ISLNK(status.st_mode):
+            return Version(f"link {xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
+        if not stat.S_ISREG(status.st_mode) or not budget.allows(status.st_size):
+            return fresh()
+        return _hashed(path)
+    except OSError:
+        return fresh()
+
+
+def _hashed(path: str) -> Version:
+    digest = xxhash.xxh3_128()
+    handle = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while piece := _read(handle, _PIECE):
+            digest.update(piece)
+    finally:
+        _close(handle)
+    return Version(digest.hexdigest())

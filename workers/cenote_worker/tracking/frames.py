@@ -1,0 +1,154 @@
+"""Objects of pandas and of Arrow as descriptions.
+
+pandas shares columns between frames and copies them before it writes, so memory that only frames share is shared by
+nobody who could see it; an array that a frame was made of without a copy is another matter.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking import arrays
+from cenote_worker.tracking.classes import attributes, mro, qualname
+from cenote_worker.tracking.graph import Graph, Handler
+
+__builtins__ = BUILTINS
+
+_get = object.__getattribute__
+
+
+class Frames:
+    """Handlers for the classes of an imported pandas."""
+
+    def __init__(self, pandas: ModuleType) -> None:
+        self._pandas = pandas
+        self._copies_on_write = int(str(pandas.__version__).split(".")[0]) >= 3
+        internals = pandas.core.internals
+        self._array = type(pandas.core.internals.blocks.np.empty(0))
+        self._extensions = pandas.api.extensions.ExtensionArray
+        self._backed = pandas._libs.arrays.NDArrayBacked
+        self.exact: dict[type, Handler] = {
+            pandas.DataFrame: self._frame,
+            pandas.Series: self._frame,
+            internals.managers.BlockManager: self._manager,
+            internals.managers.SingleBlockManager: self._manager,
+            pandas.Timestamp: self._moment,
+            pandas.Timedelta: self._moment,
+            type(pandas.NaT): self._constant,
+            type(pandas.NA): self._constant,
+            pandas.Period: self._text,
+            pandas.CategoricalDtype: self._categories,
+        }
+        self._by_base: tuple[tuple[type, Handler], ...] = (
+            (internals.blocks.Block, self._block),
+            (pandas.RangeIndex, self._range),
+            (pandas.MultiIndex, self._levels),
+            (pandas.Index, self._index),
+            (pandas.api.extensions.ExtensionArray, self._extension),
+            (pandas.api.extensions.ExtensionDtype, self._text),
+            (pandas._libs.tslibs.offsets.BaseOffset, self._text),
+        )
+
+    def handler(self, cls: type) -> Handler | None:
+        """For a class of pandas that is known by one of its bases."""
+        bases = mro(cls)
+        for base, handler in self._by_base:
+            if base in bases:
+                return handler
+        return None
+
+    def _frame(self, graph: Graph, value: Any) -> object:
+        graph.changeable(value)
+        graph.packages.add("pandas")
+        table = _get(value, "__dict__")
+        return [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+
+    def _manager(self, graph: Graph, value: Any) -> object:
+        return graph.tokens([*value.blocks, *value.axes])
+
+    def _block(self, graph: Graph, value: Any) -> object:
+        values = value.values
+        data = self._part(graph, values, covered=self._copies_on_write)
+        return (qualname(type(value)), value.ndim, data, value.mgr_locs.as_array.tobytes())
+
+    def _range(self, graph: Graph, value: Any) -> object:
+        held = value._range
+        return (held.start, held.stop, held.step, graph.token(value._name))
+
+    def _levels(self, graph: Graph, value: Any) -> object:
+        return graph.tokens([list(value._levels), list(value._codes), list(value._names), value.sortorder])
+
+    def _index(self, graph: Graph, value: Any) -> object:
+        return (qualname(type(value)), self._part(graph, value._data, covered=True), graph.token(value._name))
+
+    def _extension(self, graph: Graph, value: Any) -> object:
+        """One that a user holds by itself, and may write to."""
+        return self._part(graph, value, covered=False)
+
+    def _part(self, graph: Graph, value: Any, *, covered: bool) -> object:
+        """Values of a column or an index: an array of numpy's, or what is made of one or two and a type."""
+        if type(value) is self._array:
+            return arrays.array(graph, value, covered=covered)
+        if self._extensions not in mro(type(value)):
+            return graph.token(value)
+        (graph.cover if covered else graph.changeable)(value)
+        if self._backed in mro(type(value)):
+            parts = [("", value._ndarray), ("dtype", value._dtype), ("freq", getattr(value, "_freq", None))]
+        else:
+            parts = [item for item in _get(value, "__dict__").items() if item[0] != "_cache"]
+        return (
+            qualname(type(value)),
+            [(key, self._part(graph, part, covered=covered)) for key, part in parts],
+        )
+
+    def _categories(self, graph: Graph, value: Any) -> object:
+        return graph.tokens((value._categories, value._ordered))
+
+    def _moment(self, graph: Graph, value: Any) -> object:
+        zone = getattr(value, "tzinfo", None)
+        return (value._value, value.unit, None if zone is None else graph.token(zone))
+
+    def _text(self, _graph: Graph, value: object) -> object:
+        return repr(value)
+
+    def _constant(self, _graph: Graph, _value: object) -> object:
+        return None
+
+
+def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
+    """For exact types of an imported Arrow. Its memory never changes."""
+    found: dict[type, Handler] = {
+        pyarrow.ChunkedArray: _chunked, pyarrow.Table: _table, pyarrow.RecordBatch: _table, pyarrow.Buffer: _buffer,
+        pyarrow.Schema: _spelled,
+    }  # fmt: skip
+    for cls in vars(pyarrow.lib).values():
+        if isinstance(cls, type):
+            if pyarrow.Array in mro(cls):
+                found[cls] = _arrow_array
+            elif pyarrow.DataType in mro(cls) or pyarrow.Scalar in mro(cls):
+                found[cls] = _spelled
+    return found
+
+
+def _chunked(graph: Graph, value: Any) -> object:
+    return (str(value.type), [_arrow_array(graph, chunk) for chunk in value.chunks])
+
+
+def _table(graph: Graph, value: Any) -> object:
+    return (str(value.schema), [graph.token(column) for column in value.columns])
+
+
+def _arrow_array(graph: Graph, value: Any) -> object:
+    buffers = [None if part is None else graph.memory(part, part.size) for part in value.buffers()]
+    inner = _arrow_array(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None
+    return (str(value.type), len(value), value.offset, buffers, inner)
+
+
+def _buffer(graph: Graph, value: Any) -> object:
+    return graph.memory(value, value.size)
+
+
+def _spelled(_graph: Graph, value: object) -> object:
+    return str(value)

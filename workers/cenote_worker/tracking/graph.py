@@ -1,0 +1,210 @@
+"""What an object holds, all the way down, as a digest, and what else can be said of it on the way.
+
+The digest is that of a rooted graph in the order of its first visit: each compound object gets a number when it is
+met first, and is described by its kind and by atoms and numbers. So objects that are in two places are told from two
+equal ones, circles end, and equal digests mean states that no program can tell apart, but for addresses. `marshal`
+in its version 2 writes atoms: it keeps the order of a dictionary, the sign of a zero and the bits of a NaN, has no
+references of its own and never runs anybody's code.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, count
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+import xxhash
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import ANYTHING, Location, module, name
+from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.facts import Facts, facts_of
+from cenote_worker.tracking.packing_unsafe import packed
+
+__builtins__ = BUILTINS
+
+ATOMS: Final = frozenset((int, float, str, bytes, bool, complex, type(None), type(Ellipsis)))
+_CHECKED_EVERY = 512
+_BULK = 16
+"""Values of one container from which on looking at all of them at once pays."""
+
+Handler = Callable[["Graph", Any], object]
+"""Describes one object: atoms, tokens, and tuples, lists and dicts of them; `Graph.token` gives tokens."""
+
+
+_referents = gc.get_referents
+_qualname = type.__dict__["__qualname__"].__get__
+_no_facts = Facts()
+
+
+class Graph:
+    """One walk from one object on.
+
+    holds: ids of objects in it that can change, or be told apart, with their numbers. covered: of memory that it
+    copies before it writes. refers: locations that it leads to without holding them: names that its functions use,
+    classes of its instances. kin: names whose functions and classes it holds.
+    packages: libraries that it has objects of. facts: of the user's code in it. opaque: why nothing is known of its
+    content; empty when the digest says it all. finalizes: it holds a class with a `__del__`.
+    """
+
+    def __init__(
+        self, namespace: dict[str, object], own_modules: Mapping[str, ModuleType], budget: Budget
+    ) -> None:
+        self.namespace = namespace
+        self.own_modules = own_modules
+        self.budget = budget
+        self.holds: dict[int, int] = {}
+        self.covered: dict[int, int] = {}
+        self.refers: set[Location] = set()
+        self.kin: set[str] = set()
+        self.packages: set[str] = set()
+        self.facts = _no_facts
+        self.opaque = ""
+        self.finalizes = False
+        self.root: object = None
+        self._numbers: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._queue: list[object] = []
+        self._digest = xxhash.xxh3_128()
+
+    def walk(self, value: object, root: object, handler_of: Callable[[object], Handler]) -> str:
+        """The digest of all that is reached from an object. root: what is described though it has a name of its own.
+
+        Raises TooDear, and whatever a library raises that a cell has changed.
+        """
+        self.root = root
+        self._put(("root", self.token(value)))
+        queue, index = self._queue, 0
+        while index < len(queue):
+            found = queue[index]
+            self._put((_qualname(type(found)), handler_of(found)(self, found)))
+            index += 1
+            if index % _CHECKED_EVERY == 0:
+                self.budget.check()
+        return self._digest.hexdigest()
+
+    def _put(self, description: Any) -> None:
+        self._digest.update(packed(description))
+
+    # -- for handlers --
+
+    def token(self, value: object) -> object:
+        """What stands for a value in the description of its holder."""
+        if type(value) in ATOMS:
+            return value
+        identity = id(value)
+        number = self._numbers.get(identity)
+        if number is None:
+            number = self._numbers[identity] = len(self._numbers)
+            self._queue.append(value)
+        return (number,)
+
+    def tokens(self, values: Iterable[object]) -> list[object]:
+        return [value if type(value) in ATOMS else self.token(value) for value in values]
+
+    def changeable(self, value: object) -> None:
+        """Whoever holds it too sees what is done to it here."""
+        self.holds[id(value)] = self._numbers.get(id(value), -1)
+
+    def cover(self, memory: object) -> None:
+        """It shows this memory, and copies it before it writes."""
+        self.covered[id(memory)] = -1
+
+    def place(self, memory: object) -> int:
+        """A number for memory that several objects may show, so that their sharing it is part of the digest."""
+        return self._places.setdefault(id(memory), len(self._places))
+
+    def inline(self, part: dict[str, object]) -> object:
+        """An instance's own dictionary, described with the instance; whoever holds it by itself refers to it."""
+        if id(part) in self._numbers:
+            return self.token(part)
+        self._numbers[id(part)] = len(self._numbers)
+        self.changeable(part)
+        return self.mapping(part)
+
+    def sequence(self, values: Any) -> object:
+        """Of a list or tuple, which may be long."""
+        kinds = set(map(type, values))
+        if kinds <= ATOMS:
+            return ("atoms", values)
+        if len(values) >= _BULK and self._flat(values, kinds):
+            return ("flat", values)
+        return ("tokens", self.tokens(values))
+
+    def mapping(self, values: dict[Any, object]) -> object:
+        if set(map(type, values)) <= ATOMS:
+            kinds = set(map(type, values.values()))
+            if kinds <= ATOMS:
+                return ("atoms", values)
+            if len(values) >= _BULK and self._flat(values.values(), kinds):
+                return ("flat", values)
+        return ("tokens", self.tokens(values.keys()), self.tokens(values.values()))
+
+    def refer(self, location: Location) -> None:
+        self.refers.add(location)
+
+    def code(self, code: CodeType, home: str) -> None:
+        """The user's code, which may run when the object is used. home: its module; empty for the namespace's."""
+        facts = facts_of(code)
+        self.facts |= facts
+        if home:
+            self.refers.add(module(home))
+        else:
+            self.refers.update(map(name, facts.loads))
+            self.refers.update(map(name, facts.stores))
+
+    def unknown(self, reason: str) -> None:
+        """The object has content that nobody can see from here."""
+        self.opaque = self.opaque or reason
+
+    def follow(self, value: object) -> object:
+        """What the garbage collector knows an unknown object to hold. Its content stays unknown."""
+        self.unknown(f"a {_qualname(type(value))} cannot be looked into")
+        self.changeable(value)
+        held = [other for other in _referents(value) if not self._is_everything(other)]
+        return ("opaque", self.tokens(held))
+
+    def out_of_sight(self, reason: str) -> None:
+        """It may lead anywhere."""
+        self.unknown(reason)
+        self.refers.add(ANYTHING)
+
+    def memory(self, buffer: Any, size: int) -> str:
+        """The digest of plain memory. buffer: contiguous. Memory that is too large is known to be there, no more."""
+        if not self.budget.allows(size):
+            self.unknown("it is too large to be looked at in the time there is")
+            return ""
+        return xxhash.xxh3_128_hexdigest(buffer)
+
+    # -- many at once --
+
+    def _flat(self, values: Any, kinds: set[type]) -> bool:
+        """Whether all are containers of one kind with nothing but atoms in them, and none is anywhere else."""
+        if len(kinds) != 1:
+            return False
+        (kind,) = kinds
+        if kind not in (tuple, list, dict):
+            return False
+        self.budget.check()
+        inner = set(map(type, chain.from_iterable(values)))
+        if kind is dict:
+            inner |= set(map(type, chain.from_iterable(map(dict.values, values))))
+        if not inner <= ATOMS:
+            return False
+        return kind is tuple or self._number_all(list(map(id, values)))
+
+    def _number_all(self, identities: list[int]) -> bool:
+        if len(set(identities)) != len(identities) or not self._numbers.keys().isdisjoint(identities):
+            return False
+        numbered = dict(zip(identities, count(len(self._numbers)), strict=False))
+        self._numbers.update(numbered)
+        self.holds.update(numbered)
+        return True
+
+    def _is_everything(self, value: object) -> bool:
+        """Whether it is a dictionary of globals or a module, which lead to all else there is."""
+        if type(value) is dict:
+            return "__builtins__" in value or "__spec__" in value
+        return type(value) is ModuleType

@@ -1,0 +1,183 @@
+"""State of the process that no name leads to: versions of it, and who touches it."""
+
+from __future__ import annotations
+
+import decimal
+import locale
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Final
+
+import xxhash
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import Version
+from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.picture import fresh
+
+__builtins__ = BUILTINS
+
+_modules = sys.modules
+_sys, _os = sys, os
+_variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+_getcwd = os.getcwd
+_state_of = random.Random.getstate
+_shared_random: random.Random = random._inst
+_query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
+_manager = logging.Logger.manager
+_root = logging.getLogger()
+
+DRAWN: Final = ("random", "numpy.random")
+"""Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
+
+_LIBRARY: Final = {"matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal"}
+"""States that matter to whoever uses the library."""
+
+
+def versions(used: Iterable[str]) -> dict[str, Version]:
+    """Of each state that is there, by its name; of libraries' settings only if they are used."""
+    found = {state: _guarded(look) for state, look in _LOOKS}
+    numpy = _legacy_state()
+    if numpy is not None:
+        found["numpy.random"] = _guarded(numpy)
+    for state, look in _SETTINGS:
+        if state in used and type(_modules.get(state)) is ModuleType:
+            found[state] = _guarded(look)
+    return found
+
+
+def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
+    """States that a step may use, by the libraries it reaches and the words of its code, even if none is changed."""
+    libraries, spoken = set(packages), set(words)
+    found = {"environ", "cwd", "sys.path", "warnings", "logging", "locale"}
+    if "random" in libraries:
+        found.add("random")
+    if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
+        found.add("numpy.random")
+    found.update(state for state, library in _LIBRARY.items() if library in libraries)
+    if libraries & {"seaborn", "plotnine"} or (
+        "pandas" in libraries and spoken & {"plot", "hist", "boxplot"}
+    ):
+        found.add("matplotlib")
+    return found
+
+
+def _guarded(look: Callable[[], object]) -> Version:
+    try:
+        return _digest(look())
+    except Exception:  # it has been replaced by something that looks different
+        return fresh()
+
+
+def _digest(value: Any) -> Version:
+    return Version(xxhash.xxh3_128_hexdigest(packed(value)))
+
+
+def _random() -> object:
+    return _state_of(_shared_random)
+
+
+def _environ() -> object:
+    same = vars(_os.environ).get("_data") is _variables
+    return (same, _variables)
+
+
+def _cwd() -> object:
+    return _getcwd()
+
+
+def _path() -> object:
+    return [entry for entry in _sys.path if type(entry) is str]
+
+
+def _warnings() -> object:
+    return [
+        (action, _pattern(text), repr(category), _pattern(module), line)
+        for action, text, category, module, line in warnings.filters
+    ]
+
+
+def _pattern(pattern: Any) -> object:
+    return None if pattern is None else getattr(pattern, "pattern", pattern)
+
+
+def _logging() -> object:
+    loggers = [
+        (key, _logger(logger))
+        for key, logger in _manager.loggerDict.items()
+        if type(logger) is logging.Logger
+    ]
+    known = [found for found in loggers if found[1] != _PLAIN_LOGGER]
+    return (_logger(_root), known, _manager.disable)
+
+
+def _logger(logger: logging.Logger) -> object:
+    handlers = [(type(handler).__qualname__, handler.level) for handler in logger.handlers]
+    return (logger.level, logger.propagate, logger.disabled, handlers, len(logger.filters))
+
+
+_PLAIN_LOGGER: Final = (0, True, False, list[object](), 0)
+"""One that has only been asked for, as imports do."""
+
+
+def _locale() -> object:
+    return _query_locale(_LC_ALL)
+
+
+def _legacy_state() -> Callable[[], object] | None:
+    mtrand = _modules.get("numpy.random.mtrand")
+    if type(mtrand) is not ModuleType or not hasattr(mtrand, "_rand"):
+        return None
+    shared = mtrand._rand
+
+    def look() -> object:
+        state = shared.get_state(legacy=False)
+        inner = state["state"]
+        return (inner["key"].tobytes(), inner["pos"], state["has_gauss"], state["gauss"])
+
+    return look
+
+
+def _parameters() -> object:
+    """Of matplotlib: its settings; and as unknown, what figures are open."""
+    parameters = _modules["matplotlib"].rcParams
+    figures = getattr(_modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+    opened = fresh() if figures is not None and figures.figs else ""
+    return (opened, repr(sorted(dict.items(parameters), key=_first)))
+
+
+def _first(item: tuple[object, object]) -> str:
+    return str(item[0])
+
+
+def _options() -> object:
+    return repr(_modules["pandas._config.config"]._global_config)
+
+
+def _printing() -> object:
+    """Of numpy: how it prints, and what it does about errors. It is the context of the step that counts."""
+    numpy = _modules["numpy"]
+    return repr((numpy.get_printoptions(), numpy.geterr()))
+
+
+def _decimals() -> object:
+    """Without the flags, which every division may raise."""
+    context = decimal.getcontext()
+    traps = sorted(signal.__name__ for signal, trapped in context.traps.items() if trapped)
+    return (
+        context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps,
+    )  # fmt: skip
+
+
+_SETTINGS: Final = (
+    ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
+)  # fmt: skip
+_LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
+    ("random", _random), ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
+    ("logging", _logging), ("locale", _locale),
+)  # fmt: skip

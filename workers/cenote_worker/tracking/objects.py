@@ -1,0 +1,282 @@
+"""Functions, classes, modules and instances as descriptions."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import OrderedDict, defaultdict, deque
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any, Final
+
+import xxhash
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import module, name
+from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, qualname
+from cenote_worker.tracking.facts import facts_of
+from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.packing_unsafe import packed
+
+__builtins__ = BUILTINS
+
+_UNSEEN: Final = (
+    "asyncio", "threading", "_thread", "concurrent", "multiprocessing", "socket", "selectors", "subprocess", "ctypes",
+    "_asyncio", "_contextvars", "ssl", "sqlite3", "signal",
+)  # fmt: skip
+"""Modules whose objects lead to what no reference of theirs shows."""
+
+_SKIPPED: Final = frozenset(
+    (
+        "__dict__",
+        "__weakref__",
+        "_abc_impl",
+        "__module__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__doc__",
+    )
+)
+_NOWHERE: Final = "*"
+_codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
+_bases = type.__dict__["__bases__"].__get__
+_modules = sys.modules
+_referents = gc.get_referents
+
+
+def code_digest(code: CodeType) -> str:
+    """Of what the code does: neither of where it stands nor of how its lines are numbered."""
+    known = _codes.get(id(code))
+    if known is not None and known[0] is code:
+        return known[1]
+    constants = [
+        code_digest(constant) if type(constant) is CodeType else _constant(constant)
+        for constant in code.co_consts
+    ]
+    parts = (
+        code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
+        code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_qualname, code.co_exceptiontable,
+    )  # fmt: skip
+    digest = xxhash.xxh3_128_hexdigest(packed(parts))
+    _codes[id(code)] = code, digest
+    if len(_codes) > 5_000:
+        _codes.popitem(last=False)
+    return digest
+
+
+def _constant(constant: object) -> object:
+    """A set of strings has another order in another process, which no program sees of one that is a constant."""
+    if type(constant) is frozenset:
+        return sorted(packed(item) for item in constant)
+    return constant
+
+
+class Objects:
+    """Handlers that have to know whose classes are."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+
+    def function(self, graph: Graph, value: FunctionType) -> object:
+        home = _home(graph, value)
+        if home is None:
+            return self._library_function(graph, value)
+        if home == _NOWHERE:
+            return self._made_function(graph, value)
+        if value is not graph.root and graph.namespace.get(value.__name__) is value:
+            return _by_name(graph, value.__name__)
+        graph.changeable(value)
+        graph.code(value.__code__, home)
+        if home:
+            graph.refer(module(home))
+        cells = value.__closure__ or ()
+        return (
+            "function", code_digest(value.__code__), value.__qualname__, value.__doc__ and str(value.__doc__),
+            graph.token(value.__defaults__), graph.token(value.__kwdefaults__), graph.tokens(cells),
+            graph.token(value.__annotations__), graph.inline(value.__dict__) if value.__dict__ else None,
+        )  # fmt: skip
+
+    def _library_function(self, graph: Graph, value: FunctionType) -> object:
+        """By its name, but for what a user has passed into it: a decorator's function, a callback."""
+        home = str(value.__globals__.get("__name__", ""))
+        graph.packages.add(home.partition(".")[0])
+        held = [
+            graph.tokens(value.__closure__ or ()),
+            graph.inline(value.__dict__) if value.__dict__ else None,
+        ]
+        return ("library", home, value.__qualname__, held)
+
+    def _made_function(self, graph: Graph, value: FunctionType) -> object:
+        """Of text that a library has compiled, as for a named tuple, with globals that are nobody's module."""
+        graph.changeable(value)
+        graph.changeable(value.__globals__)
+        used = sorted(facts_of(value.__code__).loads & value.__globals__.keys())
+        held = [value.__globals__[key] for key in used]
+        held += [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
+        return (code_digest(value.__code__), used, graph.tokens(held), graph.inline(value.__dict__))
+
+    def cls(self, graph: Graph, value: type) -> object:
+        if self._classes.is_library(value, graph.own_modules):
+            graph.packages.add(module_of(value).partition(".")[0])
+            return ("library", module_of(value), qualname(value))
+        home = module_of(value)
+        if home in graph.own_modules:
+            graph.refer(module(home))
+        own = attributes(value)
+        simple = qualname(value)
+        if value is not graph.root and graph.namespace.get(simple) is value:
+            return _by_name(graph, simple)
+        graph.changeable(value)
+        graph.finalizes = graph.finalizes or "__del__" in own
+        body = {key: item for key, item in own.items() if key not in _SKIPPED}
+        return (
+            "class", simple, graph.tokens(_bases(value)),
+            graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
+        )  # fmt: skip
+
+    def module(self, graph: Graph, value: ModuleType) -> object:
+        dotted = str(ModuleType.__getattribute__(value, "__dict__").get("__name__", ""))
+        if ModuleType.__getattribute__(value, "__dict__") is graph.namespace:
+            graph.out_of_sight("the namespace itself")
+            return ("namespace",)
+        if graph.own_modules.get(dotted) is value:
+            graph.refer(module(dotted))
+        graph.packages.update((dotted, dotted.partition(".")[0]))
+        if _modules.get(dotted) is not value:
+            graph.out_of_sight("a module that was not imported")
+        return ("module", dotted)
+
+    def instance(self, graph: Graph, value: object) -> object:
+        """Of a class written in Python, the user's or a library's."""
+        cls = type(value)
+        if is_class(value):
+            return self.cls(graph, value)  # type: ignore[arg-type]
+        home = module_of(cls).partition(".")[0]
+        graph.packages.add(home)
+        if ModuleType in type.__dict__["__mro__"].__get__(cls):
+            return self.module(graph, value)  # type: ignore[arg-type]
+        if home == "cenote_worker":
+            return ("cenote", qualname(cls))
+        if home == "matplotlib":
+            return _figure(graph)
+        if home in _UNSEEN:
+            graph.changeable(value)
+            graph.out_of_sight(f"a {home}.{qualname(cls)} leads further than can be seen")
+            return ("unseen",)
+        layout = self._classes.layout(cls)
+        if layout.opaque:
+            return graph.follow(value)
+        graph.changeable(value)
+        held = [_slot(graph, getter, value) for _, getter in layout.slots]
+        table = layout.table(value) if layout.table is not None else None
+        content = _content(graph, layout.content, value) if layout.content is not None else None
+        return (graph.token(cls), content, held, graph.inline(table) if type(table) is dict else None)
+
+
+def _by_name(graph: Graph, variable: str) -> object:
+    """A function or class that has its own name: whoever holds it depends on that name, and not on its body."""
+    graph.refer(name(variable))
+    graph.kin.add(variable)
+    return ("name", variable)
+
+
+def _figure(graph: Graph) -> object:
+    """Figures, their axes and pyplot's state are one big heap of objects that know each other."""
+    graph.holds[-1] = -1
+    graph.unknown("figures are not looked into")
+    return ("figure",)
+
+
+def _home(graph: Graph, function: FunctionType) -> str | None:
+    """The user's module that a function is of, empty for the namespace, None for a library's, or _NOWHERE."""
+    table = function.__globals__
+    if table is graph.namespace:
+        return ""
+    dotted = table.get("__name__")
+    own = graph.own_modules.get(dotted) if type(dotted) is str else None
+    if own is not None and vars(own) is table:
+        return str(dotted)
+    known = _modules.get(dotted) if type(dotted) is str else None
+    return None if known is not None and vars(known) is table else _NOWHERE
+
+
+def _slot(graph: Graph, getter: Any, value: object) -> object:
+    try:
+        return (1, graph.token(getter(value)))
+    except AttributeError:
+        return (0,)
+
+
+def _content(graph: Graph, base: type, value: Any) -> object:
+    """Of an instance of a class that is derived from a built-in one."""
+    if base in (dict, OrderedDict, defaultdict):
+        factory = defaultdict.__dict__["default_factory"].__get__(value) if base is defaultdict else None
+        items = OrderedDict.items(value) if base is OrderedDict else dict.items(value)
+        return (graph.token(factory), graph.mapping(dict(items)))
+    if base in (list, tuple):
+        return graph.sequence(list(base.__iter__(value)))
+    if base in (set, frozenset):
+        return graph.tokens(base.__iter__(value))
+    if base is deque:
+        return (deque.__dict__["maxlen"].__get__(value), graph.sequence(list(deque.__iter__(value))))
+    if base is bytearray:
+        return graph.memory(memoryview(value), bytearray.__len__(value))
+    if base is BaseException:
+        return _exception(graph, value)
+    if base is SimpleNamespace:
+        return None
+    return _PLAIN[base](value)
+
+
+_PLAIN: Final[dict[type, Any]] = {
+    int: int.__int__, float: float.__float__, str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    complex: lambda value: (complex.__dict__["real"].__get__(value), complex.__dict__["imag"].__get__(value)),
+}  # fmt: skip
+
+
+def _exception(graph: Graph, value: BaseException) -> object:
+    get = {
+        key: BaseException.__dict__[key].__get__
+        for key in ("args", "__cause__", "__context__", "__traceback__")
+    }
+    if get["__traceback__"](value) is not None:
+        graph.out_of_sight("the traceback of an exception leads to all local names")
+    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value)))
+
+
+def cell(graph: Graph, value: CellType) -> object:
+    graph.changeable(value)
+    try:
+        return graph.token(value.cell_contents)
+    except ValueError:
+        return ("empty",)
+
+
+def method(graph: Graph, value: MethodType) -> object:
+    return (graph.token(value.__func__), graph.token(value.__self__))
+
+
+def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
+    owner = value.__self__
+    home = str(value.__module__)
+    graph.packages.add(home.partition(".")[0])
+    held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
+    return ("builtin", home, value.__qualname__, held)
+
+
+def bound_slot(graph: Graph, value: Any) -> object:
+    """A special method of a built-in class, bound to an object."""
+    return (value.__name__, graph.token(value.__self__))
+
+
+def held_by(value: object) -> list[object]:
+    """What an object of the interpreter's own holds, asked without running anything."""
+    return _referents(value)

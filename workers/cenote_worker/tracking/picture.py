@@ -1,0 +1,78 @@
+"""What one name's value was when it was looked at last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import Location, Version
+from cenote_worker.tracking.budget import Budget, TooDear
+from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.handlers import Handlers
+
+__builtins__ = BUILTINS
+
+_random = os.urandom
+_NO_FACTS: Final = Facts()
+_NOTHING: Final[Mapping[int, int]] = {}
+_NOWHERE: Final[frozenset[Location]] = frozenset()
+
+
+def fresh() -> Version:
+    """A version that nobody else has, in whatever fork of the process."""
+    return Version(f"?{_random(8).hex()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """See `Graph`. identity: id of the value itself. constant: nothing in it can ever change."""
+
+    identity: int
+    version: Version
+    holds: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    covered: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    refers: frozenset[Location] = _NOWHERE
+    kin: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    facts: Facts = _NO_FACTS
+    opaque: str = ""
+    finalizes: bool = False
+
+    @property
+    def constant(self) -> bool:
+        return not self.holds and not self.covered and not self.opaque
+
+
+def picture_of(
+    value: object,
+    root: object,
+    namespace: dict[str, object],
+    own_modules: Mapping[str, ModuleType],
+    handlers: Handlers,
+    budget: Budget,
+) -> Picture:
+    """root: the object itself, of which `value` may be a view; the one that is not described by its name."""
+    graph = Graph(namespace, own_modules, budget)
+    try:
+        version = Version(graph.walk(value, root, handlers.of))
+    except TooDear:
+        graph.out_of_sight("it is too large to be looked at in the time there is")
+    except Exception as error:  # a library that has been changed, or a value that another thread changes
+        graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
+    return Picture(
+        identity=id(root),
+        version=fresh() if graph.opaque else version,
+        holds=graph.holds,
+        covered=graph.covered,
+        refers=frozenset(graph.refers),
+        kin=frozenset(graph.kin),
+        packages=frozenset(graph.packages),
+        facts=graph.facts,
+        opaque=graph.opaque,
+        finalizes=graph.finalizes,
+    )

@@ -1,0 +1,190 @@
+"""Built-in and standard objects as descriptions."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import pathlib
+import random
+import re
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from decimal import Decimal
+from typing import Any, Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking import objects
+from cenote_worker.tracking.graph import Graph, Handler
+
+__builtins__ = BUILTINS
+
+_state_of = random.Random.getstate
+_text_of_path = pathlib.PurePath.__str__
+_held_by = objects.held_by
+
+
+def _list(graph: Graph, value: list[object]) -> object:
+    graph.changeable(value)
+    return graph.sequence(value)
+
+
+def _tuple(graph: Graph, value: tuple[object, ...]) -> object:
+    return graph.sequence(value)
+
+
+def _dict(graph: Graph, value: dict[object, object]) -> object:
+    if value is graph.namespace:
+        graph.out_of_sight("the namespace itself")
+        return ("namespace",)
+    graph.changeable(value)
+    return graph.mapping(value)
+
+
+def _set(graph: Graph, value: set[object]) -> object:
+    """In the order that a loop over it would see."""
+    graph.changeable(value)
+    return graph.tokens(value)
+
+
+def _frozenset(graph: Graph, value: frozenset[object]) -> object:
+    return graph.tokens(value)
+
+
+def _defaultdict(graph: Graph, value: defaultdict[object, object]) -> object:
+    graph.changeable(value)
+    return (graph.token(value.default_factory), graph.mapping(dict(value)))
+
+
+def _ordered(graph: Graph, value: OrderedDict[object, object]) -> object:
+    graph.changeable(value)
+    return graph.mapping(dict(value.items()))
+
+
+def _deque(graph: Graph, value: deque[object]) -> object:
+    graph.changeable(value)
+    return (value.maxlen, graph.sequence(list(value)))
+
+
+def _bytearray(graph: Graph, value: bytearray) -> object:
+    graph.changeable(value)
+    return graph.memory(value, len(value))
+
+
+def _memoryview(graph: Graph, value: memoryview) -> object:
+    if not value.contiguous:
+        return graph.follow(value)
+    graph.changeable(value)
+    data = graph.memory(value.cast("B") if value.nbytes else b"", value.nbytes)
+    return (value.format, value.shape, value.readonly, data, graph.token(value.obj))
+
+
+def _range(_graph: Graph, value: range) -> object:
+    return (value.start, value.stop, value.step)
+
+
+def _slice(graph: Graph, value: slice) -> object:
+    return graph.tokens((value.start, value.stop, value.step))
+
+
+def _moment(graph: Graph, value: datetime.datetime) -> object:
+    zone = value.tzinfo
+    return (value.replace(tzinfo=None).isoformat(), value.fold, None if zone is None else graph.token(zone))
+
+
+def _text(_graph: Graph, value: object) -> object:
+    return repr(value)
+
+
+def _decimal(graph: Graph, value: Decimal) -> object:
+    graph.packages.add("decimal")
+    return repr(value)
+
+
+def _path(graph: Graph, value: pathlib.PurePath) -> object:
+    graph.packages.add("pathlib")
+    return _text_of_path(value)
+
+
+def _pattern(_graph: Graph, value: re.Pattern[str]) -> object:
+    return (value.pattern, value.flags)
+
+
+def _partial(graph: Graph, value: functools.partial[object]) -> object:
+    graph.changeable(value)
+    table = value.__dict__
+    return graph.tokens((value.func, value.args, value.keywords, table or None))
+
+
+def _property(graph: Graph, value: property) -> object:
+    return graph.tokens((value.fget, value.fset, value.fdel, value.__doc__))
+
+
+def _wrapped(graph: Graph, value: staticmethod[Any, Any] | classmethod[Any, Any, Any]) -> object:
+    return graph.token(value.__func__)
+
+
+def _cached_property(graph: Graph, value: functools.cached_property[object]) -> object:
+    """Without its lock, which is nobody's state."""
+    return graph.tokens((value.func, value.attrname))
+
+
+def _proxy(graph: Graph, value: types.MappingProxyType[object, object]) -> object:
+    return graph.tokens(_held_by(value))
+
+
+def _generic(graph: Graph, value: types.GenericAlias) -> object:
+    return graph.tokens((value.__origin__, value.__args__))
+
+
+def _union(graph: Graph, value: types.UnionType) -> object:
+    return graph.tokens(value.__args__)
+
+
+def _random(graph: Graph, value: random.Random) -> object:
+    graph.packages.add("random")
+    graph.changeable(value)
+    return graph.token(_state_of(value))
+
+
+def _simple(graph: Graph, value: types.SimpleNamespace) -> object:
+    graph.changeable(value)
+    return graph.inline(value.__dict__)
+
+
+def _descriptor(_graph: Graph, value: object) -> object:
+    return repr(value)
+
+
+def _weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
+    """What it refers to may go at any time; while it is there, it can be changed through the reference."""
+    graph.unknown("a weak reference")
+    return graph.token(value())
+
+
+def _sentinel(graph: Graph, value: object) -> object:
+    graph.changeable(value)
+    return None
+
+
+def _singleton(_graph: Graph, _value: object) -> object:
+    return None
+
+
+_DESCRIPTORS = (
+    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, type(namedtuple("_Pair", "a").a),  # type: ignore[attr-defined]
+)  # fmt: skip
+
+STANDARD: Final[dict[type, Handler]] = {
+    list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
+    OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
+    slice: _slice, datetime.datetime: _moment, datetime.time: _text, datetime.date: _text, datetime.timedelta: _text,
+    datetime.timezone: _text, Decimal: _decimal, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
+    re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
+    classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
+    types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
+    weakref.ReferenceType: _weak, object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
+    types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
+    types.MethodWrapperType: objects.bound_slot, **dict.fromkeys(_DESCRIPTORS, _descriptor),
+}  # fmt: skip

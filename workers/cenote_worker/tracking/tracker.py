@@ -1,0 +1,71 @@
+"""Watches the steps of one namespace: what each read and wrote, with versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import CodeType
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import ABSENT, Location, Version, key_of, kind_of, name
+from cenote_worker.tracking import hidden as hidden_state
+from cenote_worker.tracking.album import Album
+from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.facts import facts_of_cell
+from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.picture import fresh
+from cenote_worker.tracking.watch import MIN_SECONDS, Watch
+
+__builtins__ = BUILTINS
+
+_ANSWER_SECONDS: Final = 10 * MIN_SECONDS
+"""For a question that no step waits for."""
+
+
+class Tracker:
+    """One per namespace. Calls come from the thread that runs the steps, one after the other."""
+
+    def __init__(self, namespace: dict[str, object], workdir: str) -> None:
+        self._namespace = namespace
+        self._own_modules = OwnModules()
+        self._album = Album(namespace, self._own_modules)
+        self._files = Files(workdir)
+
+    def begin(self, *parts: CodeType | None, displays: bool = False) -> Watch:
+        """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
+        return Watch(self._album, self._files, self._own_modules, facts_of_cell(*parts), displays=displays)
+
+    def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
+        """Of what is there now. Two versions are equal only if the content is."""
+        self._refresh()
+        wanted, budget = list(locations), Budget(_ANSWER_SECONDS)
+        states = hidden_state.versions([key_of(each) for each in wanted if kind_of(each) == "hidden"])
+        return {each: self._version(each, states, budget) for each in wanted}
+
+    def components(self, names: Iterable[str] | None = None) -> tuple[frozenset[str], ...]:
+        """These names, or all, in groups that share changeable objects; other names of a group are added."""
+        self._refresh()
+        album, budget = self._album, Budget(_ANSWER_SECONDS)
+        album.look_at_all(budget)
+        wanted = album.variables() if names is None else [name(each) for each in names]
+        groups = album.groups(wanted)
+        return tuple(frozenset(key_of(each) for each in group if kind_of(each) == "name") for group in groups)
+
+    def forget(self) -> None:
+        """Something else than a step has run: an injection, another author's cell."""
+        self._album.forget()
+
+    def _refresh(self) -> None:
+        self._own_modules.refresh()
+        self._album.handlers.look_around()
+
+    def _version(self, location: Location, states: dict[str, Version], budget: Budget) -> Version:
+        match kind_of(location):
+            case "name" | "module":
+                return self._album.version(location, budget)
+            case "hidden":
+                return states.get(key_of(location), ABSENT)
+            case "file":
+                return self._files.version(key_of(location), budget)
+        return fresh()

@@ -1,0 +1,217 @@
+"""One step, from before it to after it: what could it reach, and what of that is different."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import (
+    ABSENT,
+    ANYTHING,
+    Location,
+    StepTrace,
+    Version,
+    hidden,
+    key_of,
+    kind_of,
+    module,
+    name,
+)
+from cenote_worker.tracking import anything
+from cenote_worker.tracking import hidden as hidden_state
+from cenote_worker.tracking.album import Album
+from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.file_watch import FileWatch
+from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.picture import fresh
+
+__builtins__ = BUILTINS
+
+MIN_SECONDS: Final = 0.06
+SHARE: Final = 0.05
+"""What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
+
+_now = time.perf_counter
+
+
+class Watch:
+    """Made before the step; `end` gives its trace."""
+
+    def __init__(
+        self, album: Album, files: Files, own_modules: OwnModules, facts: Facts, *, displays: bool
+    ) -> None:
+        self._album, self._own_modules, self._cell = album, own_modules, facts
+        self._others = anything.others_at_work()
+        own_modules.refresh()
+        album.handlers.look_around()
+        if self._others:
+            album.forget()
+        budget = Budget(MIN_SECONDS)
+        self._bindings = album.look_at_all(budget)
+        self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
+        self._roots |= set(map(module, album.patches.found))
+        self._dying = album.dying(name(each) for each in facts.stores)
+        sure = {name(each) for each in facts.first | ({"_"} - facts.loads)}
+        before = album.reach(self._roots - sure | self._dying, budget)
+        self._reached = before
+        self._met = Met(album, before)
+        touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
+        self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
+        self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
+        self._patchable = album.patches.before(facts | self._met.facts, own_modules.found)
+        self._files = FileWatch(files, album.namespace, budget)
+        self._started = _now()
+
+    def end(self, failure: str = "") -> StepTrace:
+        """The step is over. failure: why it did not come to its end; what it did until then stays."""
+        budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
+        imported = self._own_modules.refresh()
+        self._album.handlers.look_around()
+        bound = self._bound()
+        self._album.patches.after(self._patchable, self._cell | self._met.facts)
+        self._roots |= set(map(module, self._album.patches.found))
+        self._look_again(bound, budget)
+        facts = self._cell | self._met.facts
+        files_read, files_changed = self._files.end(facts, self._met.packages, budget)
+        opaque = self._opaque(facts)
+        reads, writes = self._compare(bound, failure, budget)
+        self._compare_states(facts, reads, writes)
+        reads |= files_read
+        writes |= files_changed
+        if opaque:
+            reads[ANYTHING] = writes[ANYTHING] = fresh()
+        trace = StepTrace(
+            reads=MappingProxyType(reads),
+            writes=MappingProxyType(writes),
+            mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
+            groups=self._groups(reads, writes, budget),
+            modules=imported,
+            opaque=opaque,
+            unrepeatable=self._unrepeatable(facts, failure),
+            unportable=MappingProxyType(self._unportable(writes)),
+        )
+        if opaque:
+            self._album.forget()
+        return trace
+
+    # -- after the step --
+
+    def _bound(self) -> set[Location]:
+        """Names that are bound to another object than before, or not any more."""
+        after = self._album.bindings()
+        before = self._bindings
+        return {each for each in after.keys() | before.keys() if after.get(each) != before.get(each)}
+
+    def _look_again(self, bound: set[Location], budget: Budget) -> None:
+        """New pictures of all that the step could reach, and of what shares with it, until nothing more comes up."""
+        album = self._album
+        done, then = set[Location](), album.known_ones()
+        stale = self._versions.keys() | bound
+        while new := stale - done:
+            for each in new - self._versions.keys():  # it turns out only now that it could be reached
+                self._versions[each] = then[each].version if each in then else ABSENT
+            album.forget(each for each in new if each in bound or not album.is_constant(each))
+            done |= new
+            reached = album.reach(self._roots, budget)
+            self._met = self._met.and_also(Met(album, reached))
+            self._reached = self._reached | reached
+            reached = reached - {ANYTHING}
+            album.look_at(done, budget)
+            stale = done | reached | album.sharing_any(done | reached)
+
+    def _compare(
+        self, bound: set[Location], failure: str, budget: Budget
+    ) -> tuple[dict[Location, Version], dict[Location, Version]]:
+        reads, writes = dict[Location, Version](), dict[Location, Version]()
+        # A step that failed may not have come to bind what it binds in any case.
+        sure = set[Location]() if failure else {name(each) for each in self._cell.first}
+        for each, before in self._versions.items():
+            after = self._album.version(each, budget)
+            stored = key_of(each) in self._cell.stores
+            if after != before or each in bound or (stored and each in sure):
+                writes[each] = after
+            if stored and each not in sure and each not in bound:
+                reads[each] = before  # whether it was bound again cannot be told
+        for each in self._reached - {ANYTHING}:
+            if (
+                each in self._met.referred
+                or each in self._dying
+                or kind_of(each) == "module"
+                or (key_of(each) in self._cell.loads and each not in sure)
+            ):
+                reads[each] = self._versions[each]
+        return reads, writes
+
+    def _compare_states(
+        self, facts: Facts, reads: dict[Location, Version], writes: dict[Location, Version]
+    ) -> None:
+        libraries = self._met.packages | facts.imports
+        touched = hidden_state.touched(libraries, facts.attributes | facts.loads)
+        after = hidden_state.versions(touched)
+        for state, version in after.items():
+            before = self._states.get(state, ABSENT)
+            if state in touched or before != version:
+                reads[hidden(state)] = before
+            if before != version or (state in touched and state in hidden_state.DRAWN):
+                writes[hidden(state)] = version
+
+    def _groups(
+        self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
+    ) -> tuple[frozenset[Location], ...]:
+        """Of what was written. Its companions count as read: they are brought back together."""
+        album = self._album
+        groups = album.groups(each for each in writes if kind_of(each) in ("name", "module") and writes[each])
+        for each in {member for group in groups for member in group} - writes.keys() - reads.keys():
+            reads[each] = self._versions.get(each) or album.version(each, budget)
+        return groups
+
+    def _opaque(self, facts: Facts) -> tuple[str, ...]:
+        reasons = list(anything.sees_everything(facts, self._met.packages, self._album.namespace))
+        if ANYTHING in self._reached:
+            reasons += sorted(self._met.unclear)
+        if self._others or anything.others_at_work():
+            reasons.append("other threads or tasks were at work")
+        noted = self._files.noted
+        if noted.frames:
+            reasons.append("it was handed a frame, and with it all names")
+        reasons += sorted(f"it uses `{event}`" for event in noted.reflected)
+        return tuple(reasons)
+
+    def _unrepeatable(self, facts: Facts, failure: str) -> tuple[str, ...]:
+        reasons = anything.differs_each_time(facts, self._met.packages)
+        if self._files.noted.remote:
+            reasons = (*reasons, "it spoke to another process")
+        return (*reasons, f"it ended with {failure}") if failure else reasons
+
+    def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
+        known = ((each, self._album.known(each)) for each in writes)
+        return {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+
+
+class Met:
+    """What the pictures of reached locations say together."""
+
+    def __init__(self, album: Album, reached: Iterable[Location]) -> None:
+        self.facts, packages = Facts(), set[str]()
+        self.referred, self.unclear = set[Location](), set[str]()
+        for each in reached:
+            picture = album.known(each)
+            if picture is not None:
+                self.facts |= picture.facts
+                packages |= picture.packages
+                self.referred |= picture.refers
+                if ANYTHING in picture.refers:
+                    self.unclear.add(f"{key_of(each)}: {picture.opaque}")
+        self.packages = frozenset(packages)
+
+    def and_also(self, other: Met) -> Met:
+        self.facts |= other.facts
+        self.packages |= other.packages
+        self.referred |= other.referred
+        self.unclear |= other.unclear
+        return self
