@@ -222,4 +222,20 @@ TRAPS = [
         "",
     ),
     ("tests of the namespace", "import doctest", "r = doctest.testmod()", "name:r *", "*", ""),
+    (
+        "class registered with an abstract one",
+        "from collections.abc import Sized\nclass C: pass",
+        "Sized.register(C)",
+        "*",
+        "*",
+        "",
+    ),
+    (
+        "class registered with the user's abstract one",
+        "from abc import ABC\nclass A(ABC): pass\nclass C: pass",
+        "A.register(C)",
+        "*",
+        "*",
+        "",
+    ),
 ]

@@ -49,6 +49,9 @@ _BY_NAME: Final = {
 }
 """By library: what looks names up in `__main__` that its caller does not speak of."""
 
+_ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
+"""Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
+
 _CLOCKS: Final = frozenset(
     ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime",
      "gmtime", "ctime", "strftime", "thread_time", "clock_gettime")
@@ -89,6 +92,8 @@ def sees_everything(
         reasons.append(f"it uses `{min(facts.attributes & _REFLECTION)}`")
     reasons += [f"it uses `{library}`" for library in sorted(libraries & _LATER)]
     words = facts.attributes | facts.loads
+    if "register" in words and libraries & _ABSTRACT:
+        reasons.append("it registers a class with an abstract one")
     for library in sorted(libraries & _BY_NAME.keys()):
         reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)

@@ -1,0 +1,82 @@
+"""Runs each trap of the corpus and its patched form, and says where equal reads did not give equal writes.
+
+A program of its own: each run is a fork of one process, so that both begin with the same random state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy  # noqa: F401  (imported once, before the forks)
+import pandas  # noqa: F401
+from tests.soundness.trap import TRAPS, Trap
+from tests.tracking.steps import Steps
+
+from cenote_worker.trace import ANYTHING, Location
+
+Run = list[dict[str, Any]]
+
+
+def run(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> Run:
+    """The traces of cells in a fork. asked: by cell, whose versions are wanted before it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, json.dumps(_in_fork(cells, workdir, asked)).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        found: Run = json.loads(pipe.read() or b"[]")
+    os.waitpid(child, 0)
+    return found
+
+
+def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> Run:
+    shutil.rmtree(workdir, ignore_errors=True)
+    workdir.mkdir()
+    os.chdir(workdir)
+    sys.path.insert(0, str(workdir))
+    sys.dont_write_bytecode = True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    steps = Steps(workdir)
+    sys.modules["__main__"] = steps.module
+    traces = Run()
+    for number, cell in enumerate(cells):
+        before = dict(steps.tracker.versions(asked[number])) if asked else {}
+        trace = steps.run(cell)
+        unclear = bool(trace.opaque or trace.unrepeatable)
+        traces.append(
+            {"reads": dict(trace.reads), "writes": dict(trace.writes), "before": before, "unclear": unclear}
+        )
+    return traces
+
+
+def check(trap: Trap, workdir: Path) -> tuple[int, list[str]]:
+    """How many steps could be told to give the same, and those that did not."""
+    first = run(trap.cells, workdir, [])
+    second = run(trap.patched, workdir, [list(trace["reads"]) for trace in first])
+    matched, wrong, anything = 0, [], False
+    for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
+        if number >= trap.step:
+            anything = anything or ANYTHING in one["writes"] or ANYTHING in other["writes"]
+        same = all(other["before"][location] == version for location, version in one["reads"].items())
+        if number > trap.step and same and not anything and not one["unclear"]:
+            matched += 1
+            known = {location: version for location, version in one["writes"].items() if version[:1] != "?"}
+            if any(other["writes"].get(location) != version for location, version in known.items()):
+                wrong.append(f"{trap.name}, step {number}")
+    return matched, wrong
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        checked = [check(trap, Path(folder, "work")) for trap in TRAPS if "await" not in "".join(trap.cells)]
+    matched = sum(count for count, _ in checked)
+    wrong = [name for _, names in checked for name in names]
+    print(json.dumps({"matched": matched, "wrong": wrong}))
