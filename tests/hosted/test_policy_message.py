@@ -24,6 +24,7 @@ UNUSUAL = SandboxPolicy(
     env={"A": "b"},
     mounts=[Mount(source="/data", target="/in", writable=True)],
     preload=("json",),
+    tracking=False,
 )
 
 
