@@ -31,6 +31,13 @@ def test_a_result_says_what_the_cell_touched(runtime: PythonRuntime) -> None:
     assert trace.reads[name("alias")] != trace.writes[name("alias")]
 
 
+def test_what_was_displayed_before_is_not_read_by_a_cell_that_displays_nothing(
+    runtime: PythonRuntime,
+) -> None:
+    traced(runtime, "calm = []\nimport threading\nthreading.Event()")
+    assert {name("calm")} == traced(runtime, "calm.append(1)").writes.keys()
+
+
 def test_versions_follow_each_other(runtime: PythonRuntime) -> None:
     """What a step reads has the version that the step before wrote."""
     written = traced(runtime, "total = [1]").writes[name("total")]

@@ -39,7 +39,7 @@ class FileWatch:
     def __init__(self, files: Files, namespace: dict[str, object], budget: Budget) -> None:
         self._files = files
         self._before = files.marks()
-        self._versions = {path: files.version(path, budget) for path in self._before or ()}
+        self._versions = files.versions(self._before or {}, budget)
         self.noted = Noted(namespace)
         audit.listen(self.noted)
 

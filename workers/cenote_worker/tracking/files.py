@@ -77,6 +77,17 @@ class Files:
         inside = whole.startswith(f"{self._top}/")
         return file(whole[len(self._top) + 1 :] if inside else whole)
 
+    def versions(self, marks: Mapping[str, Mark], budget: Budget) -> dict[str, Version]:
+        """Of all files that have these marks, asking the system only about those that are new."""
+        found = dict[str, Version]()
+        for path, mark in marks.items():
+            known = self._versions.get(path)
+            if known is not None and known[0] == mark:
+                found[path] = known[1]
+            else:
+                found[path] = self.version(path, budget)
+        return found
+
     def version(self, key: str, budget: Budget) -> Version:
         """key: a path as locations have it."""
         if key == ".":

@@ -75,6 +75,8 @@ class Watch:
         bound = self._bound()
         self._album.patches.after(self._patchable, self._cell | self._met.facts)
         self._roots |= set(map(module, self._album.patches.found))
+        if "_" not in self._cell.loads and name("_") not in bound:
+            self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
         self._look_again(bound, budget)
         facts = self._cell | self._met.facts
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
