@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,7 @@ class State:
 
     def meaning(self) -> tuple[str, dict[str, str], int]:
         """Equal for states that no program can tell apart."""
-        return canonical(self.names(), lambda stream: stream.at), self.files, self.random
+        return canonical(self.names(), lambda stream: stream.at), dict(self.files), self.random
 
 
 @dataclass(kw_only=True)
@@ -63,10 +64,10 @@ class Sight:
     def version(self, location: Location) -> Version:
         return self.versions.get(location, ABSENT)
 
-    def closure(self, code: str) -> set[str]:
+    def closure(self, roots: Iterable[str]) -> set[str]:
         """Names that code can come to, with all that share objects with them."""
         found: set[str] = set()
-        pending = set(_mentioned(code))
+        pending = set(roots)
         while pending:
             one = pending.pop()
             if one not in found:
@@ -108,8 +109,26 @@ def look(state: State) -> Sight:
 
 
 @cache
+def _compiled(code: str) -> CodeType:
+    return compile(code, "<step>", "exec", dont_inherit=True)
+
+
+@cache
 def _mentioned(code: str) -> frozenset[str]:
     return mentioned_names(code)
+
+
+@cache
+def _overwritten(code: str) -> frozenset[str]:
+    """The name that the code gives a value, before anything else, that it does not depend on."""
+    first = ast.parse(code).body[0]
+    match first:
+        case ast.Assign(targets=[ast.Name(id=target)]) if not any(
+            isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id == target)
+            for node in ast.walk(first.value)
+        ):
+            return frozenset((target,))
+    return frozenset()
 
 
 @cache
@@ -170,12 +189,14 @@ class Laboratory:
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
         source = self.states[step]
-        values = {key_of(one): source.namespace[key_of(one)] for one in locations if kind_of(one) == "name"}
+        here = {key_of(one) for one in locations if kind_of(one) == "name"}
+        values = {one: source.namespace[one] for one in here if one in source.namespace}
         if any(isinstance(part, Stream) for value in values.values() for part in reachable(value)):
             raise NotCarriedError(locations, "a stream cannot be stored")
+        self.forget(frozenset(one for one in locations if one != RANDOM))
         self.state.namespace.update(clone(values, self.state.namespace))
         for one in locations:
-            if kind_of(one) == "file":
+            if kind_of(one) == "file" and key_of(one) in source.files:
                 self.state.files[key_of(one)] = source.files[key_of(one)]
             elif one == RANDOM:
                 self.state.random = source.random
@@ -223,7 +244,8 @@ class _Run:
 
     def run(self, code: str, number: int) -> StepRecord:
         before = look(self.state) if self.laboratory.tracks else None
-        error = self._exec(code)
+        self.bound = self.state.names()
+        self.error = error = self._exec(code)
         new = StepRecord(
             number=number,
             code=code,
@@ -237,24 +259,33 @@ class _Run:
 
     def _trace(self, code: str, number: int, before: Sight) -> StepTrace:
         after = look(self.state)
-        names = before.closure(code) | after.closure(code)
+        overwritten = _overwritten(code)
+        left = {one for x in overwritten for one in before.components.get(x, ())} - overwritten
+        read = before.closure(_mentioned(code) - overwritten) | left
+        names = read | after.closure(_mentioned(code))
         if self._stamp(names, number):
             after = look(self.state)
         locations = {name(one) for one in names if one not in FUNCTIONS} | self.used
-        reads = {one: before.version(one) for one in locations}
+        reads = {one: before.version(one) for one in locations if key_of(one) not in overwritten - read}
         seen = before.versions.keys() | after.versions.keys()
         changed = {one: after.version(one) for one in seen if before.version(one) != after.version(one)}
         # The laboratory is for plans, not for trackers: its own has to see all.
-        assert self.opaque or changed.keys() <= reads.keys()
+        assert self.opaque or changed.keys() <= locations
+        if not self.error:
+            changed.update({name(one): after.version(name(one)) for one in overwritten})
         groups = {after.components[key_of(one)] for one in changed if key_of(one) in after.components}
         return StepTrace(
             reads=reads,
             writes=changed,
+            mutated=frozenset(one for one in changed if self.bound.get(key_of(one)) is self._value(one)),
             groups=tuple(frozenset(name(one) for one in group) for group in groups),
             opaque=tuple(self.opaque),
             unrepeatable=tuple(self.unrepeatable),
             unportable={one: "a stream cannot be stored" for one in changed if self._streams({key_of(one)})},
         )
+
+    def _value(self, location: Location) -> object:
+        return self.state.namespace.get(key_of(location))
 
     def _streams(self, names: set[str]) -> list[Stream]:
         values = [self.state.namespace.get(one) for one in names]
@@ -278,7 +309,7 @@ class _Run:
             **{function: getattr(self, f"_{function}") for function in FUNCTIONS},
         }
         try:
-            exec(compile(code, "<step>", "exec", dont_inherit=True), self.state.namespace)
+            exec(_compiled(code), self.state.namespace)
         except EffectNotRepeatedError:
             raise
         except Exception as raised:

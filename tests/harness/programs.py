@@ -10,7 +10,9 @@ Choose = Callable[[int], int]
 """A number below the one given."""
 
 PRELUDE = """
-a, b, c, d = 1, [1, 2], {'k': [3]}, 'text'
+a, i, j = 1, 2, 0
+b, l, m = [1, 2], [], [[0]]
+c, d = {'k': [3]}, 'text'
 def f(): return len(b)
 def g(v=[]):
     v.append(1)
@@ -18,78 +20,47 @@ def g(v=[]):
 class K:
     items = []
     def add(self, value): self.items.append(value)
-    def size(self): return len(self.items) + len(b)
-o = K()
+    def size(self): return len(self.items) + len(l)
+class P:
+    def __init__(self): self.q = []
+    def put(self, value): self.q.append(value)
+o, p = K(), P()
 """
 
+# i: a name of a number, l: of a list, x, y, z: any name; n, m: numbers.
 STATEMENTS = (
-    "{x} = {n}",
-    "{x} = {n}",
-    "{x} = [{n}, {m}]",
-    "{x} = {y}",
-    "{x} = [{y}, {z}]",
-    "{x} = list({y})",
-    "{x}.append({y})",
-    "{x}.append({n})",
-    "{x}[0] = {y}",
-    "{x}['k'] = {y}",
-    "{x} = {{'k': {y}}}",
-    "{x} = {y}[0]",
-    "{x} += [{n}]",
-    "{x} = {x}",
-    "{x} = len({y})",
-    "{x} = str({y} == {n})",
-    "del {x}",
-    "show({x})",
-    "show([{x}, {y}])",
-    "show({x} is {y})",
-    "if {x} == {n}: {y} = {m}",
-    "def f(): return {y}",
-    "def f(): return len({y}) + {n}",
-    "def f(): {y}.append({n})",
-    "def f():\n    global {y}\n    {y} = {n}",
-    "def f(v={y}):\n    v.append({n})\n    return v",
-    "{x} = f()",
-    "f()",
-    "{x} = g()",
+    *("{i} = {n}", "{i} = {n}", "{i} = {i2} + {n}", "{i} = len({l})", "{i} += 1"),
+    *("{l} = [{n}, {m}]", "{l} = [{i}, {n}]", "{l} = list({l2})", "{l}.append({i})", "{l}.append({n})"),
+    *("{l} += [{n}]", "{l} = {l2}", "{l}.append({l2})", "{l} = [{l2}, {l2}]", "{l}[0] = {n}"),
+    *("{i} = len({l}) + len({l2})", "show({i})", "show({l})", "if {i} == {n}: {i2} = {m}"),
+    *("{x} = {n}", "{x} = {y}", "{x} = [{y}, {z}]", "{x} = list({y})", "{x}.append({y})", "{x}[0] = {y}"),
+    *("c['k'] = {y}", "{x} = {{'k': {y}}}", "{x} = {y}[0]", "{x} = {x}", "{x} = len({y})", "del {x}"),
+    *("{x} = str({y} == {n})", "show({x})", "show([{x}, {y}])", "show({x} is {y})"),
+    *("def f(): return {y}", "def f(): return len({l}) + {n}", "def f(): {l}.append({n})"),
+    *("def f():\n    global {y}\n    {y} = {n}", "def f(v={y}):\n    v.append({n})\n    return v"),
+    *("{x} = f()", "f()", "{i} = g()", "f({y})", "{x} = f"),
     "def make():\n    n = [{n}]\n    def up():\n        n[0] += 1\n        return n[0]\n    return up\ng = make()",
     "def make(n={n}):\n    def get(): return n\n    def put(v):\n        nonlocal n\n        n = v\n    return get, put\n"
     "g, f = make()",
-    "f({y})",
-    "{x} = f",
-    "class K:\n    items = {y}\n    def add(self, value): self.items.append(value)\n    def size(self): return {n}",
-    "o = K()",
-    "o.add({y})",
-    "o.q = {y}",
-    "{x} = o.q",
-    "K.items = {y}",
-    "{x} = o.size()",
-    "{x} = o.size",
-    "{x} = o",
-    "write('p', {y})",
-    "write('q', {n})",
-    "{x} = read('p')",
-    "{x} = read('q')",
-    "remove('p')",
-    "{x} = rand()",
-    "seed({n})",
-    "{x} = pure({n})",
-    "{x} = external({n})",
-    "{x} = external({y})",
-    "raise ValueError(len({y}))",
-    "{x} = stream()",
-    "{x} = take({y})",
-    "anything('{x} = {n}')",
-    "{x} = clock()",
+    "class K:\n    items = {l}\n    def add(self, value): self.items.append(value)\n    def size(self): return {n}",
+    *("o = K()", "o.add({y})", "o.q = {y}", "{x} = o.q", "K.items = {l}", "{i} = o.size()", "{x} = o.size", "{x} = o"),
+    *("p = P()", "p.put({i})", "{l} = p.q", "p.q = {l}", "{l} = list(p.q)"),
+    *("write('p', {i})", "write('q', {n})", "{i} = len(read('p'))", "{x} = read('q')", "remove('p')"),
+    *("{i} = rand()", "{i} = rand()", "seed({n})", "{i} = pure({n})", "{x} = external({n})", "{x} = external({i})"),
+    *("raise ValueError({n})", "{x} = stream()", "{x} = take({y})", "anything('{x} = {n}')", "{x} = clock()"),
 )
 
-NAMES = ("a", "b", "c", "d", "e")
+NUMBERS = ("a", "i", "j")
+LISTS = ("b", "l", "m")
+NAMES = (*NUMBERS, *LISTS, "c", "d", "e")
 
 
 def statement(choose: Choose) -> str:
     template = STATEMENTS[choose(len(STATEMENTS))]
     x, y, z = (NAMES[choose(len(NAMES))] for _ in range(3))
-    return template.format(x=x, y=y, z=z, n=choose(3), m=choose(3))
+    i, i2 = (NUMBERS[choose(len(NUMBERS))] for _ in range(2))
+    l, l2 = (LISTS[choose(len(LISTS))] for _ in range(2))  # noqa: E741  (as in the templates)
+    return template.format(x=x, y=y, z=z, i=i, i2=i2, l=l, l2=l2, n=choose(3), m=choose(3))
 
 
 def step(choose: Choose) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import CellType, CodeType, FunctionType, MethodType
-
-Atom = int | float | str | bool | None
 
 
 class Stream:
@@ -17,26 +16,33 @@ class Stream:
 
 
 def is_atom(value: object) -> bool:
-    return value is None or isinstance(value, int | float | str | CodeType)
+    return type(value) in _ATOMS
 
 
 def parts(value: object) -> list[object]:
     """What a value is made of, in a fixed order. Strings among them stand for themselves."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    if isinstance(value, dict):
-        return [part for pair in value.items() for part in pair]
-    if isinstance(value, FunctionType):
-        return [value.__code__, value.__defaults__, *(value.__closure__ or ())]
-    if isinstance(value, CellType):
-        return [value.cell_contents] if has_contents(value) else []
-    if isinstance(value, MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, type):
-        return [*value.__bases__[:0], *attributes(value)]
-    if is_atom(value) or isinstance(value, Stream) or callable(value):
+    kind = type(value)
+    if kind in _ATOMS:
         return []
-    return [type(value), *attributes(value)]
+    if kind in _PARTS:
+        return _PARTS[kind](value)
+    if isinstance(value, type):
+        return attributes(value)
+    return [] if isinstance(value, Stream) or callable(value) else [kind, *attributes(value)]
+
+
+_GIVEN = {"__module__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"}
+
+_ATOMS = {type(None), int, bool, float, str, CodeType}
+
+_PARTS: dict[type, Callable[..., list[object]]] = {
+    list: list,
+    tuple: list,
+    dict: lambda value: [part for pair in value.items() for part in pair],
+    FunctionType: lambda value: [value.__code__, value.__defaults__, *(value.__closure__ or ())],
+    CellType: lambda value: [value.cell_contents] if has_contents(value) else [],
+    MethodType: lambda value: [value.__func__, value.__self__],
+}
 
 
 def has_contents(cell: CellType) -> bool:
@@ -47,15 +53,20 @@ def has_contents(cell: CellType) -> bool:
 
 
 def attributes(value: object) -> list[object]:
-    own = {key: part for key, part in vars(value).items() if not key.startswith("__")}
+    own = {key: part for key, part in vars(value).items() if key not in _GIVEN}
     return [part for pair in own.items() for part in pair]
 
 
 def is_shared(value: object) -> bool:
     """Whether two names with this object notice each other's changes."""
-    built_in = callable(value) and not isinstance(value, FunctionType | MethodType | type)
-    library = isinstance(value, type) and value.__module__ == "builtins"
-    return not (is_atom(value) or value == () or built_in or library or value is Stream)
+    kind = type(value)
+    if kind in _ATOMS or value is Stream:
+        return False
+    if kind in _PARTS:
+        return kind is not tuple or bool(value)
+    if isinstance(value, type):
+        return value.__module__ != "builtins"
+    return not callable(value)
 
 
 def reachable(value: object) -> Iterator[object]:
@@ -86,7 +97,7 @@ def canonical(values: dict[str, object], stream: Callable[[Stream], object]) -> 
             numbers[id(one)] = len(numbers)
             out.append(f"stream:{stream(one)}")
         else:
-            if one != ():
+            if type(one) is not tuple or one:
                 numbers[id(one)] = len(numbers)
             children = parts(one)
             out.append(f"{_kind(one)}/{len(children)}")
@@ -100,6 +111,7 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
+@cache
 def _code(code: CodeType) -> str:
     constants = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
     return f"code:{code.co_code.hex()}{code.co_names}{code.co_varnames}{code.co_freevars}{constants}"
@@ -122,9 +134,11 @@ def _clone(value: object, namespace: dict[str, object], memo: dict[int, object],
         return memo[id(value)]
     keep.append(value)
     if isinstance(value, tuple):
-        memo[id(value)] = tuple(copy(part) for part in value)
+        made_tuple = tuple(copy(part) for part in value)
+        memo.setdefault(id(value), made_tuple)  # a cycle through it has made it already
     elif isinstance(value, MethodType):
-        memo[id(value)] = MethodType(copy(value.__func__), copy(value.__self__))
+        method = MethodType(copy(value.__func__), copy(value.__self__))
+        memo.setdefault(id(value), method)
     elif isinstance(value, list):
         memo[id(value)] = made = []
         made += [copy(part) for part in value]
@@ -140,15 +154,18 @@ def _clone(value: object, namespace: dict[str, object], memo: dict[int, object],
         stream.at, stream.stamp = value.at, value.stamp
     elif isinstance(value, FunctionType):
         cells = tuple(copy(cell) for cell in value.__closure__ or ())
-        made_function = FunctionType(value.__code__, namespace, value.__name__, None, cells)
-        memo[id(value)] = made_function
-        made_function.__defaults__ = copy(value.__defaults__)
+        if id(value) not in memo:
+            made_function = FunctionType(value.__code__, namespace, value.__name__, None, cells)
+            memo[id(value)] = made_function
+            made_function.__defaults__ = copy(value.__defaults__)
     elif isinstance(value, type):
         memo[id(value)] = kind = type(value.__name__, value.__bases__, {})
         for key, part in vars(value).items():
-            if not key.startswith("__"):
+            if key not in _GIVEN:
                 setattr(kind, key, copy(part))
     else:
-        memo[id(value)] = instance = object.__new__(copy(type(value)))
-        vars(instance).update({key: copy(part) for key, part in vars(value).items()})
+        made_type = copy(type(value))
+        if id(value) not in memo:
+            memo[id(value)] = instance = object.__new__(made_type)
+            vars(instance).update({key: copy(part) for key, part in vars(value).items()})
     return memo[id(value)]

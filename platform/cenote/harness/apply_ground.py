@@ -69,7 +69,11 @@ class Ground(Protocol):
         """Of the live state; a location that is left out is not known."""
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
-        """Brings these over from the state after a kept step, as one group. Raises NotCarriedError."""
+        """Brings these over from the state after a kept step, as one group. Raises NotCarriedError.
+
+        What is not there in that state is not there afterwards. What shared objects with these before, and is not
+        among them, keeps what it has.
+        """
 
     def forget(self, locations: frozenset[Location]) -> None:
         """Removes names and files from the live state."""

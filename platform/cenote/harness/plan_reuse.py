@@ -39,6 +39,9 @@ def why_again(record: StepRecord, was: Contents, now: Contents) -> str:
         found = now.version(location)
         if found != version and (is_known(found) or found != was.version(location)):
             return f"it reads {spoken(location)}, which {_difference(now, location)}"
+    for location in trace.mutated - trace.reads.keys():
+        if now.version(location) != was.version(location):
+            return f"it changes {spoken(location)}, which {_difference(now, location)}"
     return _why_shared_otherwise(trace, was, now) or _why_entangled(trace, was, now)
 
 

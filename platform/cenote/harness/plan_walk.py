@@ -25,7 +25,7 @@ from cenote.harness.plan_contents import (
 )
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, why_again, why_unsteady, written_groups
+from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, kind_of, name
 
@@ -252,11 +252,12 @@ class Walk:
         return needs | {name(variable) for variable in mentioned_names(step.code)}
 
     def _verify(self, position: int, trace: StepTrace | None) -> None:
-        """Nothing that the step touched may have been stale. Raises StartAgain."""
+        """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
         if trace is None or reads_anything(trace) or writes_anything(trace):
             touched = set(self._stale)
         else:
-            touched = self._stale & (trace.reads.keys() | set().union(*written_groups(trace)))
+            company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
+            touched = self._stale & (trace.reads.keys() | trace.mutated | company)
         if touched:
             raise StartAgain(needs={position: frozenset(touched)})
 
@@ -310,7 +311,8 @@ class Walk:
             return error.reason
         found = self._ground.versions(group)
         for location in sorted(group):
-            if found.get(location, self._want.version(location)) != self._want.version(location):
+            wanted = self._want.version(location)
+            if is_known(wanted) and found.get(location, wanted) != wanted:
                 return f"{spoken(location)} does not come over as it was"
         self._settle(group)
         self._carried.append(Carried(step=step, locations=group))
