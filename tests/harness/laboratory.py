@@ -1,4 +1,4 @@
-"""A runtime in one process, over plain dicts, with a tracker that is simple and complete: grounds for plans to be tried on."""
+"""A ground in one process, over plain dicts, with a tracker that is simple and complete."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from types import CodeType, FunctionType
 
+from tests.harness.values import Stream, canonical, clone, is_shared, reachable
+
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote_worker.history.step import HostCallRecord, StepRecord
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, key_of, kind_of, name
-from tests.harness.values import Stream, canonical, clone, is_shared, reachable
 
 RANDOM = hidden("random")
 
@@ -76,11 +77,13 @@ class Sight:
         return found
 
 
-def look(state: State) -> Sight:
+def look(state: State, by_name: bool) -> Sight:
+    """by_name: each name has a version of its own, and the younger of two that share objects tells of that."""
     names = state.names()
     parent = {one: one for one in names}
     owner: dict[int, str] = {}
     mentions: dict[str, frozenset[str]] = {}
+    holds: dict[str, dict[int, int]] = {}
 
     def root(one: str) -> str:
         while parent[one] != one:
@@ -89,8 +92,10 @@ def look(state: State) -> Sight:
 
     for one, value in names.items():
         found: set[str] = set()
-        for part in reachable(value):
+        holds[one] = {}
+        for index, part in enumerate(reachable(value)):
             if is_shared(part):
+                holds[one][id(part)] = index
                 parent[root(one)] = root(owner.setdefault(id(part), one))
             if isinstance(part, FunctionType):
                 found |= _names_of(part.__code__)
@@ -102,10 +107,32 @@ def look(state: State) -> Sight:
     versions.update({file(path): Version(f"text {text}") for path, text in state.files.items()})
     components: dict[str, frozenset[str]] = {}
     for group in groups.values():
-        text = canonical({one: names[one] for one in group}, lambda stream: stream.stamp)
-        versions.update(dict.fromkeys(map(name, group), Version(hashlib.md5(text.encode()).hexdigest())))
+        texts = _texts(group, names, holds) if by_name else dict.fromkeys(group, _text(group, names))
+        versions.update(
+            {name(one): Version(hashlib.md5(text.encode()).hexdigest()) for one, text in texts.items()}
+        )
         components.update(dict.fromkeys(group, frozenset(group)))
     return Sight(versions=versions, components=components, mentions=mentions)
+
+
+def _text(group: set[str], names: Mapping[str, object]) -> str:
+    return canonical({one: names[one] for one in group}, lambda stream: stream.stamp)
+
+
+def _texts(
+    group: set[str], names: Mapping[str, object], holds: Mapping[str, dict[int, int]]
+) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for one in names:
+        if one in group:
+            shared = [
+                (older, holds[older][part], index)
+                for older in texts
+                for part, index in holds[one].items()
+                if part in holds[older]
+            ]
+            texts[one] = f"{_text({one}, {one: names[one]})}{shared}"
+    return texts
 
 
 @cache
@@ -140,8 +167,8 @@ def _names_of(code: CodeType) -> frozenset[str]:
 class Laboratory:
     """A ground. states: end states that are kept, by step; kept_all: the states of all steps are."""
 
-    def __init__(self, world: World | None = None, *, tracks: bool = True) -> None:
-        self.tracks = tracks
+    def __init__(self, world: World | None = None, *, tracks: bool = True, by_name: bool = False) -> None:
+        self.tracks, self.by_name = tracks, by_name
         self.world = world or World()
         self.state = State()
         self.records: dict[int, StepRecord] = {}
@@ -184,13 +211,13 @@ class Laboratory:
         )
 
     def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
-        sight = look(self.state)
+        sight = look(self.state, self.by_name)
         return {location: sight.version(location) for location in locations}
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
         source = self.states[step]
         here = {key_of(one) for one in locations if kind_of(one) == "name"}
-        values = {one: source.namespace[one] for one in here if one in source.namespace}
+        values = {one: value for one, value in source.namespace.items() if one in here}
         if any(isinstance(part, Stream) for value in values.values() for part in reachable(value)):
             raise NotCarriedError(locations, "a stream cannot be stored")
         self.forget(frozenset(one for one in locations if one != RANDOM))
@@ -243,7 +270,7 @@ class _Run:
         self.unrepeatable: list[str] = []
 
     def run(self, code: str, number: int) -> StepRecord:
-        before = look(self.state) if self.laboratory.tracks else None
+        before = look(self.state, self.laboratory.by_name) if self.laboratory.tracks else None
         self.bound = self.state.names()
         self.error = error = self._exec(code)
         new = StepRecord(
@@ -258,13 +285,13 @@ class _Run:
         return new if before is None else replace(new, trace=self._trace(code, number, before))
 
     def _trace(self, code: str, number: int, before: Sight) -> StepTrace:
-        after = look(self.state)
+        after = look(self.state, self.laboratory.by_name)
         overwritten = _overwritten(code)
         left = {one for x in overwritten for one in before.components.get(x, ())} - overwritten
         read = before.closure(_mentioned(code) - overwritten) | left
         names = read | after.closure(_mentioned(code))
         if self._stamp(names, number):
-            after = look(self.state)
+            after = look(self.state, self.laboratory.by_name)
         locations = {name(one) for one in names if one not in FUNCTIONS} | self.used
         reads = {one: before.version(one) for one in locations if key_of(one) not in overwritten - read}
         seen = before.versions.keys() | after.versions.keys()
@@ -392,5 +419,6 @@ class _Run:
 
 
 FUNCTIONS = (
-    "show write read remove rand seed clock stream take anything pure external".split()
+    *("show", "write", "read", "remove", "rand", "seed", "clock", "stream", "take"),
+    *("anything", "pure", "external"),
 )

@@ -40,13 +40,29 @@ STATEMENTS = (
     *("def f():\n    global {y}\n    {y} = {n}", "def f(v={y}):\n    v.append({n})\n    return v"),
     *("{x} = f()", "f()", "{i} = g()", "f({y})", "{x} = f"),
     "def make():\n    n = [{n}]\n    def up():\n        n[0] += 1\n        return n[0]\n    return up\ng = make()",
-    "def make(n={n}):\n    def get(): return n\n    def put(v):\n        nonlocal n\n        n = v\n    return get, put\n"
-    "g, f = make()",
+    "def make(n={n}):\n    def get(): return n\n    def put(v):\n        nonlocal n\n        n = v\n"
+    "    return get, put\ng, f = make()",
     "class K:\n    items = {l}\n    def add(self, value): self.items.append(value)\n    def size(self): return {n}",
-    *("o = K()", "o.add({y})", "o.q = {y}", "{x} = o.q", "K.items = {l}", "{i} = o.size()", "{x} = o.size", "{x} = o"),
+    *(
+        "o = K()",
+        "o.add({y})",
+        "o.q = {y}",
+        "{x} = o.q",
+        "K.items = {l}",
+        "{i} = o.size()",
+        "{x} = o.size",
+        "{x} = o",
+    ),
     *("p = P()", "p.put({i})", "{l} = p.q", "p.q = {l}", "{l} = list(p.q)"),
     *("write('p', {i})", "write('q', {n})", "{i} = len(read('p'))", "{x} = read('q')", "remove('p')"),
-    *("{i} = rand()", "{i} = rand()", "seed({n})", "{i} = pure({n})", "{x} = external({n})", "{x} = external({i})"),
+    *(
+        "{i} = rand()",
+        "{i} = rand()",
+        "seed({n})",
+        "{i} = pure({n})",
+        "{x} = external({n})",
+        "{x} = external({i})",
+    ),
     *("raise ValueError({n})", "{x} = stream()", "{x} = take({y})", "anything('{x} = {n}')", "{x} = clock()"),
 )
 

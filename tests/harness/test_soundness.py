@@ -7,11 +7,11 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.harness.laboratory import Laboratory
+from tests.harness.programs import Choose, patch, program
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.plan_forecast import make_plan
-from tests.harness.laboratory import Laboratory
-from tests.harness.programs import Choose, patch, program
 
 ON = ApplyOptions(stop_on_failure=False)
 
@@ -23,7 +23,7 @@ def shown(record: object) -> tuple[object, ...]:
 def check(choose: Choose) -> ApplyResult:
     """One random program, one random patch, some of its states kept: applied, and run in full."""
     codes = program(choose)
-    laboratory = Laboratory()
+    laboratory = Laboratory(by_name=bool(choose(2)))
     for code in codes:
         laboratory.execute(None, code)
         if choose(2):

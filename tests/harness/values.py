@@ -124,7 +124,9 @@ def clone(values: dict[str, object], namespace: dict[str, object]) -> dict[str, 
     return {name: _clone(value, namespace, memo, keep) for name, value in values.items()}
 
 
-def _clone(value: object, namespace: dict[str, object], memo: dict[int, object], keep: list[object]) -> object:
+def _clone(
+    value: object, namespace: dict[str, object], memo: dict[int, object], keep: list[object]
+) -> object:
     def copy(part: object) -> object:
         return _clone(part, namespace, memo, keep)
 

@@ -37,8 +37,8 @@ class ApplyResult:
     """What came of applying a plan. Unless it was applied, the state and the head are what they were before.
 
     head: the newest step of the patched history, or the head as it was. steps_rerun, steps_reused: numbers of the
-    steps they stand for; of new steps, their own. changed: names that are different now. cut_offs: steps that were run
-    and gave what they had given, so that nothing that follows from them had to be run.
+    steps they stand for; of new steps, their own. changed: names that are different now. cut_offs: steps that were
+    run and gave what they had given, so that nothing that follows from them had to be run.
     seconds_saved: what the reused steps behind the change took when they were recorded.
     records: the new steps. failure: the step that failed. blocked: the call that was not made.
     aside: the step whose state was kept of what had been done, if that was asked for; 0 for none.
@@ -70,7 +70,7 @@ class ApplyOptions:
     atomic: bool = True
     stop_on_failure: bool = True
     aside: bool = False
-    progress: Callable[[Progress], None] = lambda progress: None
+    progress: Callable[[Progress], None] = lambda _: None
     cancelled: Callable[[], bool] = lambda: False
 
 
@@ -96,7 +96,11 @@ class _Watch:
             raise _Cancelled
         self._options.progress(
             Progress(
-                position=position + 1, total=self._total, number=step.number, rerun=bool(reason), reason=reason
+                position=position + 1,
+                total=self._total,
+                number=step.number,
+                rerun=bool(reason),
+                reason=reason,
             )
         )
 
@@ -196,9 +200,7 @@ def _applied(plan: Plan, course: Course, walked: Walked, head: int) -> ApplyResu
         steps_reused=tuple(_number(verdict) for verdict in reused),
         changed=_changed(plan, course, walked),
         cut_offs=tuple(_number(verdict) for verdict in rerun if verdict.equal),
-        seconds_saved=sum(
-            verdict.record.duration for verdict in reused if verdict.step.number not in shared
-        ),
+        seconds_saved=sum(verdict.record.duration for verdict in reused if verdict.step.number not in shared),
         records=tuple(verdict.record for verdict in walked.verdicts),
     )
 
@@ -208,7 +210,7 @@ def _number(verdict: Verdict) -> int:
 
 
 def _changed(plan: Plan, course: Course, walked: Walked) -> tuple[str, ...]:
-    """Names whose versions differ between the ends of both histories; all that were written, if one of them is blind."""
+    """Names that were written, and whose versions differ, or are not known, at the ends of both histories."""
     before = Timeline(course.records).at((plan.head,))[plan.head]
     written = {
         location
@@ -220,7 +222,6 @@ def _changed(plan: Plan, course: Course, walked: Walked) -> tuple[str, ...]:
         sorted(
             key_of(location)
             for location in written
-            if kind_of(location) == "name"
-            and before.version(location) != walked.contents.version(location)
+            if kind_of(location) == "name" and before.version(location) != walked.contents.version(location)
         )
     )

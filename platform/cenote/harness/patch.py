@@ -188,7 +188,9 @@ def _is_cell(step: LineStep) -> bool:
 def _changed(line: Sequence[LineStep], index: int, code: str, change: str) -> tuple[LineStep, ...]:
     step = line[index]
     if not _is_cell(step):
-        raise PatchConflictError(f"step {step.number} is no cell but an {step.origin.kind if step.origin else ''}")
+        raise PatchConflictError(
+            f"step {step.number} is no cell but an {step.origin.kind if step.origin else ''}"
+        )
     if code == step.code:
         return tuple(line)
     return (*line[:index], replace(step, code=code, change=change), *line[index + 1 :])

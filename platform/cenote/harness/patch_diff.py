@@ -74,7 +74,9 @@ def _place(lines: Sequence[str], hunk: _Hunk, done: int) -> int:
         raise PatchConflictError("this hunk is not found in the code of the step", hunk.text)
     if hunk.line is None:
         if len(places) > 1:
-            raise PatchConflictError("this hunk has no line number and fits in more than one place", hunk.text)
+            raise PatchConflictError(
+                "this hunk has no line number and fits in more than one place", hunk.text
+            )
         return places[0]
     said = hunk.line - 1 if length else hunk.line  # a hunk of additions names the line that it follows
     return min(places, key=lambda at: abs(at - said))

@@ -35,7 +35,9 @@ class StalePlanError(UsageError):
         self.head = head
 
     def __str__(self) -> str:
-        return f"the plan was made after step {self.planned}, and step {self.head} is the head now; plan again"
+        return (
+            f"the plan was made after step {self.planned}, and step {self.head} is the head now; plan again"
+        )
 
 
 class StateNotKeptError(UsageError):

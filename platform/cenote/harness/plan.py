@@ -48,7 +48,7 @@ class BlockedEffect:
 
     def __str__(self) -> str:
         called = f"{self.target}.{self.method}" if self.method else self.target
-        return f"step {self.number} calls {called}, which has an effect outside: it is not repeated without being asked for"
+        return f"step {self.number} calls {called}, which has an effect outside: with other arguments, applying stops"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

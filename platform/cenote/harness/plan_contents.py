@@ -23,7 +23,7 @@ def reads_anything(trace: StepTrace | None) -> bool:
 
 
 def effects(record: StepRecord) -> StepTrace | None:
-    """What the step did to the state, None when nobody knows. Of a step that was refused or undone, nothing is left."""
+    """What the step did to the state; None when nobody knows. A step that was refused or undone did nothing."""
     return StepTrace() if record.status in ("refused", "rolled_back") else record.trace
 
 
@@ -77,7 +77,9 @@ class Contents:
 
     def agrees(self, other: Contents, location: Location) -> bool:
         """Whether both hold the same there, shared with the same others."""
-        return self.version(location) == other.version(location) and self.group(location) == other.group(location)
+        return self.version(location) == other.version(location) and self.group(location) == other.group(
+            location
+        )
 
     def differing(self, other: Contents) -> set[Location]:
         """All locations in which the two do not agree; both must be of one era."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from cenote.harness.apply_ground import Ground
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_contents import effects, writes_anything
@@ -125,15 +125,11 @@ def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]
     sources = frozenset({0, head, *kept})
     fork = shared_steps(records, line)
     shared = {0, *(record.number for record in records[:fork])}
-    course = Course(
-        records=tuple(records), line=line, fork=fork, base=max(shared & sources), kept=sources
-    )
+    course = Course(records=tuple(records), line=line, fork=fork, base=max(shared & sources), kept=sources)
     plans = [_foreseen(patch, course)]
     if head not in shared:
-        try:
+        with suppress(NoWayOn):
             plans.append(_foreseen(patch, replace(course, base=head)))
-        except NoWayOn:
-            pass
     return min(plans, key=lambda plan: plan.seconds + _CARRYING * len(plan.carried))
 
 
@@ -208,5 +204,3 @@ def _blocked(verdict: Verdict) -> list[BlockedEffect]:
         for call in calls
         if call.effect == "external"
     ]
-
-

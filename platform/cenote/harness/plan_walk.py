@@ -222,7 +222,9 @@ class Walk:
         for contents in (self._want, self._live):
             for location, version in (record.trace.reads if record.trace else {}).items():
                 contents.correct(location, version)
-        self._recheck(self._want.fold(record.number, record.trace) | self._live.fold(record.number, record.trace))
+        self._recheck(
+            self._want.fold(record.number, record.trace) | self._live.fold(record.number, record.trace)
+        )
         if writes_anything(record.trace):
             self._blind = f"{_named(step)} runs before it and may have changed anything"
         equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
@@ -299,7 +301,9 @@ class Walk:
 
     def _source(self, group: frozenset[Location]) -> int | None:
         for step, source in reversed(self._sources.items()):
-            if all(source.agrees(self._want, one) for one in group) and not self._why_unportable(source, group):
+            if all(source.agrees(self._want, one) for one in group) and not self._why_unportable(
+                source, group
+            ):
                 return step
         return None
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from cenote.harness.patch_errors import PatchConflictError
-
-if TYPE_CHECKING:
-    import asttokens  # loaded with the first patch that names a definition
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -49,7 +45,7 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def _definitions(body: Sequence[ast.stmt], path: list[str]) -> Iterator[Definition]:
-    """Definitions at this path of names, also under `if`, `try`, `with` and loops, which have no scope of their own."""
+    """Definitions at this path of names, also under `if`, `try`, `with` and loops, which have no scope."""
     for node in body:
         if isinstance(node, Definition):
             if node.name == path[0]:
@@ -70,7 +66,7 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 def _span(text: str, tree: ast.Module, node: Definition, *, with_comments: bool) -> tuple[int, int]:
     """Offsets of the whole lines of a definition, without the last line's end."""
-    import asttokens
+    import asttokens  # with the first patch that names a definition: few histories have one
 
     marked = asttokens.ASTTokens(text, tree=tree)
     start, end = marked.get_text_range(node)
@@ -132,6 +128,7 @@ def _lines_in_strings(tree: ast.Module) -> set[int]:
     return {
         number
         for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+        if isinstance(node, ast.JoinedStr)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
         for number in range(node.lineno, node.end_lineno or node.lineno)
     }
