@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 
 
 class Stream:
@@ -28,7 +28,7 @@ def parts(value: object) -> list[object]:
         return _PARTS[kind](value)
     if isinstance(value, type):
         return attributes(value)
-    return [] if isinstance(value, Stream) or callable(value) else [kind, *attributes(value)]
+    return [] if isinstance(value, Stream | ModuleType) or callable(value) else [kind, *attributes(value)]
 
 
 _GIVEN = {"__module__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"}
@@ -106,7 +106,7 @@ def canonical(values: dict[str, object], stream: Callable[[Stream], object]) -> 
 
 
 def _kind(value: object) -> str:
-    if isinstance(value, type | FunctionType) or callable(value):
+    if isinstance(value, type | FunctionType | ModuleType) or callable(value):
         return f"{type(value).__name__}={getattr(value, '__name__', '')}"
     return type(value).__name__
 

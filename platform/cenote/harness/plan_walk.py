@@ -268,7 +268,7 @@ class Walk:
     def _prepare(self, needs: set[Location]) -> None:
         pending = set(self._stale) if ANYTHING in needs else self._company(needs)
         forced: dict[int, str] = {}
-        for location in sorted(pending):
+        for location in sorted(pending, key=_inner_first):
             if location in self._stale and (missing := self._restore(location)):
                 forced.update((missing,))
         if forced:
@@ -345,6 +345,11 @@ class Walk:
             if record and record.trace and location in record.trace.unportable:
                 return f"{spoken(location)} cannot be carried over ({record.trace.unportable[location]})"
         return ""
+
+
+def _inner_first(location: Location) -> tuple[int, bool, str]:
+    """A folder is right when what is in it is: so it comes last."""
+    return -location.count("/"), location.endswith(":."), location
 
 
 def _named(step: LineStep) -> str:
