@@ -25,6 +25,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import Location, StepTrace, Version, key_of, kind_of
 from cenote_worker.tracking.tracker import Tracker
+from tests.harness.values import reachable
 
 NAMESPACE: dict[str, object] = {}
 
@@ -43,6 +44,14 @@ def make_function(
     code: CodeType, name: str, defaults: tuple[object, ...] | None, closure: tuple[CellType, ...] | None
 ) -> FunctionType:
     return FunctionType(code, NAMESPACE, name, defaults, closure)
+
+
+def close_all_but(kept: int) -> None:
+    """A copy must not keep others' lines open, or they never hear that they may go."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in (0, 1, 2, kept):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 @dataclass(kw_only=True)
@@ -81,9 +90,7 @@ class Inside:
         chance = random.getstate()
         if os.fork() == 0:
             random.setstate(chance)
-            for descriptor in range(3, 200):
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
+            close_all_but(-1)
             channel = socket.socket(socket.AF_UNIX)
             channel.connect(path)
             self.listen(channel)
@@ -120,6 +127,9 @@ class Inside:
         for one in names:
             NAMESPACE.pop(one, None)
         NAMESPACE.update(values)
+        for kind in {part for value in values.values() for part in reachable(value) if isinstance(part, type)}:
+            if "__slotnames__" in vars(kind):  # a note that pickling makes in a class
+                del kind.__slotnames__
         if chance is not None:
             random.setstate(chance)
         self.tracker.forget()
@@ -166,8 +176,9 @@ class Forked:
 
     def _first(self, meaning: Callable[[dict[str, object]], object]) -> Process:
         ours, theirs = socket.socketpair()
-        if os.fork() == 0:
-            ours.close()
+        self._pid = os.fork()
+        if self._pid == 0:
+            close_all_but(theirs.fileno())
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             Inside(folder=self.root / "work", meaning=meaning).serve(theirs)
         theirs.close()
@@ -176,8 +187,7 @@ class Forked:
     def close(self) -> None:
         for process in (*self.states.values(), self.live):
             process.close()
-        with contextlib.suppress(ChildProcessError):
-            os.wait()
+        os.waitpid(self._pid, 0)
         shutil.rmtree(self.root)
 
     def _copy(self, process: Process) -> Process:
