@@ -127,7 +127,9 @@ class Inside:
         for one in names:
             NAMESPACE.pop(one, None)
         NAMESPACE.update(values)
-        for kind in {part for value in values.values() for part in reachable(value) if isinstance(part, type)}:
+        for kind in {
+            part for value in values.values() for part in reachable(value) if isinstance(part, type)
+        }:
             if "__slotnames__" in vars(kind):  # a note that pickling makes in a class
                 del kind.__slotnames__
         if chance is not None:

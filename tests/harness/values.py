@@ -31,7 +31,15 @@ def parts(value: object) -> list[object]:
     return [] if isinstance(value, Stream | ModuleType) or callable(value) else [kind, *attributes(value)]
 
 
-_GIVEN = {"__slotnames__", "__module__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"}
+_GIVEN = {
+    "__slotnames__",
+    "__module__",
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
 
 _ATOMS = {type(None), int, bool, float, str, CodeType}
 
