@@ -7,13 +7,14 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tests.harness.laboratory import Laboratory
+from tests.harness.programs import patch, program
+
 from cenote.harness.apply import ApplyOptions, apply_plan
 from cenote.harness.plan_forecast import make_plan
 from cenote.harness.plan_line import LineStep
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import StepTrace
-from tests.harness.laboratory import Laboratory
-from tests.harness.programs import patch, program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

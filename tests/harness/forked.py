@@ -19,13 +19,13 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 
 import cloudpickle
+from tests.harness.values import reachable
 
 from cenote.harness.apply_ground import NotCarriedError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import Location, StepTrace, Version, key_of, kind_of
 from cenote_worker.tracking.tracker import Tracker
-from tests.harness.values import reachable
 
 NAMESPACE: dict[str, object] = {}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.harness.laboratory import Laboratory
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import StalePlanError, StateNotKeptError
 from cenote.harness.plan_forecast import make_plan
-from tests.harness.laboratory import Laboratory
 
 
 def ran(*codes: str) -> Laboratory:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from tests.harness.laboratory import Laboratory
 
 from cenote.harness.apply import apply_plan
 from cenote.harness.apply_auditor import Auditor, UnsoundError
 from cenote.harness.patch import Patch
 from cenote.harness.plan_forecast import make_plan
-from tests.harness.laboratory import Laboratory
 
 
 class Shown(Laboratory):

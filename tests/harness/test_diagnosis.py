@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.harness.laboratory import Laboratory
+
 from cenote.harness.diagnosis import diagnose
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import Span
-from tests.harness.laboratory import Laboratory
 
 
 def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:

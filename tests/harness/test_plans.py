@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.harness.laboratory import Laboratory
+
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
-from tests.harness.laboratory import Laboratory
 
 
 def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:

@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("cenote_worker.tracking.tracker")
 
+from tests.harness import programs
+from tests.harness.forked import Forked
+from tests.harness.values import canonical
+
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.patch import Patch
 from cenote.harness.plan_forecast import make_plan
 from cenote_worker.history.step import StepRecord
-from tests.harness import programs
-from tests.harness.forked import Forked
-from tests.harness.values import canonical
 
 PRELUDE = f"""{programs.PRELUDE}
 import random
