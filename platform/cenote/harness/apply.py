@@ -11,9 +11,10 @@ from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
 from cenote.harness.patch_errors import StalePlanError, StateNotKeptError
 from cenote.harness.plan import Plan
 from cenote.harness.plan_contents import Timeline
+from cenote.harness.plan_course import Course, NoWayOn, Verdict, Walked
 from cenote.harness.plan_forecast import all_forced, find_way, make_plan
 from cenote.harness.plan_line import LineStep
-from cenote.harness.plan_walk import Course, NoWayOn, Verdict, Walk, Walked
+from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import key_of, kind_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cenote.harness.patch import Patch
-from cenote.harness.plan_walk import Carried, Course
+from cenote.harness.plan_course import Carried, Course
 from cenote_worker.trace import Location
 
 Strategy = Literal["continue", "snapshot", "start"]

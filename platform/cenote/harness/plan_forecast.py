@@ -9,9 +9,10 @@ from dataclasses import replace
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_contents import effects, writes_anything
+from cenote.harness.plan_course import Course, NoWayOn, StartAgain, Verdict, Walked
 from cenote.harness.plan_line import LineStep, shared_steps
 from cenote.harness.plan_names import bound_names
-from cenote.harness.plan_walk import Course, NoWayOn, StartAgain, Verdict, Walk, Walked
+from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
 
