@@ -225,7 +225,7 @@ class Forked:
 
     def _clear(self) -> None:
         for path in (self.root / "work").iterdir():
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def branch(self, step: int) -> None:
         self._head = step
