@@ -6,9 +6,6 @@ import random
 import re
 
 import pytest
-
-pytest.importorskip("cenote_worker.tracking.tracker")
-
 from tests.harness import programs
 from tests.harness.forked import Forked
 from tests.harness.values import canonical
