@@ -1,4 +1,4 @@
-"""All benchmarks, or one of them: `python -m benchmarks [jail|limits|platform|runtime|tokens|tracking] [--help]`."""
+"""All benchmarks, or one: `python -m benchmarks [harness|jail|limits|platform|runtime|tokens|tracking] [--help]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 KINDS = {
+    "harness": "steps that a patch has run again, against those it truly affects",
     "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",
     "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",

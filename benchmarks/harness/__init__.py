@@ -1,0 +1,1 @@
+"""How much a patch has run again, against what it truly affects."""

@@ -1,0 +1,228 @@
+"""Applies plans: selective re-execution over a ground, all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
+from cenote.harness.patch_errors import StalePlanError, StateNotKeptError
+from cenote.harness.plan import Plan
+from cenote.harness.plan_contents import Timeline
+from cenote.harness.plan_course import Course, NoWayOn, Verdict, Walked
+from cenote.harness.plan_forecast import all_forced, find_way, make_plan
+from cenote.harness.plan_line import LineStep
+from cenote.harness.plan_walk import Walk
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import key_of, kind_of
+
+ApplyStatus = Literal["applied", "failed", "blocked", "cancelled"]
+"""failed: a step that had ended well raises now. blocked: an effect outside would have been repeated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Before each step. position, total: in the patched history. rerun: it is run, for this reason."""
+
+    position: int
+    total: int
+    number: int
+    rerun: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApplyResult:
+    """What came of applying a plan. Unless it was applied, the state and the head are what they were before.
+
+    head: the newest step of the patched history, or the head as it was. steps_rerun, steps_reused: numbers of the
+    steps they stand for; of new steps, their own. changed: names that are different now. cut_offs: steps that were
+    run and gave what they had given, so that nothing that follows from them had to be run.
+    seconds_saved: what the reused steps behind the change took when they were recorded.
+    records: the new steps. failure: the step that failed. blocked: the call that was not made.
+    aside: the step whose state was kept of what had been done, if that was asked for; 0 for none.
+    """
+
+    status: ApplyStatus
+    head: int
+    steps_rerun: tuple[int, ...] = ()
+    steps_reused: tuple[int, ...] = ()
+    changed: tuple[str, ...] = ()
+    cut_offs: tuple[int, ...] = ()
+    seconds_saved: float = 0.0
+    records: tuple[StepRecord, ...] = ()
+    failure: StepRecord | None = None
+    blocked: EffectNotRepeatedError | None = None
+    aside: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApplyOptions:
+    """How a plan is applied.
+
+    atomic: refuse to begin where a failure could not be undone. stop_on_failure: a step that ended well and raises
+    now ends it; else the history goes on behind it, as a notebook's cells do when they are run one by one.
+    aside: keep what was done before a failure as a branch with a state. progress: is told before each step.
+    cancelled: is asked before each step.
+    """
+
+    atomic: bool = True
+    stop_on_failure: bool = True
+    aside: bool = False
+    progress: Callable[[Progress], None] = lambda _: None
+    cancelled: Callable[[], bool] = lambda: False
+
+
+class _Failed(Exception):
+    def __init__(self, record: StepRecord) -> None:
+        super().__init__(record.number)
+        self.record = record
+
+
+class _Cancelled(Exception):
+    pass
+
+
+class _Watch:
+    """Tells of the walk's progress, and ends it."""
+
+    def __init__(self, total: int, options: ApplyOptions) -> None:
+        self._total = total
+        self._options = options
+
+    def before(self, position: int, step: LineStep, reason: str) -> None:
+        if self._options.cancelled():
+            raise _Cancelled
+        self._options.progress(
+            Progress(
+                position=position + 1,
+                total=self._total,
+                number=step.number,
+                rerun=bool(reason),
+                reason=reason,
+            )
+        )
+
+    def after(self, step: LineStep, record: StepRecord) -> None:
+        failed_before = step.origin is not None and step.origin.status == "failed" and not step.change
+        if self._options.stop_on_failure and record.status != "ok" and not failed_before:
+            raise _Failed(record)
+
+
+def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) -> ApplyResult:
+    """Re-runs what the patch affects, and nothing else, so that the state is that of a full run.
+
+    Raises StalePlanError if the runtime has gone on; StateNotKeptError if it is to be atomic and cannot be. Whatever
+    else ends it early, an interrupt included, the state is put back first.
+    """
+    options = options or ApplyOptions()
+    if ground.head() != plan.head:
+        raise StalePlanError(plan.head, ground.head())
+    kept = ground.keep()
+    if options.atomic and not kept:
+        raise StateNotKeptError
+    try:
+        course, walked = _walk(_with_kept(plan, ground.kept()), ground, options)
+    except (_Failed, _Cancelled, EffectNotRepeatedError) as ended:
+        aside = ground.head() if options.aside and ground.keep() else 0
+        _undo(ground, plan.head, kept)
+        return _ended(ended, plan.head, aside)
+    except BaseException:
+        _undo(ground, plan.head, kept)
+        raise
+    return _applied(plan, course, walked, ground.head())
+
+
+def _with_kept(plan: Plan, kept: frozenset[int]) -> Course:
+    """The plan's course with the states that are kept by now; another one if its beginning is among those no more."""
+    if plan.base in kept:
+        return replace(plan.course, kept=kept)
+    if plan.head not in kept or plan.course.continues:
+        course = make_plan(plan.patch, plan.course.records, kept).course
+        return _from_shared(replace(course, kept=kept))
+    return make_plan(plan.patch, plan.course.records, kept).course
+
+
+def _from_shared(course: Course) -> Course:
+    """The same from the newest kept state that both histories share."""
+    shared = {0, *(record.number for record in course.records[: course.fork])}
+    return replace(course, base=max(shared & course.kept), forced={}, needs={})
+
+
+def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course, Walked]:
+    watch = _Watch(len(course.line), options)
+    try:
+        return find_way(course, lambda course: _begun(course, ground, watch))
+    except NoWayOn:
+        pass
+    try:
+        return find_way(_from_shared(course), lambda course: _begun(course, ground, watch))
+    except NoWayOn:
+        return find_way(all_forced(_from_shared(course)), lambda course: _begun(course, ground, watch))
+
+
+def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
+    """One walk, from its beginning."""
+    walk = Walk(course, ground, watch)
+    if ground.head() != course.base or course.base != course.records[-1].number:
+        ground.rollback(course.base)
+    if course.continues:
+        ground.branch(course.records[course.fork - 1].number if course.fork else 0)
+    return walk.go()
+
+
+def _undo(ground: Ground, head: int, kept: bool) -> None:
+    if kept:
+        ground.rollback(head)
+    else:
+        with suppress(Exception):
+            ground.rollback(head)
+
+
+def _ended(ended: Exception, head: int, aside: int) -> ApplyResult:
+    match ended:
+        case _Failed(record=record):
+            return ApplyResult(status="failed", head=head, failure=record, aside=aside)
+        case EffectNotRepeatedError():
+            return ApplyResult(status="blocked", head=head, blocked=ended, aside=aside)
+    return ApplyResult(status="cancelled", head=head, aside=aside)
+
+
+def _applied(plan: Plan, course: Course, walked: Walked, head: int) -> ApplyResult:
+    rerun = [verdict for verdict in walked.verdicts if verdict.rerun]
+    reused = [verdict for verdict in walked.verdicts if not verdict.rerun]
+    shared = {record.number for record in course.records[: course.fork]}
+    return ApplyResult(
+        status="applied",
+        head=head,
+        steps_rerun=tuple(_number(verdict) for verdict in rerun),
+        steps_reused=tuple(_number(verdict) for verdict in reused),
+        changed=_changed(plan, course, walked),
+        cut_offs=tuple(_number(verdict) for verdict in rerun if verdict.equal),
+        seconds_saved=sum(verdict.record.duration for verdict in reused if verdict.step.number not in shared),
+        records=tuple(verdict.record for verdict in walked.verdicts),
+    )
+
+
+def _number(verdict: Verdict) -> int:
+    return verdict.step.number or verdict.record.number
+
+
+def _changed(plan: Plan, course: Course, walked: Walked) -> tuple[str, ...]:
+    """Names that were written, and whose versions differ, or are not known, at the ends of both histories."""
+    before = Timeline(course.records).at((plan.head,))[plan.head]
+    written = {
+        location
+        for record in (*course.records[course.fork :], *(verdict.record for verdict in walked.verdicts))
+        if record.trace
+        for location in record.trace.writes
+    }
+    return tuple(
+        sorted(
+            key_of(location)
+            for location in written
+            if kind_of(location) == "name" and before.version(location) != walked.contents.version(location)
+        )
+    )

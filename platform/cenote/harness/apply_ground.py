@@ -1,0 +1,82 @@
+"""What a patch is applied to: a live state, its kept former states, and the means to run steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from cenote_security.errors import CenoteError
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import Location, Version
+
+
+class NotCarriedError(CenoteError):
+    """A group could not be brought over from a kept state. The live state is as it was."""
+
+    def __init__(self, locations: Iterable[Location], reason: str) -> None:
+        self.locations = tuple(sorted(locations))
+        self.reason = reason
+        super().__init__(self.locations, reason)
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.locations)} cannot be carried over: {self.reason}"
+
+
+class EffectNotRepeatedError(CenoteError):
+    """A step would have called an external host function with arguments that no record answers. It was not called."""
+
+    def __init__(self, target: str, method: str, arguments: str = "") -> None:
+        super().__init__(target, method, arguments)
+        self.target = target
+        self.method = method
+        self.arguments = arguments
+
+    def __str__(self) -> str:
+        called = f"{self.target}.{self.method}" if self.method else self.target
+        return f"{called}({self.arguments}) has an effect outside, and was not called before with these arguments"
+
+
+class Ground(Protocol):
+    """One runtime, as the applier of patches sees it. It is used by one caller at a time."""
+
+    def head(self) -> int:
+        """The step whose child the next one will be; 0 for the start."""
+
+    def kept(self) -> frozenset[int]:
+        """Steps whose end state is kept and can be gone back to. 0, the start, always is."""
+
+    def keep(self) -> bool:
+        """Keeps the live state as that of the head. False when it cannot be, such as for running threads."""
+
+    def rollback(self, step: int) -> None:
+        """The live state becomes that after a kept step, and that step the head."""
+
+    def branch(self, step: int) -> None:
+        """The step becomes the head; the live state stays what it is."""
+
+    def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
+        """Runs code as a new step, which stands for the record's if there is one, and becomes the head.
+
+        Host calls that equal a recorded one of that step get the recorded answer. Raises EffectNotRepeatedError,
+        before anything is called, for an external call that was not recorded; if the run is tentative, for an
+        idempotent one as well. What the code raises is in the record that comes back.
+        """
+
+    def reuse(self, record: StepRecord) -> StepRecord:
+        """A new step, which becomes the head, with the result of this one. The live state stays what it is."""
+
+    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+        """Of the live state; a location that is left out is not known."""
+
+    def carry(self, step: int, locations: frozenset[Location]) -> None:
+        """Brings these over from the state after a kept step, as one group. Raises NotCarriedError.
+
+        What is not there in that state is not there afterwards. What shared objects with these before, and is not
+        among them, keeps what it has.
+        """
+
+    def forget(self, locations: frozenset[Location]) -> None:
+        """Removes names and files from the live state."""
+
+    def load(self, modules: tuple[str, ...]) -> None:
+        """Imports what a step that is not run again had imported. What cannot be imported is left out."""

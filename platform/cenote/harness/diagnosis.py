@@ -1,0 +1,164 @@
+"""Why a step failed, as data: the exception, its place, and where the values came from that it met."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cenote.harness.plan_contents import reads_anything
+from cenote.harness.plan_names import mentioned_names
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo, Span
+from cenote_worker.trace import Location, key_of, kind_of, name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a value came from. step: the last one that wrote it, 0 if no watched one did.
+
+    span: the statement in that step that binds the name, when one does; else it was changed in place.
+    """
+
+    name: str
+    step: int
+    author: str = ""
+    code: str = ""
+    span: Span | None = None
+    missing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """A failing step. source: the failing text, when it is known where it is.
+
+    origins: of the names in the failing expression, then of all else that the step read, and what these were made
+    from, nearest first. complete: False when the step may have read more than is known.
+    """
+
+    step: int
+    error: ErrorInfo
+    source: str
+    origins: tuple[Origin, ...]
+    complete: bool
+
+    @property
+    def span(self) -> Span | None:
+        return self.error.span
+
+
+def diagnose(records: Sequence[StepRecord], number: int, *, depth: int = 3) -> Diagnosis | None:
+    """Of a step of this line; None if it has not failed. depth: how far back values are followed.
+
+    records: the line from the start, at least up to the step.
+    """
+    index = next((at for at, record in enumerate(records) if record.number == number), None)
+    if index is None or records[index].error is None:
+        return None
+    record = records[index]
+    error = record.error
+    assert error is not None
+    source = _text(record.code, error.span)
+    return Diagnosis(
+        step=number,
+        error=error,
+        source=source,
+        origins=_origins(records[:index], record, source, depth),
+        complete=not reads_anything(record.trace),
+    )
+
+
+def _origins(before: Sequence[StepRecord], record: StepRecord, source: str, depth: int) -> tuple[Origin, ...]:
+    near = sorted(mentioned_names(source))
+    reads = sorted(key_of(one) for one in _reads(record) if kind_of(one) == "name")
+    waiting = [(one, len(before), 0) for one in dict.fromkeys([*near, *reads])]
+    found: dict[tuple[str, int], Origin] = {}
+    while waiting:
+        variable, end, far = waiting.pop(0)
+        writer = _writer(before[:end], name(variable))
+        origin = _origin(variable, writer)
+        known = writer is None and _looks_built_in(variable, record)
+        if (variable, origin.step) in found or known:
+            continue
+        found[variable, origin.step] = origin
+        if writer is not None and far < depth:
+            at = before.index(writer)
+            waiting += [
+                (key_of(one), at, far + 1) for one in sorted(_reads(writer)) if kind_of(one) == "name"
+            ]
+    return tuple(found.values())
+
+
+def _reads(record: StepRecord) -> frozenset[Location]:
+    return frozenset(record.trace.reads) if record.trace else frozenset()
+
+
+def _looks_built_in(variable: str, record: StepRecord) -> bool:
+    """No step wrote it, and it was not missed: so it is no variable of the user's."""
+    return record.trace is not None and record.trace.reads.get(name(variable), "there") != ""
+
+
+def _writer(before: Sequence[StepRecord], location: Location) -> StepRecord | None:
+    for record in reversed(before):
+        if record.trace and location in record.trace.writes:
+            return record
+    return None
+
+
+def _origin(variable: str, writer: StepRecord | None) -> Origin:
+    if writer is None:
+        return Origin(name=variable, step=0, missing=True)
+    span = _binding(writer.code, variable)
+    return Origin(
+        name=variable,
+        step=writer.number,
+        author=writer.author,
+        code=_text(writer.code, span),
+        span=span,
+        missing=bool(writer.trace and name(variable) in writer.trace.deleted),
+    )
+
+
+def _binding(code: str, variable: str) -> Span | None:
+    """The last statement at the top level that mentions the name as something that it binds."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in reversed(body):
+        if _binds(node, variable):
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+            return Span(
+                line=first,
+                column=_characters(code, node.lineno, node.col_offset),
+                end_line=node.end_lineno or node.lineno,
+                end_column=_characters(code, node.end_lineno or node.lineno, node.end_col_offset or 0),
+            )
+    return None
+
+
+def _binds(node: ast.stmt, variable: str) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name == variable
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return any((alias.asname or alias.name.partition(".")[0]) == variable for alias in node.names)
+    return any(
+        isinstance(one, ast.Name) and one.id == variable and isinstance(one.ctx, ast.Store | ast.Del)
+        for one in ast.walk(node)
+    )
+
+
+def _characters(code: str, line: int, offset: int) -> int:
+    """A column in characters from one in bytes of UTF-8, which is how `ast` counts."""
+    return len(code.split("\n")[line - 1].encode()[:offset].decode(errors="replace"))
+
+
+def _text(code: str, span: Span | None) -> str:
+    if span is None:
+        return ""
+    lines = code.split("\n")[span.line - 1 : span.end_line]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column]
+    lines[0] = lines[0][span.column :]
+    return "\n".join(lines)

@@ -1,0 +1,200 @@
+"""Targeted changes of a history: as data, with who made them and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import uuid4
+
+from cenote.harness.patch_diff import apply_diff
+from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
+from cenote.harness.plan_line import LineStep, recorded_line
+from cenote.harness.spans import replace_definition
+from cenote_worker.history.step import StepRecord
+
+
+class Change(Protocol):
+    """What one patch does to a history, from old steps to new ones."""
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        """The patched line. Raises PatchConflictError where it does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaceStep:
+    """The step has this code."""
+
+    number: int
+    code: str
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        index = _index(line, self.number)
+        return _changed(line, index, self.code, "the patch replaces its code")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaceDefinition:
+    """The function, method (`Class.method`) or class of this name has this source, in the step that defines it."""
+
+    name: str
+    source: str
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        found = {
+            index: code
+            for index, step in enumerate(line)
+            if _is_cell(step) and (code := replace_definition(step.code, self.name, self.source)) is not None
+        }
+        if not found:
+            raise PatchConflictError(f"no step defines `{self.name}`")
+        if len(found) > 1:
+            numbers = ", ".join(str(line[index].number) for index in found)
+            raise PatchConflictError(
+                f"steps {numbers} define `{self.name}`; say which one with Patch.replace_step or Patch.edit"
+            )
+        ((index, code),) = found.items()
+        return _changed(line, index, code, f"the patch replaces `{self.name}` in it")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditStep:
+    """The code of the step is changed by a unified diff."""
+
+    number: int
+    diff: str
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        index = _index(line, self.number)
+        code = apply_diff(line[index].code, self.diff)
+        return _changed(line, index, code, "the patch edits its code")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InsertStep:
+    """A new step comes after this one; 0: before all others."""
+
+    after: int
+    code: str
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        index = _index(line, self.after) + 1 if self.after else 0
+        return (*line[:index], LineStep(code=self.code, change="the patch inserts it"), *line[index:])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoveStep:
+    """The step never was."""
+
+    number: int
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        index = _index(line, self.number)
+        return (*line[:index], *line[index + 1 :])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreLine:
+    """The history is that of an older line again: what reverting a patch comes to.
+
+    records: the older line. A step that both lines have done alike stands for the newest that did it.
+    """
+
+    records: tuple[StepRecord, ...]
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        ancestors = {origin: step for step in line for origin in _ancestry(step)}
+        return tuple(self._restored(record, ancestors) for record in self.records)
+
+    def _restored(self, record: StepRecord, ancestors: dict[int, LineStep]) -> LineStep:
+        step = ancestors.get(record.number)
+        if step is None:
+            return LineStep(code=record.code, change="reverting the patch brings it back")
+        if step.code != record.code:
+            return replace(step, code=record.code, change="reverting the patch restores its code")
+        return step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patch:
+    """Changes of one history, all or none. id: unique. parent: the patch that this one follows or takes back."""
+
+    changes: tuple[Change, ...]
+    reason: str = ""
+    author: str = ""
+    parent: str = ""
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", uuid4().hex[:16])
+
+    @classmethod
+    def replace_step(cls, number: int, code: str, *, reason: str = "", author: str = "") -> Patch:
+        """Gives a step other code."""
+        return cls(changes=(ReplaceStep(number=number, code=code),), reason=reason, author=author)
+
+    @classmethod
+    def replace_function(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
+        """Gives a function, a method (`Class.method`) or a class another definition, wherever it is defined.
+
+        source: the whole definition with its decorators, at any indentation. Everything around it stays as it is.
+        """
+        return cls(changes=(ReplaceDefinition(name=name, source=source),), reason=reason, author=author)
+
+    @classmethod
+    def edit(cls, number: int, diff: str, *, reason: str = "", author: str = "") -> Patch:
+        """Changes a step's code by a unified diff. Lines may have moved; all else must be as the diff says."""
+        return cls(changes=(EditStep(number=number, diff=diff),), reason=reason, author=author)
+
+    @classmethod
+    def insert_step(cls, after: int, code: str, *, reason: str = "", author: str = "") -> Patch:
+        """Puts a new step after a step; after=0: before all."""
+        return cls(changes=(InsertStep(after=after, code=code),), reason=reason, author=author)
+
+    @classmethod
+    def remove_step(cls, number: int, *, reason: str = "", author: str = "") -> Patch:
+        """Takes a step out of the history."""
+        return cls(changes=(RemoveStep(number=number),), reason=reason, author=author)
+
+    def revert(self, before: Sequence[StepRecord], *, reason: str = "", author: str = "") -> Patch:
+        """The patch that takes this one back. before: the line that it was applied to."""
+        return Patch(
+            changes=(RestoreLine(records=tuple(before)),),
+            reason=reason or f"takes back patch {self.id}",
+            author=author,
+            parent=self.id,
+        )
+
+    def applied(self, records: Sequence[StepRecord]) -> tuple[LineStep, ...]:
+        """The patched line. Raises PatchConflictError."""
+        line = recorded_line(records)
+        for change in self.changes:
+            line = change.on(line)
+        return line
+
+
+def _index(line: Sequence[LineStep], number: int) -> int:
+    for index, step in enumerate(line):
+        if number and number in (step.number, step.origin.origin if step.origin else 0):
+            return index
+    raise UnknownStepError(number)
+
+
+def _is_cell(step: LineStep) -> bool:
+    return step.origin is None or step.origin.kind == "cell"
+
+
+def _changed(line: Sequence[LineStep], index: int, code: str, change: str) -> tuple[LineStep, ...]:
+    step = line[index]
+    if not _is_cell(step):
+        raise PatchConflictError(
+            f"step {step.number} is no cell but an {step.origin.kind if step.origin else ''}"
+        )
+    if code == step.code:
+        return tuple(line)
+    return (*line[:index], replace(step, code=code, change=change), *line[index + 1 :])
+
+
+def _ancestry(step: LineStep) -> tuple[int, ...]:
+    return (step.number, step.origin.origin) if step.origin else ()

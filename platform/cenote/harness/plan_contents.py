@@ -1,0 +1,160 @@
+"""What a state holds, as far as the records of its steps tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, Version
+
+_UNKNOWN: Final = "?"
+
+
+def writes_anything(trace: StepTrace | None) -> bool:
+    """Whether a step may have changed more than is listed. That nobody watched counts as such."""
+    return trace is None or bool(trace.opaque) or ANYTHING in trace.writes
+
+
+def reads_anything(trace: StepTrace | None) -> bool:
+    """Whether a step may depend on more than is listed."""
+    return trace is None or bool(trace.opaque) or ANYTHING in trace.reads
+
+
+def effects(record: StepRecord) -> StepTrace | None:
+    """What the step did to the state; None when nobody knows. A step that was refused or undone did nothing."""
+    return StepTrace() if record.status in ("refused", "rolled_back") else record.trace
+
+
+def is_known(version: Version) -> bool:
+    """Whether a version was seen, and is not only a token for what an unwatched step left."""
+    return not version.startswith(_UNKNOWN)
+
+
+@dataclass(kw_only=True, slots=True)
+class Contents:
+    """Versions of locations, who wrote them, and which of them share changeable objects.
+
+    Of a location that no watched step has written, the version is a token of the era: the last step that may have
+    written anything, 0 for the start. Two such tokens are equal when nothing can have changed in between, so the
+    comparison of versions stays right where nothing is known.
+    """
+
+    learned: dict[tuple[Location, int], Version] = field(default_factory=dict)
+    _era: int = 0
+    _versions: dict[Location, Version] = field(default_factory=dict)
+    _writers: dict[Location, int] = field(default_factory=dict)
+    _groups: dict[Location, frozenset[Location]] = field(default_factory=dict)
+
+    def copy(self) -> Contents:
+        """Independent, but for what is learned of the same eras, which holds for both."""
+        return Contents(
+            learned=self.learned,
+            _era=self._era,
+            _versions=dict(self._versions),
+            _writers=dict(self._writers),
+            _groups=dict(self._groups),
+        )
+
+    @property
+    def era(self) -> int:
+        return self._era
+
+    def version(self, location: Location) -> Version:
+        known = self._versions.get(location)
+        if known is not None:
+            return known
+        return self.learned.get((location, self._era), Version(f"{_UNKNOWN}{self._era}"))
+
+    def writer(self, location: Location) -> int:
+        """The number of the step that last wrote it, or of the one that may have."""
+        return self._writers.get(location, self._era)
+
+    def group(self, location: Location) -> frozenset[Location]:
+        """The location, and all that share changeable objects with it."""
+        return self._groups.get(location, frozenset((location,)))
+
+    def agrees(self, other: Contents, location: Location) -> bool:
+        """Whether both hold the same there, shared with the same others."""
+        return self.version(location) == other.version(location) and self.group(location) == other.group(
+            location
+        )
+
+    def differing(self, other: Contents) -> set[Location]:
+        """All locations in which the two do not agree; both must be of one era."""
+        known = self._versions.keys() | other._versions.keys() | self._groups.keys() | other._groups.keys()
+        return {location for location in known if not self.agrees(other, location)}
+
+    def learn(self, location: Location, version: Version) -> None:
+        """A step was seen to find this version: so it was there since the last write."""
+        if location not in self._versions:
+            self.learned.setdefault((location, self._era), version)
+
+    def correct(self, location: Location, version: Version) -> None:
+        """The live state was asked, and knows better than the records."""
+        self._versions[location] = version
+
+    def fold(self, number: int, trace: StepTrace | None) -> set[Location]:
+        """The contents after a step. Returns the locations whose version or company may have changed."""
+        if trace is None or writes_anything(trace):
+            self._era = number
+            for known in (self._versions, self._writers, self._groups):
+                known.clear()
+        if trace is None:
+            return set()
+        written = {location: version for location, version in trace.writes.items() if location != ANYTHING}
+        self._versions.update(written)
+        self._writers.update(dict.fromkeys(written, number))
+        present = [frozenset(one for one in group if written.get(one) != ABSENT) for group in trace.groups]
+        return written.keys() | self._regroup(written, present)
+
+    def take(self, other: Contents, locations: Iterable[Location]) -> set[Location]:
+        """These whole groups become as they are in the other. Returns what may have changed."""
+        taken = set(locations)
+        for location in taken:
+            self._versions[location] = other.version(location)
+            self._writers[location] = other.writer(location)
+        return taken | self._regroup(taken, {other.group(location) for location in taken})
+
+    def _regroup(self, moved: Iterable[Location], groups: Iterable[frozenset[Location]]) -> set[Location]:
+        """Takes locations out of the groups they were in, and puts them into these."""
+        groups = list(groups)
+        leaving = set(moved).union(*groups)
+        touched = set(leaving)
+        for location in leaving:
+            rest = self.group(location) - leaving
+            touched |= rest
+            self._groups.update(dict.fromkeys(rest, rest))
+            self._groups[location] = frozenset((location,))
+        for group in groups:
+            self._groups.update(dict.fromkeys(group, group))
+        return touched
+
+
+class Timeline:
+    """The contents after each step of a line that was run, told once from its start.
+
+    A version found by a later step is known to have been there before, so the records are read twice: once to
+    learn, once to tell.
+    """
+
+    def __init__(self, records: Sequence[StepRecord]) -> None:
+        self.records = tuple(records)
+        self._start = Contents()
+        learning = self._start.copy()
+        for record in self.records:
+            for location, version in (record.trace.reads if record.trace else {}).items():
+                learning.learn(location, version)
+            learning.fold(record.number, effects(record))
+
+    def at(self, numbers: Iterable[int]) -> dict[int, Contents]:
+        """The contents after these steps of the line, 0 being its start; others are left out."""
+        wanted = set(numbers)
+        found = {0: self._start.copy()} if 0 in wanted else {}
+        contents = self._start.copy()
+        for record in self.records:
+            contents.fold(record.number, effects(record))
+            if record.number in wanted:
+                found[record.number] = contents.copy()
+        return found

@@ -1,0 +1,100 @@
+"""What a walk along a patched history begins with, is told, and ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cenote.harness.plan_contents import Contents
+from cenote.harness.plan_line import LineStep
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import Location
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """Where a walk begins, and what it knows already.
+
+    records: the line that was run. line: the patched one. fork: how many steps both share.
+    base: the step whose end state the walk begins in: the head of the old line to continue from it, else one that
+    both lines share. kept: steps whose end states can be carried from. forced: numbers of steps to run in any case,
+    with the reason. needs: by position, what has to be right before that step runs.
+    """
+
+    records: tuple[StepRecord, ...]
+    line: tuple[LineStep, ...]
+    fork: int
+    base: int
+    kept: frozenset[int]
+    forced: Mapping[int, str] = field(default_factory=dict)
+    needs: Mapping[int, frozenset[Location]] = field(default_factory=dict)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the walk begins in the present state, and not in one that both lines share."""
+        return self.base not in {0, *(record.number for record in self.records[: self.fork])}
+
+    @property
+    def begin(self) -> int:
+        """Position in the line of the first step that the base is without."""
+        if self.continues:
+            return self.fork
+        numbers = [0, *(record.number for record in self.records[: self.fork])]
+        return numbers.index(self.base)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What became of one step. reason: one sentence. record: the new step. equal: it wrote what it had written."""
+
+    step: LineStep
+    rerun: bool
+    reason: str
+    record: StepRecord
+    equal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Carried:
+    """A group that was brought over from a kept state. step: whose end state that is."""
+
+    step: int
+    locations: frozenset[Location]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Walked:
+    """A walk that came to its end. contents: what the new history holds there."""
+
+    verdicts: tuple[Verdict, ...]
+    carried: tuple[Carried, ...]
+    contents: Contents
+
+
+class StartAgain(Exception):
+    """The walk has to be started again: these steps must be run, or this must be right before these positions."""
+
+    def __init__(
+        self,
+        *,
+        forced: Mapping[int, str] | None = None,
+        needs: Mapping[int, frozenset[Location]] | None = None,
+    ) -> None:
+        super().__init__(forced, needs)
+        self.forced = forced or {}
+        self.needs = needs or {}
+
+
+class NoWayOn(Exception):
+    """From this base the walk cannot be finished: something is needed that nothing on the way makes."""
+
+
+class Watcher(Protocol):
+    """Is told how the walk goes. May raise to stop it."""
+
+    def before(self, position: int, step: LineStep, reason: str) -> None:
+        """reason: why the step is run; empty when it is not."""
+
+    def after(self, step: LineStep, record: StepRecord) -> None:
+        """The step was run, on a state that was right for it."""

@@ -1,0 +1,207 @@
+"""Makes plans: walks along the patched history over a ground that only guesses what steps would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
+from cenote.harness.plan_contents import effects, writes_anything
+from cenote.harness.plan_course import Course, NoWayOn, StartAgain, Verdict, Walked
+from cenote.harness.plan_line import LineStep, shared_steps
+from cenote.harness.plan_names import bound_names
+from cenote.harness.plan_walk import Walk
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
+
+_TRIES = 20
+"""Walks that end with something learned, before all is run: more only ever happens with results that get lost."""
+
+_CARRYING = 0.005
+"""Seconds that bringing over a group is taken to cost: what it weighs is not known here."""
+
+
+class Forecast:
+    """A ground without a state. Of a step it expects that all it has written comes out different."""
+
+    def __init__(self, head: int) -> None:
+        self._head = head
+        self._number = 0
+        self._reason = ""
+        self._forced: Mapping[int, str] = {}
+
+    def expect(self, forced: Mapping[int, str]) -> None:
+        """Steps that are run for their results only, which will be what they were."""
+        self._forced = forced
+
+    def before(self, position: int, step: LineStep, reason: str) -> None:  # noqa: ARG002  (of a Watcher)
+        self._reason = reason
+
+    def after(self, step: LineStep, record: StepRecord) -> None: ...
+
+    def head(self) -> int:
+        return self._head
+
+    def kept(self) -> frozenset[int]:
+        return frozenset((0, self._head))
+
+    def keep(self) -> bool:
+        return True
+
+    def rollback(self, step: int) -> None: ...
+
+    def branch(self, step: int) -> None: ...
+
+    def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:  # noqa: ARG002
+        self._number -= 1
+        if record is None:
+            return StepRecord(number=self._number, code=code, trace=self._guess(StepTrace(), code))
+        again = self._forced.get(record.number) == self._reason
+        trace = effects(record)
+        if trace is not None and not again:
+            trace = self._guess(trace, code if code != record.code else "")
+        return replace(record, number=self._number, origin=record.number, code=code, trace=_unseen(trace))
+
+    def _guess(self, trace: StepTrace, new_code: str) -> StepTrace:
+        """Different wherever it has written, and wherever new code may."""
+        different = Version(f"new {self._number}")
+        deleted = trace.deleted if not new_code else frozenset[Location]()
+        writes = {location: ABSENT if location in deleted else different for location in trace.writes}
+        writes.update({name(bound): different for bound in bound_names(new_code)})
+        return replace(trace, writes=writes)
+
+    def reuse(self, record: StepRecord) -> StepRecord:
+        return record
+
+    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:  # noqa: ARG002
+        return {}
+
+    def carry(self, step: int, locations: frozenset[Location]) -> None: ...
+
+    def forget(self, locations: frozenset[Location]) -> None: ...
+
+    def load(self, modules: tuple[str, ...]) -> None: ...
+
+
+def _unseen(trace: StepTrace | None) -> StepTrace | None:
+    """Nothing is claimed of what it will have found, unless that it may be anything."""
+    return trace if trace is None or writes_anything(trace) else replace(trace, reads={})
+
+
+def find_way(course: Course, walk: Callable[[Course], Walked]) -> tuple[Course, Walked]:
+    """Walks until a walk comes to its end, each with what the one before has learned. Raises NoWayOn."""
+    for _ in range(_TRIES):
+        try:
+            return course, walk(course)
+        except StartAgain as again:
+            course = learned(course, again)
+    course = all_forced(course)
+    return course, walk(course)
+
+
+def learned(course: Course, again: StartAgain) -> Course:
+    """The course with what a walk has found out."""
+    needs = dict(course.needs)
+    for position, locations in again.needs.items():
+        needs[position] = needs.get(position, frozenset()) | locations
+    return replace(course, forced={**course.forced, **again.forced}, needs=needs)
+
+
+def all_forced(course: Course) -> Course:
+    """Every step is run. From a state that both histories share, this always comes to its end."""
+    reason = "too little of the state could be carried over"
+    return replace(course, forced={step.number: reason for step in course.line if step.number})
+
+
+def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]) -> Plan:
+    """What applying the patch to this line would do, from the cheapest state to begin with.
+
+    records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
+    taken to be one of them. Raises PatchConflictError if the patch does not fit the line. Nothing is executed.
+    """
+    line = patch.applied(records)
+    head = records[-1].number if records else 0
+    sources = frozenset({0, head, *kept})
+    fork = shared_steps(records, line)
+    shared = {0, *(record.number for record in records[:fork])}
+    course = Course(records=tuple(records), line=line, fork=fork, base=max(shared & sources), kept=sources)
+    plans = [_foreseen(patch, course)]
+    if head not in shared:
+        with suppress(NoWayOn):
+            plans.append(_foreseen(patch, replace(course, base=head)))
+    return min(plans, key=lambda plan: plan.seconds + _CARRYING * len(plan.carried))
+
+
+def foresee(course: Course, ground: Forecast) -> Walked:
+    """One walk over nothing."""
+    ground.expect(course.forced)
+    return Walk(course, ground, ground).go()
+
+
+def _foreseen(patch: Patch, course: Course) -> Plan:
+    head = course.records[-1].number if course.records else 0
+    try:
+        course, walked = find_way(course, lambda course: foresee(course, Forecast(head)))
+    except NoWayOn:
+        if course.continues:
+            raise
+        course, walked = find_way(all_forced(course), lambda course: foresee(course, Forecast(head)))
+    return Plan(
+        patch=patch,
+        head=head,
+        strategy="continue" if course.continues else "snapshot" if course.base else "start",
+        course=course,
+        steps=_planned(course, walked),
+        carried=walked.carried,
+        blocked=tuple(effect for verdict in walked.verdicts if verdict.rerun for effect in _blocked(verdict)),
+        seconds=sum(_seconds(verdict) for verdict in walked.verdicts if verdict.rerun),
+    )
+
+
+def _planned(course: Course, walked: Walked) -> tuple[PlannedStep, ...]:
+    before = [
+        PlannedStep(
+            number=step.number,
+            position=position,
+            action="reuse",
+            reason="it comes before the change",
+            seconds=step.origin.duration if step.origin else 0.0,
+        )
+        for position, step in enumerate(course.line[: course.begin], 1)
+    ]
+    moved = frozenset[Location]().union(*(carried.locations for carried in walked.carried))
+    after = [
+        PlannedStep(
+            number=verdict.step.number,
+            position=position,
+            action=_action(verdict, moved),
+            reason=verdict.reason,
+            seconds=_seconds(verdict),
+        )
+        for position, verdict in enumerate(walked.verdicts, course.begin + 1)
+    ]
+    return (*before, *after)
+
+
+def _action(verdict: Verdict, moved: frozenset[Location]) -> Action:
+    if verdict.rerun:
+        return "rerun"
+    trace = verdict.record.trace
+    return "restore" if trace is not None and trace.writes.keys() & moved else "reuse"
+
+
+def _seconds(verdict: Verdict) -> float:
+    return verdict.step.origin.duration if verdict.step.origin else 0.0
+
+
+def _blocked(verdict: Verdict) -> list[BlockedEffect]:
+    calls = verdict.step.origin.host_calls if verdict.step.origin else ()
+    return [
+        BlockedEffect(
+            number=verdict.step.number, target=call.target, method=call.method, arguments=call.arguments
+        )
+        for call in calls
+        if call.effect == "external"
+    ]

@@ -1,0 +1,47 @@
+"""Names that code mentions: a guess at what it needs, made without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+
+def mentioned_names(code: str) -> frozenset[str]:
+    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no plain Python."""
+    return frozenset(name for node in _nodes(code) for name in (*_bound(node), *_read(node)))
+
+
+def bound_names(code: str) -> frozenset[str]:
+    """Those of the names that it may bind or delete at its top level: an estimate, with some of inner scopes."""
+    return frozenset(name for node in _nodes(code) for name in _bound(node))
+
+
+def _nodes(code: str) -> Iterator[ast.AST]:
+    try:
+        return ast.walk(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError):
+        return iter(())
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.alias(name=dotted, asname=asname):
+            yield asname or dotted.partition(".")[0]
+        case ast.Global(names=names):
+            yield from names
+        case (
+            ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+            | ast.MatchMapping(rest=str(name))
+        ):
+            yield name

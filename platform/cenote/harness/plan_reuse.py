@@ -1,0 +1,91 @@
+"""Whether a recorded step may stand in a new history without being run again. Sound first, then sparing."""
+
+from __future__ import annotations
+
+from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, Location, StepTrace, key_of, kind_of
+
+
+def why_unwatched(record: StepRecord) -> str:
+    """Why too little is known of the step to compare anything. Empty when enough is."""
+    trace = effects(record)
+    if trace is None:
+        return "nobody watched what it reads and writes"
+    if reads_anything(trace) or writes_anything(trace):
+        return f"it may read or write anything ({trace.opaque[0] if trace.opaque else 'not known what'})"
+    return ""
+
+
+def why_unsteady(record: StepRecord) -> str:
+    """Why the step may do something else when it is run again, though all that it reads is equal."""
+    if record.status not in ("ok", "refused"):
+        return "it did not end well, and would have to again"
+    if record.trace and record.trace.unrepeatable:
+        return f"it may give something else each time ({record.trace.unrepeatable[0]})"
+    return ""
+
+
+def why_again(record: StepRecord, was: Contents, now: Contents) -> str:
+    """Why the step has to be run in the new history. Empty when its recorded result is the right one there.
+
+    was, now: what the old and the new history hold before it. The result is the same if all that the step can have
+    seen is the same, versions and sharing, and if what it wrote shares nothing with anything else by now.
+    """
+    trace = effects(record)
+    if trace is None or reads_anything(trace) or writes_anything(trace):
+        return why_unwatched(record)
+    for location, version in trace.reads.items():
+        found = now.version(location)
+        if found != version and (is_known(found) or found != was.version(location)):
+            return f"it reads {spoken(location)}, which {_difference(now, location)}"
+    for location in trace.mutated - trace.reads.keys():
+        if now.version(location) != was.version(location):
+            return f"it changes {spoken(location)}, which {_difference(now, location)}"
+    return _why_shared_otherwise(trace, was, now) or _why_entangled(trace, was, now)
+
+
+def _difference(now: Contents, location: Location) -> str:
+    if now.version(location) == ABSENT:
+        return "is not there any more"
+    return "is different now"
+
+
+def _why_shared_otherwise(trace: StepTrace, was: Contents, now: Contents) -> str:
+    reads = trace.reads.keys()
+    for location in reads:
+        before, after = was.group(location), now.group(location)
+        if before != after and before & reads != after & reads:
+            return f"what it reads as {spoken(location)} is shared with other names than before"
+    return ""
+
+
+def _why_entangled(trace: StepTrace, was: Contents, now: Contents) -> str:
+    for group in written_groups(trace):
+        for location in group:
+            live = now.group(location)
+            if live != was.group(location) and not live <= group:
+                others = ", ".join(sorted(spoken(one) for one in live - group))
+                return f"it writes {spoken(location)}, which {others} shares objects with now"
+    return ""
+
+
+def written_groups(trace: StepTrace) -> tuple[frozenset[Location], ...]:
+    """The groups of a trace, and those that were written alone."""
+    grouped = frozenset[Location]().union(*trace.groups)
+    return (*trace.groups, *(frozenset((one,)) for one in trace.writes if one not in grouped))
+
+
+def spoken(location: Location) -> str:
+    """A location in a sentence."""
+    key = key_of(location)
+    match kind_of(location):
+        case "name":
+            return f"`{key}`"
+        case "file":
+            return f"the file `{key}`"
+        case "hidden":
+            return f"the state of {key}"
+        case "module":
+            return f"attributes of the module `{key}`"
+    return "anything"

@@ -1,0 +1,271 @@
+"""Goes along a patched history, once, over a ground: decides for each step, and has done what follows from that.
+
+The same walk makes a plan, over a ground that only forecasts, and applies it, over a real one. What holds at every
+moment: where the live state differs from what the new history has at this point is known (`_stale`). A step is run
+only if nothing that it touches is stale; its trace tells afterwards whether that was so, and if not, the walk is
+to be started again with what was learned. At the end nothing is stale. So by induction the live state is that of
+a full run, provided that traces are complete and versions tell apart what a program can (the shape of the proofs
+for build systems by verifying traces: "Forward build systems, formally", CPP 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
+from cenote.harness.plan_contents import (
+    Contents,
+    Timeline,
+    effects,
+    is_known,
+    reads_anything,
+    writes_anything,
+)
+from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
+from cenote.harness.plan_line import LineStep
+from cenote.harness.plan_names import mentioned_names
+from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, kind_of, name
+
+
+class Walk:
+    """One walk. Raises StartAgain or NoWayOn; the ground is then anywhere on the way."""
+
+    def __init__(self, course: Course, ground: Ground, watcher: Watcher) -> None:
+        self._course = course
+        self._ground = ground
+        self._watcher = watcher
+        timeline = Timeline(course.records)
+        shared = course.records[course.begin - 1].number if course.begin else 0
+        known = timeline.at({*course.kept, shared, course.base})
+        self._sources = {step: known[step] for step in sorted(known) if step in course.kept}
+        self._was = known[shared].copy()
+        self._want = known[shared].copy()
+        self._live = known[course.base].copy()
+        if self._live.era != self._want.era:
+            raise NoWayOn(f"step {self._live.era} may have changed anything")
+        self._stale = self._live.differing(self._want)
+        self._told = course.begin
+        self._shared_numbers = {record.number for record in course.records[: course.fork]}
+        self._records = {record.number: record for record in course.records}
+        self._blind = ""
+        self._verdicts: list[Verdict] = []
+        self._carried: list[Carried] = []
+
+    def go(self) -> Walked:
+        """To the end of the line."""
+        for position in range(self._course.begin, len(self._course.line)):
+            step = self._course.line[position]
+            self._tell_until(step)
+            reason = self._why(step)
+            self._watcher.before(position, step, reason)
+            if reason:
+                self._run(position, step, reason)
+            elif step.origin is not None:
+                self._reuse(step, step.origin)
+        self._prepare({ANYTHING})
+        return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
+
+    def _tell_until(self, step: LineStep) -> None:
+        """Brings the account of the old line up to just before the step."""
+        if step.origin is None:
+            return
+        records = self._course.records
+        while records[self._told] is not step.origin:
+            self._was.fold(records[self._told].number, effects(records[self._told]))
+            self._told += 1
+
+    def _why(self, step: LineStep) -> str:
+        if step.change or step.origin is None:
+            return step.change
+        if self._blind and step.origin.status != "refused":
+            return self._blind
+        if reason := why_again(step.origin, self._was, self._want):
+            return reason
+        if forced := self._course.forced.get(step.number):
+            return forced
+        if not self._shared(step.origin) and (reason := why_unsteady(step.origin)):
+            return reason
+        return self._why_versions(step.origin)
+
+    def _shared(self, record: StepRecord) -> bool:
+        """Whether both histories have it before they part: then what it gave is what it gave."""
+        return record.number in self._shared_numbers
+
+    def _why_versions(self, record: StepRecord) -> str:
+        """The live state is asked as well: a change that no trace shows must not go unseen."""
+        trace = effects(record) or StepTrace()
+        fresh = [location for location in trace.reads if location not in self._stale]
+        for location, version in self._ground.versions(fresh).items():
+            if version != trace.reads[location]:
+                self._want.correct(location, version)
+                self._live.correct(location, version)
+                return f"it reads {spoken(location)}, which is different now"
+        return ""
+
+    # -- steps that stand --
+
+    def _reuse(self, step: LineStep, record: StepRecord) -> None:
+        trace = effects(record) or StepTrace()
+        if trace.modules and not self._course.continues:
+            self._prepare(self._surroundings())
+            self._ground.load(trace.modules)
+        new = self._ground.reuse(record)
+        self._recheck(self._want.fold(record.number, trace))
+        reason = "nothing that it depends on is different"
+        self._verdicts.append(Verdict(step=step, rerun=False, reason=reason, record=new))
+
+    def _recheck(self, locations: Iterable[Location]) -> None:
+        for location in locations:
+            if self._want.agrees(self._live, location):
+                self._stale.discard(location)
+            else:
+                self._stale.add(location)
+
+    # -- steps that run --
+
+    def _run(self, position: int, step: LineStep, reason: str) -> None:
+        self._prepare(self._surroundings() | self._needs(position, step))
+        record = self._execute(position, step)
+        self._verify(position, record.trace)
+        self._watcher.after(step, record)
+        for contents in (self._want, self._live):
+            for location, version in (record.trace.reads if record.trace else {}).items():
+                contents.correct(location, version)
+        self._recheck(
+            self._want.fold(record.number, record.trace) | self._live.fold(record.number, record.trace)
+        )
+        if writes_anything(record.trace):
+            self._blind = f"{_named(step)} runs before it and may have changed anything"
+        equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
+        verdict = Verdict(step=step, rerun=True, reason=reason, record=record, equal=equal)
+        self._verdicts.append(verdict)
+
+    def _execute(self, position: int, step: LineStep) -> StepRecord:
+        tentative = bool(self._stale)
+        try:
+            return self._ground.execute(step.origin, step.code, tentative=tentative)
+        except EffectNotRepeatedError:
+            if tentative:  # it may have been about to make a call that the new history does not make
+                raise StartAgain(needs={position: frozenset((ANYTHING,))}) from None
+            raise
+
+    def _surroundings(self) -> set[Location]:
+        """What programs reach without a name: stale files and hidden state are put right before anything runs."""
+        return {location for location in self._stale if kind_of(location) != "name"}
+
+    def _needs(self, position: int, step: LineStep) -> set[Location]:
+        needs = set(self._course.needs.get(position, ()))
+        trace = step.origin.trace if step.origin else None
+        if step.origin is not None and reads_anything(trace):
+            needs.add(ANYTHING)
+        if trace is not None:
+            needs |= trace.reads.keys()
+        return needs | {name(variable) for variable in mentioned_names(step.code)}
+
+    def _verify(self, position: int, trace: StepTrace | None) -> None:
+        """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
+        if trace is None or reads_anything(trace) or writes_anything(trace):
+            touched = set(self._stale)
+        else:
+            company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
+            touched = self._stale & (trace.reads.keys() | trace.mutated | company)
+        if touched:
+            raise StartAgain(needs={position: frozenset(touched)})
+
+    # -- what is stale is put right --
+
+    def _prepare(self, needs: set[Location]) -> None:
+        pending = set(self._stale) if ANYTHING in needs else self._company(needs)
+        forced: dict[int, str] = {}
+        for location in sorted(pending, key=_inner_first):
+            if location in self._stale and (missing := self._restore(location)):
+                forced.update((missing,))
+        if forced:
+            raise StartAgain(forced=forced)
+
+    def _company(self, needs: set[Location]) -> set[Location]:
+        """All that shares objects with what is needed, now or as it should be, and so on; the stale of these."""
+        reached: set[Location] = set()
+        pending = set(needs)
+        while pending:
+            location = pending.pop()
+            if location not in reached:
+                reached.add(location)
+                pending |= self._want.group(location) | self._live.group(location)
+        return reached & self._stale
+
+    def _restore(self, location: Location) -> tuple[int, str] | None:
+        """Makes one stale location, with its group, what the new history has here.
+
+        Returns the number of the step that must be run for that, with the reason, if nothing else helps.
+        """
+        if self._want.version(location) == ABSENT and kind_of(location) in ("name", "file"):
+            self._ground.forget(frozenset((location,)))
+            self._settle(frozenset((location,)))
+            return None
+        group = self._want.group(location)
+        step = self._source(group)
+        reason = self._carry(step, group) if step is not None else self._why_lost(group)
+        return self._writer(location, reason) if reason else None
+
+    def _source(self, group: frozenset[Location]) -> int | None:
+        for step, source in reversed(self._sources.items()):
+            if all(source.agrees(self._want, one) for one in group) and not self._why_unportable(
+                source, group
+            ):
+                return step
+        return None
+
+    def _carry(self, step: int, group: frozenset[Location]) -> str:
+        """Empty, or why it did not come over."""
+        try:
+            self._ground.carry(step, group)
+        except NotCarriedError as error:
+            return error.reason
+        found = self._ground.versions(group)
+        for location in sorted(group):
+            wanted = self._want.version(location)
+            if is_known(wanted) and found.get(location, wanted) != wanted:
+                return f"{spoken(location)} does not come over as it was"
+        self._settle(group)
+        self._carried.append(Carried(step=step, locations=group))
+        return ""
+
+    def _settle(self, group: frozenset[Location]) -> None:
+        """The group is right now. Who shared objects with it may be different for that: the live state is asked."""
+        left = frozenset[Location]().union(*(self._live.group(one) for one in group)) - group
+        for location, version in self._ground.versions(left).items():
+            if is_known(self._live.version(location)):
+                self._live.correct(location, version)
+        self._recheck(self._live.take(self._want, group) | left)
+
+    def _writer(self, location: Location, reason: str) -> tuple[int, str]:
+        writer = self._want.writer(location)
+        if not any(step.number == writer for step in self._course.line[self._course.begin :]):
+            raise NoWayOn(reason)
+        return writer, f"{spoken(location)} is needed, and {reason}"
+
+    def _why_lost(self, group: frozenset[Location]) -> str:
+        return self._why_unportable(self._want, group) or "no kept state has it as it was then"
+
+    def _why_unportable(self, contents: Contents, group: frozenset[Location]) -> str:
+        for location in sorted(group):
+            record = self._records.get(contents.writer(location))
+            if record and record.trace and location in record.trace.unportable:
+                return f"{spoken(location)} cannot be carried over ({record.trace.unportable[location]})"
+        return ""
+
+
+def _inner_first(location: Location) -> tuple[int, bool, str]:
+    """A folder is right when what is in it is: so it comes last."""
+    return -location.count("/"), location.endswith(":."), location
+
+
+def _named(step: LineStep) -> str:
+    return f"step {step.number}" if step.number else "a new step"
+
+
+def _same_writes(new: StepTrace | None, old: StepTrace | None) -> bool:
+    return new is not None and old is not None and dict(new.writes) == dict(old.writes)

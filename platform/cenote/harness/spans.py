@@ -1,0 +1,134 @@
+"""Where a definition stands in a cell, to the character, and how another takes its place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from cenote.harness.patch_errors import PatchConflictError
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+_MAGIC = re.compile(r"^(\s*)[%!]", re.MULTILINE)
+
+
+def replace_definition(code: str, name: str, source: str) -> str | None:
+    """The code with another definition of the name; None if it defines no such name.
+
+    name: of a function or class, or `Class.method`. The span has decorators, comments inside and after the last line,
+    and the comments right above if the new source brings its own. Nothing around it is touched.
+    Raises PatchConflictError: defined twice, or the source is not one definition of that name.
+    """
+    text = _MAGIC.sub(r"\1#", code)  # of the same length; a magic is no syntax
+    tree = _parsed(text)
+    found = list(_definitions(tree.body, name.split("."))) if tree else []
+    if tree is None or not found:
+        return None
+    if len(found) > 1:
+        lines = ", ".join(str(node.lineno) for node in found)
+        raise PatchConflictError(f"`{name}` is defined more than once in one step (lines {lines})")
+    start, end = _span(text, tree, found[0], with_comments=source.lstrip().startswith("#"))
+    indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
+    new = _indented(source, name.rpartition(".")[2], indent)
+    patched = code[:start] + new + code[end:]
+    if _parsed(_MAGIC.sub(r"\1#", patched)) is None:
+        raise PatchConflictError(f"with the new `{name}` the step would be no Python")
+    return patched
+
+
+def _parsed(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _definitions(body: Sequence[ast.stmt], path: list[str]) -> Iterator[Definition]:
+    """Definitions at this path of names, also under `if`, `try`, `with` and loops, which have no scope."""
+    for node in body:
+        if isinstance(node, Definition):
+            if node.name == path[0]:
+                yield from [node] if len(path) == 1 else _definitions(node.body, path[1:])
+        else:
+            for block in _blocks(node):
+                yield from _definitions(block, path)
+
+
+def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            yield [item for item in value if isinstance(item, ast.stmt)]
+            for item in value:
+                if isinstance(item, ast.ExceptHandler | ast.match_case):
+                    yield item.body
+
+
+def _span(text: str, tree: ast.Module, node: Definition, *, with_comments: bool) -> tuple[int, int]:
+    """Offsets of the whole lines of a definition, without the last line's end."""
+    import asttokens  # with the first patch that names a definition: few histories have one
+
+    marked = asttokens.ASTTokens(text, tree=tree)
+    start, end = marked.get_text_range(node)
+    start = text.rfind("\n", 0, start) + 1
+    end = _end_of_line(text, end)
+    column = len(text[start:]) - len(text[start:].lstrip(" \t"))
+    while (more := _comment_after(text, end, column)) is not None:
+        end = more
+    while with_comments and (above := _comment_above(text, start)) is not None:
+        start = above
+    return start, end
+
+
+def _end_of_line(text: str, offset: int) -> int:
+    found = text.find("\n", offset)
+    return len(text) if found < 0 else found
+
+
+def _comment_after(text: str, end: int, column: int) -> int | None:
+    """The end of the next line, if it is a comment that is indented into the definition."""
+    stop = _end_of_line(text, end + 1)
+    line = text[end + 1 : stop]
+    inside = len(line) - len(line.lstrip(" \t")) > column
+    return stop if line.lstrip().startswith("#") and inside else None
+
+
+def _comment_above(text: str, start: int) -> int | None:
+    above = text.rfind("\n", 0, max(start - 1, 0)) + 1
+    return above if start and text[above:start].lstrip().startswith("#") else None
+
+
+def _indented(source: str, name: str, indent: str) -> str:
+    """The new source at the indentation of the old; the inside of strings stays as it is."""
+    lines = source.strip("\n").rstrip().split("\n")
+    own = lines[0][: len(lines[0]) - len(lines[0].lstrip(" \t"))]
+    flat = [line.removeprefix(own) for line in lines]
+    tree = _parsed("\n".join(flat))
+    _check_definition(tree, name)
+    if own == indent:
+        return "\n".join(lines)
+    kept = _lines_in_strings(tree) if tree else set()
+    return "\n".join(
+        lines[number] if number in kept else indent + line if line.strip() else line
+        for number, line in enumerate(flat)
+    )
+
+
+def _check_definition(tree: ast.Module | None, name: str) -> None:
+    if tree is None:
+        raise PatchConflictError(f"the new source of `{name}` is no Python")
+    if len(tree.body) != 1 or not isinstance(tree.body[0], Definition):
+        raise PatchConflictError(f"the new source has to be one definition of `{name}` and nothing else")
+    if tree.body[0].name != name:
+        raise PatchConflictError(f"the new source defines `{tree.body[0].name}`, not `{name}`")
+
+
+def _lines_in_strings(tree: ast.Module) -> set[int]:
+    """Numbers, from 0, of lines that begin inside a string."""
+    return {
+        number
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+        for number in range(node.lineno, node.end_lineno or node.lineno)
+    }

@@ -1,0 +1,298 @@
+"""A ground of real processes under the real tracker: each kept state is a forked copy that waits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
+
+import cloudpickle
+from tests.harness.values import reachable
+
+from cenote.harness.apply_ground import NotCarriedError
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo
+from cenote_worker.trace import Location, StepTrace, Version, key_of, kind_of
+from cenote_worker.tracking.tracker import Tracker
+
+NAMESPACE: dict[str, object] = {}
+
+
+class Pickler(cloudpickle.Pickler):
+    """Functions of the namespace stay functions of the namespace."""
+
+    def reducer_override(self, value: object) -> object:
+        if isinstance(value, FunctionType) and value.__globals__ is NAMESPACE:
+            parts = value.__code__, value.__name__, value.__defaults__, value.__closure__
+            return make_function, parts, {"__dict__": value.__dict__, "__kwdefaults__": value.__kwdefaults__}
+        return super().reducer_override(value)
+
+
+def make_function(
+    code: CodeType, name: str, defaults: tuple[object, ...] | None, closure: tuple[CellType, ...] | None
+) -> FunctionType:
+    return FunctionType(code, NAMESPACE, name, defaults, closure)
+
+
+def close_all_but(kept: int) -> None:
+    """A copy must not keep others' lines open, or they never hear that they may go."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in (0, 1, 2, kept):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+@dataclass(kw_only=True)
+class Inside:
+    """One process: a state that runs what it is told, or waits to be copied."""
+
+    folder: Path
+    meaning: Callable[[dict[str, object]], object]
+    steps: int = 0
+    tracker: Tracker = field(init=False)
+
+    def serve(self, channel: socket.socket) -> None:
+        module = ModuleType("__main__")
+        sys.modules["__main__"] = module
+        globals()["NAMESPACE"] = vars(module)
+        sys.modules[__name__].NAMESPACE = vars(module)
+        os.chdir(self.folder)
+        random.seed(0)
+        self.tracker = Tracker(NAMESPACE, str(self.folder))
+        self.listen(channel)
+
+    def listen(self, channel: socket.socket) -> None:
+        line = Connection(channel.detach())
+        while True:
+            try:
+                method, arguments = line.recv()
+            except EOFError:
+                os._exit(0)
+            try:
+                line.send((True, getattr(self, method)(*arguments)))
+            except BaseException as raised:
+                line.send((False, f"{raised!r}\n{traceback.format_exc()}"))
+
+    def fork(self, path: str) -> None:
+        """A copy of this process listens at a socket."""
+        chance = random.getstate()
+        if os.fork() == 0:
+            random.setstate(chance)
+            close_all_but(-1)
+            channel = socket.socket(socket.AF_UNIX)
+            channel.connect(path)
+            self.listen(channel)
+
+    def execute(self, code: str) -> tuple[str, ErrorInfo | None, StepTrace]:
+        compiled = compile(code, "<step>", "exec", dont_inherit=True)
+        NAMESPACE.setdefault("__builtins__", __builtins__)
+        watch = self.tracker.begin(compiled)
+        out, error = io.StringIO(), None
+        with contextlib.redirect_stdout(out):
+            try:
+                exec(compiled, NAMESPACE)
+            except Exception as raised:
+                error = ErrorInfo(type=type(raised).__name__, message=str(raised))
+        trace = watch.end(error.type if error else "")
+        plain = {
+            "reads": dict(trace.reads),
+            "writes": dict(trace.writes),
+            "unportable": dict(trace.unportable),
+        }
+        return out.getvalue(), error, replace(trace, **plain)
+
+    def versions(self, locations: list[Location]) -> dict[Location, Version]:
+        return self.tracker.versions(locations)
+
+    def dump(self, names: set[str], hidden: bool) -> bytes:
+        values = {one: value for one, value in NAMESPACE.items() if one in names}
+        buffer = io.BytesIO()
+        Pickler(buffer).dump((values, random.getstate() if hidden else None))
+        return buffer.getvalue()
+
+    def load(self, names: set[str], data: bytes) -> None:
+        values, chance = cloudpickle.loads(data)
+        for one in names:
+            NAMESPACE.pop(one, None)
+        NAMESPACE.update(values)
+        for kind in {
+            part for value in values.values() for part in reachable(value) if isinstance(part, type)
+        }:
+            if "__slotnames__" in vars(kind):  # a note that pickling makes in a class
+                del kind.__slotnames__
+        if chance is not None:
+            random.setstate(chance)
+        self.tracker.forget()
+
+    def forget(self, names: set[str]) -> None:
+        for one in names:
+            NAMESPACE.pop(one, None)
+        self.tracker.forget()
+
+    def means(self) -> object:
+        names = {one: value for one, value in NAMESPACE.items() if not one.startswith("__")}
+        return self.meaning(names), random.getstate()
+
+
+class Process:
+    """The outer end of one of these."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._line = Connection(channel.detach())
+
+    def call(self, method: str, *arguments: object) -> object:
+        self._line.send((method, arguments))
+        good, answer = self._line.recv()
+        if not good:
+            raise RuntimeError(answer)
+        return answer
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class Forked:
+    """A ground. The working directory is copied as a whole for each kept state."""
+
+    def __init__(self, meaning: Callable[[dict[str, object]], object]) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="cenote-forked-"))
+        (self.root / "work").mkdir()
+        self.records: dict[int, StepRecord] = {}
+        self.states: dict[int, Process] = {}
+        self.executed: list[str] = []
+        self._number = self._head = 0
+        self.live = self._first(meaning)
+        self.keep()
+
+    def _first(self, meaning: Callable[[dict[str, object]], object]) -> Process:
+        ours, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            close_all_but(theirs.fileno())
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            Inside(folder=self.root / "work", meaning=meaning).serve(theirs)
+        theirs.close()
+        return Process(ours)
+
+    def close(self) -> None:
+        for process in (*self.states.values(), self.live):
+            process.close()
+        os.waitpid(self._pid, 0)
+        shutil.rmtree(self.root)
+
+    def _copy(self, process: Process) -> Process:
+        path = str(self.root / "fork")
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(path)
+            door.listen()
+            process.call("fork", path)
+            accepted = door.accept()[0]
+        os.unlink(path)
+        return Process(accepted)
+
+    # -- of a Ground --
+
+    def head(self) -> int:
+        return self._head
+
+    def kept(self) -> frozenset[int]:
+        return frozenset(self.states)
+
+    def keep(self) -> bool:
+        if self._head not in self.states:
+            self.states[self._head] = self._copy(self.live)
+            shutil.copytree(self.root / "work", self.root / f"files {self._head}")
+        return True
+
+    def rollback(self, step: int) -> None:
+        self.live.close()
+        self.live = self._copy(self.states[step])
+        self._clear()
+        shutil.copytree(self.root / f"files {step}", self.root / "work", dirs_exist_ok=True)
+        self._head = step
+
+    def _clear(self) -> None:
+        for path in (self.root / "work").iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def branch(self, step: int) -> None:
+        self._head = step
+
+    def execute(self, record: StepRecord | None, code: str, *, tentative: bool = False) -> StepRecord:
+        self.executed.append(code)
+        self._number += 1
+        stdout, error, trace = self.live.call("execute", code)
+        new = StepRecord(
+            number=self._number,
+            parent=self._head,
+            origin=record.number if record else 0,
+            code=code,
+            status="failed" if error else "ok",
+            stdout=stdout,
+            error=error,
+            trace=trace,
+            duration=1.0,
+        )
+        return self._add(new)
+
+    def _add(self, record: StepRecord) -> StepRecord:
+        self.records[record.number] = record
+        self._head = record.number
+        return record
+
+    def reuse(self, record: StepRecord) -> StepRecord:
+        self._number += 1
+        return self._add(
+            replace(record, number=self._number, parent=self._head, origin=record.number, outcome="reused")
+        )
+
+    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+        return self.live.call("versions", list(locations))
+
+    def carry(self, step: int, locations: frozenset[Location]) -> None:
+        names = {key_of(one) for one in locations if kind_of(one) == "name"}
+        if odd := [one for one in locations if kind_of(one) == "hidden" and key_of(one) != "random"]:
+            raise NotCarriedError(odd, "this ground does not know how")
+        try:
+            data = self.states[step].call("dump", names, any(kind_of(one) == "hidden" for one in locations))
+            self.live.call("load", names, data)
+        except RuntimeError as error:
+            raise NotCarriedError(locations, str(error)) from None
+        for path in (key_of(one) for one in locations if kind_of(one) == "file" and key_of(one) != "."):
+            (self.root / "work" / path).unlink(missing_ok=True)
+            if (self.root / f"files {step}" / path).exists():
+                shutil.copy(self.root / f"files {step}" / path, self.root / "work" / path)
+
+    def forget(self, locations: frozenset[Location]) -> None:
+        self.live.call("forget", {key_of(one) for one in locations if kind_of(one) == "name"})
+        for path in (key_of(one) for one in locations if kind_of(one) == "file"):
+            (self.root / "work" / path).unlink(missing_ok=True)
+
+    def load(self, modules: tuple[str, ...]) -> None:
+        for one in modules:
+            self.live.call("execute", f"import {one} as _; del _")
+
+    # -- of a test --
+
+    def line(self) -> list[StepRecord]:
+        found, number = [], self._head
+        while number:
+            found.append(self.records[number])
+            number = self.records[number].parent
+        return found[::-1]
+
+    def meaning(self) -> object:
+        files = {path.name: path.read_bytes() for path in sorted((self.root / "work").iterdir())}
+        return self.live.call("means"), files

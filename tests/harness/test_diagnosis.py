@@ -1,0 +1,57 @@
+"""A failure as data: where it is, and where its values came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.harness.laboratory import Laboratory
+
+from cenote.harness.diagnosis import diagnose
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import Span
+
+
+def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:
+    laboratory = Laboratory(by_name=True)
+    for code in codes:
+        laboratory.execute(None, code)
+    *others, last = laboratory.line()
+    return [*others, replace(last, error=replace(last.error, span=span))] if last.error else [*others, last]
+
+
+def test_values_are_followed_to_the_statements_that_made_them() -> None:
+    """Nearest first; a function leads to what it reads."""
+    codes = ("n = 3\nm = 4", "limit = [n]", "def at(i):\n    return limit[i]", "x = 1\ny = at(2)")
+    span = Span(line=2, column=4, end_line=2, end_column=9)
+    found = diagnose(failing(*codes, span=span), 4)
+    assert found is not None
+    assert ("IndexError", "at(2)", True) == (found.error.type, found.source, found.complete)
+    made = [(origin.name, origin.step, origin.code) for origin in found.origins]
+    assert ("at", 3, "def at(i):\n    return limit[i]") == made[0]
+    assert ("limit", 2, "limit = [n]") in made
+    assert ("n", 1, "n = 3") in made
+    assert "m" not in {name for name, _, _ in made}
+
+
+def test_a_name_that_no_step_binds_is_missing() -> None:
+    """A deleted one is, too, and the step that deleted it is named."""
+    found = diagnose(
+        failing("a = 1", "del a", "b = a + c", span=Span(line=1, column=4, end_line=1, end_column=9)), 3
+    )
+    assert found is not None
+    assert [("a", 2, True), ("c", 0, True)] == [
+        (origin.name, origin.step, origin.missing) for origin in found.origins[:2]
+    ]
+
+
+def test_a_value_changed_in_place_has_no_binding_statement() -> None:
+    """The step that changed it is the one to look at."""
+    found = diagnose(failing("a = [1]", "a.append('x')", "b = a[0] + a[1]"), 3)
+    assert found is not None
+    assert (2, None) == (found.origins[0].step, found.origins[0].span)
+
+
+def test_a_step_that_did_not_fail_has_no_diagnosis() -> None:
+    """Nor has one of another line."""
+    assert diagnose(failing("a = 1"), 1) is None
+    assert diagnose(failing("a = 1"), 7) is None

@@ -1,0 +1,85 @@
+"""What two ends of a history are compared by: meaning, not bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cenote.harness.equality import differences, same, same_text
+
+
+@dataclass
+class Point:
+    x: float
+
+
+class Plain:
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+LOOP: list[object] = []
+LOOP.append(LOOP)
+OTHER: list[object] = []
+OTHER.append(OTHER)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (float("nan"), float("nan")),
+        ({"a": [1, {2, 3}]}, {"a": [1, {3, 2}]}),
+        (Point(1.0), Point(1.0)),
+        (Plain([1]), Plain([1])),
+        (LOOP, OTHER),
+        (np.array([1.0, np.nan]), np.array([1.0, np.nan])),
+        (pd.DataFrame({"a": [1, None]}), pd.DataFrame({"a": [1, None]})),
+        (len, len),
+    ],
+)
+def test_the_same(one: object, other: object) -> None:
+    """Also with NaN, cycles, sets in another order."""
+    assert same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (0.0, -0.0),
+        (1, 1.0),
+        (1, True),
+        ((1,), [1]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ([1, 2], [1]),
+        (Point(1.0), Point(2.0)),
+        (Plain([1]), Plain([2])),
+        (np.array([1]), np.array([1.0])),
+        (np.zeros((2, 1)), np.zeros((1, 2))),
+        (pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})),
+        (pd.Series([1]), pd.Series([1.0])),
+    ],
+)
+def test_not_the_same(one: object, other: object) -> None:
+    """Programs can tell these apart."""
+    assert not same(one, other)
+
+
+def test_sharing_counts() -> None:
+    """Two equal lists are not one list twice, also under different names."""
+    shared: list[int] = []
+    assert not same([shared, shared], [[], []])
+    assert ("b",) == differences({"a": shared, "b": shared}, {"a": [], "b": []})
+
+
+def test_missing_names_differ() -> None:
+    """On either side."""
+    assert ("a", "c") == differences({"a": 1, "b": 2}, {"b": 2, "c": 3})
+
+
+def test_addresses_in_text_do_not_count() -> None:
+    """A repr shows where an object is; hexadecimal numbers of another kind count."""
+    assert same_text("<f at 0x7f00aabbcc01>", "<f at 0x7f00aabbcc02>")
+    assert not same_text("0x1", "0x2")

@@ -1,0 +1,111 @@
+"""A plan says what will run, what stays and why, and nothing runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.harness.laboratory import Laboratory
+
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
+from cenote.harness.plan_forecast import make_plan
+
+
+def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:
+    laboratory = Laboratory(by_name=True)
+    for number, code in enumerate(codes, 1):
+        laboratory.execute(None, code)
+        if number in keep:
+            laboratory.keep()
+    return laboratory
+
+
+def planned(laboratory: Laboratory, patch: Patch) -> Plan:
+    return make_plan(patch, laboratory.line(), laboratory.kept())
+
+
+def numbers(plan: Plan) -> tuple[list[int], list[int], list[int]]:
+    kinds = plan.rerun, plan.reused, plan.restored
+    return tuple([step.number for step in kind] for kind in kinds)
+
+
+CHAIN = ["a = 1", "b = [a]", "c = [a, 2]", "show(c)", "d = len(b)"]
+
+
+def test_only_what_depends_on_the_change_runs() -> None:
+    """The present state is begun with where that spares carrying."""
+    laboratory = ran(CHAIN)
+    plan = planned(laboratory, Patch.replace_step(2, "b = [a, a]"))
+    assert ([2, 5], [1, 3, 4], []) == numbers(plan)
+    assert ("continue", 5) == (plan.strategy, plan.base)
+    assert 5 == len(laboratory.executed)
+
+
+def test_each_step_has_its_reason() -> None:
+    """In one sentence, and `explain` has them all."""
+    plan = planned(ran(CHAIN), Patch.replace_step(2, "b = [a, a]"))
+    assert [
+        "it comes before the change",
+        "the patch replaces its code",
+        "nothing that it depends on is different",
+        "nothing that it depends on is different",
+        "it reads `b`, which is different now",
+    ] == [step.reason for step in plan.steps]
+    assert "2 steps to run, about 2.0 s, from the present state" == plan.explain().split("\n")[0]
+
+
+def test_a_value_that_was_overwritten_since_needs_an_older_state() -> None:
+    """The step reads `x` as it was; a kept state has it, and results behind it are carried over."""
+    codes = ["x = [0]", "y = len(x)", "x.append(1)", "z = [5]"]
+    patch = Patch.replace_step(2, "y = len(x) + 1")
+    plan = planned(ran(codes, keep=[1]), patch)
+    assert ("snapshot", 1) == (plan.strategy, plan.base)
+    assert ([2], [1, 3, 4], [3, 4]) == numbers(plan)
+    assert "start" == planned(ran(codes), patch).strategy
+
+
+def test_what_shares_objects_is_carried_together() -> None:
+    """Two names of one list stay two names of one list."""
+    plan = planned(ran(["a = 1", "x = [0]", "y = x", "a = 2"], keep=[1]), Patch.replace_step(4, "a = a + 1"))
+    assert "continue" != plan.strategy
+    assert {"name:x", "name:y"} in [set(carried.locations) for carried in plan.carried]
+
+
+def test_a_step_whose_result_cannot_be_carried_runs() -> None:
+    """The reason says what cannot."""
+    plan = planned(ran(["a = rand()", "s = stream()", "b = rand()"]), Patch.replace_step(3, "b = rand() + 1"))
+    assert [
+        "the state of random is needed, and no kept state has it as it was then",
+        "`s` is needed, and `s` cannot be carried over (a stream cannot be stored)",
+        "the patch replaces its code",
+    ] == [step.reason for step in plan.rerun]
+
+
+def test_where_tracking_gives_up_the_rest_runs() -> None:
+    """No code is refused; the plan says why."""
+    plan = planned(ran(["a = 1", "anything('b = 2')", "c = 3"]), Patch.replace_step(1, "a = 2"))
+    assert [
+        "the patch replaces its code",
+        "it may read or write anything (it runs code that it makes)",
+        "step 2 runs before it and may have changed anything",
+    ] == [step.reason for step in plan.rerun]
+
+
+def test_failed_and_unrepeatable_steps_run_behind_a_change() -> None:
+    """Before it they are history."""
+    codes = ["t = clock()", "raise ValueError(1)", "a = 1", "t = clock()", "raise ValueError(2)"]
+    plan = planned(ran(codes), Patch.replace_step(3, "a = 2"))
+    assert [3, 4, 5] == [step.number for step in plan.rerun]
+
+
+def test_effects_of_steps_to_run_are_named() -> None:
+    """With what would be called."""
+    plan = planned(ran(["a = 1", "external(a)", "external(5)"]), Patch.replace_step(1, "a = 2"))
+    assert [(2, "external")] == [(effect.number, effect.target) for effect in plan.blocked]
+
+
+def test_a_removed_step_takes_its_result_along() -> None:
+    """Who reads it runs again, even if only to fail."""
+    plan = planned(ran(["a = 1", "b = 2", "c = a"]), Patch.remove_step(1))
+    assert ([3], [2]) == numbers(plan)[:2]
+    assert "it reads `a`, which is different now" == plan.rerun[0].reason

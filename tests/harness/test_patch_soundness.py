@@ -1,0 +1,70 @@
+"""The property that all rests on: after a patch is applied, everything equals a full run of the patched history."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.harness.laboratory import Laboratory
+from tests.harness.programs import Choose, patch, program
+
+from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.plan_forecast import make_plan
+
+ON = ApplyOptions(stop_on_failure=False)
+
+
+def shown(record: object) -> tuple[object, ...]:
+    return record.code, record.status, record.stdout, str(record.error)
+
+
+def check(choose: Choose) -> ApplyResult:
+    """One random program, one random patch, some of its states kept: applied, and run in full."""
+    codes = program(choose)
+    laboratory = Laboratory(by_name=bool(choose(2)))
+    for code in codes:
+        laboratory.execute(None, code)
+        if choose(2):
+            laboratory.keep()
+    change = patch(choose, codes)
+    records = laboratory.line()
+    before = laboratory.state.meaning()
+    plan = make_plan(change, records, laboratory.kept())
+    plan.explain()
+    laboratory.answers_only = True
+    effects = list(laboratory.world.effects)
+    result = apply_plan(plan, laboratory, ON)
+    assert effects == laboratory.world.effects
+    if result.status != "applied":
+        assert before == laboratory.state.meaning()
+        return result
+    full = Laboratory(tracks=False)
+    full.answers_only = True
+    wanted = full.run_line(change.applied(records))
+    assert full.state.meaning() == laboratory.state.meaning()
+    assert list(map(shown, wanted)) == list(map(shown, laboratory.line()))
+    return result
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_patched_history_equals_its_full_run(data: st.DataObject) -> None:
+    """Namespace with all its sharing, files, random state and outputs; no external effect is repeated."""
+    check(lambda below: data.draw(st.integers(0, below - 1)))
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_thousands_of_patched_histories_equal_their_full_runs(part: int) -> None:
+    """The same by a seeded generator, which is faster: each case is reproduced by its number."""
+    for seed in range(part, 2000, 8):
+        check(random.Random(seed).randrange)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_patched_histories_equal_their_full_runs() -> None:
+    """Other numbers than those above."""
+    for seed in range(10_000, 110_000):
+        check(random.Random(seed).randrange)
