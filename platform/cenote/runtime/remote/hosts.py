@@ -104,8 +104,8 @@ class RemoteCalls:
 
     def ended(self) -> None:
         """Nobody waits for an answer any more."""
-        self._running.clear()
-        self._desk.ended()
+        for number in list(self._running):  # the desk is the other authors' too
+            self._cancelled(number)
         for number in list(self._arriving):
             self._forget(number)
         for number in list(self._answered):
