@@ -1033,9 +1033,12 @@ class HostCallFrame(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     method: _builtins.str
     """Empty for a function; `runtime.retrieve` and its kind for an agent."""
+    origin: _builtins.int
+    """The number that the jail gave it, which it uses once; the same when a client that comes back is asked again."""
     @_builtins.property
     def arguments(self) -> _jail_pb2.Payload:
         """Safe encoding of [args, kwargs]."""
@@ -1051,10 +1054,11 @@ class HostCallFrame(_message.Message):
         method: _builtins.str = ...,
         arguments: _jail_pb2.Payload | None = ...,
         value: Global___Shared | None = ...,
+        origin: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "method", b"method", "target", b"target", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "method", b"method", "origin", b"origin", "target", b"target", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -212,6 +212,7 @@ class HostRelay:
         frame = runtime_pb2.ServerFrame(call=asked.number)
         call = asked.call
         frame.host_call.target, frame.host_call.method = call.target, call.method
+        frame.host_call.origin = call.id
         follows = announce(frame.host_call.arguments, call.arguments)
         if asked.value is not None:
             frame.host_call.value.reference = asked.value.id

@@ -177,7 +177,7 @@ def to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
 
 def _from_notice(notice: Notice) -> jail_pb2.Notice:
     return jail_pb2.Notice(
-        name=_text(notice.name), author=notice.author, step=notice.step, deleted=notice.deleted
+        name=clean_text(notice.name), author=notice.author, step=notice.step, deleted=notice.deleted
     )
 
 

@@ -33,6 +33,7 @@ class _Asked:
     """One call, as the desk wants it. Owns its arguments."""
 
     id: int
+    origin: int
     target: str
     method: str
     arguments: Content
@@ -159,7 +160,7 @@ class RemoteCalls:
 
     def _start(self, number: int, message: runtime_pb2.HostCallFrame, arguments: Content) -> None:
         self._running.add(number)
-        asked = _Asked(number, message.target, message.method, arguments)
+        asked = _Asked(number, message.origin, message.target, message.method, arguments)
         if message.HasField("value"):
             background().spawn(self._call_with(asked, message.value))
         else:

@@ -62,6 +62,8 @@ class RemoteRuntime:
     """See Backend. name: of a runtime that outlives its clients; empty for one that ends with this one.
 
     attach: join a runtime of that name, if there is one. author, private: see Hello.
+    client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
+    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
     """
 
     def __init__(
@@ -74,17 +76,20 @@ class RemoteRuntime:
         attach: bool = False,
         author: str = "",
         private: bool = False,
+        client_name: str = "",
+        lease: float = 0.0,
     ) -> None:
         self._platform = client
         self._policy = policy
         self._name = name
         self._attach = attach
+        self._lease = lease
         self._author = author
         """Empty: the owner, with whom a runtime without a name ends."""
         self._private = private
         self._desk = desk
         self._pid = os.getpid()
-        self._client = secrets.token_hex(16)
+        self._client = client_name or secrets.token_hex(16)
         """This client's name, over all its lines: host functions and shared values are known to be its own by it."""
         self._creation = new_key()
         self._id = ""
@@ -169,7 +174,9 @@ class RemoteRuntime:
     async def _described(self) -> platform_pb2.RuntimeDescription:
         if self._id:
             return await self._platform.describe(self._id)
-        return await self._platform.runtime(self._name, self._policy, attach=self._attach, key=self._creation)
+        return await self._platform.runtime(
+            self._name, self._policy, attach=self._attach, key=self._creation, lease=self._lease
+        )
 
     async def _give(self, session: Session, declared: _Declared) -> None:
         injection = declared.injection
@@ -269,13 +276,14 @@ class RemoteRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+        self, code: str, timeout: float | None, listener: Listener, *, cause: str = "", key: str = ""
     ) -> Withdraw | None:
+        """key: of the cell, for one that another process may have sent before."""
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
-        return self._call(
-            frames.cell(code, timeout, cause), listener, read, changes=True, output=listener.output
-        )
+        frame, content = frames.cell(code, timeout, cause)
+        frame.key = key
+        return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
     def interrupt(self) -> bool:
         session = self._session
