@@ -18,6 +18,8 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.stores import Stores
+from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrators
+from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.transport import transport
 from cenote.runtime.remote.address import token_file
 
@@ -39,6 +41,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"
+        orchestrators = _orchestrators(options, stores)
+        opened.callback(orchestrators.close)
         server = GatewayServer(
             stores,
             nodes,
@@ -46,10 +50,14 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             relayed=options.relayed,
             credentials=secured.credentials,
             preloads=options.preloads,
+            teams=TeamRegistry(
+                stores, options.state, orchestrators, options.model_endpoints, options.preloads
+            ),
         )
         opened.enter_context(closing(server))
         opened.callback(ending.set)  # first of all: the server waits for what its threads wait for
         running = replace(running, address=server.start(), authority=secured.authority)
+        orchestrators.begin(running.address, secured.authority)
         leave_token(stores, token_file())
         lock.write(running)
         yield running
@@ -69,3 +77,9 @@ def _nodes(
     if options.without_ray:
         return LocalNodes(stores.master_key, warm=True)
     return ray_nodes(options, stores.master_key, ending)
+
+
+def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:
+    return ProcessOrchestrators(
+        options.state, stores.teams, stores.team_runs, stores.team_news, options.team_environment
+    )
