@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.daemon_lock import DaemonLock, Running
@@ -42,7 +43,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"
         orchestrators = _orchestrators(options, stores)
-        opened.callback(orchestrators.close)
+        opened.push(partial(_end_teams, orchestrators))
         server = GatewayServer(
             stores,
             nodes,
@@ -80,6 +81,14 @@ def _nodes(
 
 
 def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:
+    if not options.without_ray:
+        from cenote.gateway.teams.ray_orchestrators import RayOrchestrators
+
+        return RayOrchestrators(options.state, stores.team_runs, options.team_environment)
     return ProcessOrchestrators(
         options.state, stores.teams, stores.team_runs, stores.team_news, options.team_environment
     )
+
+
+def _end_teams(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:
+    orchestrators.close(orderly=failed is None)

@@ -43,8 +43,11 @@ class Orchestrators(Protocol):
     def settle(self, team: TeamId, patience: float) -> None:
         """Waits until nobody works on the team any more, which has nothing to do."""
 
-    def close(self) -> None:
-        """Ends all that work. Closing twice is fine."""
+    def close(self, *, orderly: bool = True) -> None:
+        """Ends all that work. Closing twice is fine.
+
+        orderly: not behind an error, such as for a port that is taken: a former gateway's teams may be at work still.
+        """
 
 
 class ProcessOrchestrators:
@@ -102,7 +105,7 @@ class ProcessOrchestrators:
             process = self._processes.get(team)
         return 0 if process is None else process.pid
 
-    def close(self) -> None:
+    def close(self, *, orderly: bool = True) -> None:  # noqa: ARG002  (its processes end with this one anyway)
         with self._lock:
             self._closing.set()
             processes, threads = list(self._processes.values()), list(self._threads.values())
