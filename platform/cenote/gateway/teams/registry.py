@@ -65,10 +65,12 @@ class TeamRegistry:
             team = self._stores.teams.find(principal.tenant, request.name)
         except UnknownEntryError:
             return self._make(principal, request)
-        if self._stores.team_runs.open(team.id):
-            raise RejectedError(f"team {team.name!r} is at work; change it when that is done, or cancel it")
         keys = TeamKeys(self._state, team.id)
         secrets = {**keys.secrets(), **request.secrets}
+        if _stored(request.definition) == team.definition and secrets == keys.secrets():
+            return team
+        if self._stores.team_runs.open(team.id):
+            raise RejectedError(f"team {team.name!r} is at work; change it when that is done, or cancel it")
         self._check(request.definition, secrets)
         self._record(principal, "team.change")
         keys.keep(secrets)
