@@ -17,7 +17,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
 if TYPE_CHECKING:
-    from cenote.platform_team import PlatformTeam
+    from cenote.platform_team import PlatformTeam, TeamStatus
     from cenote.runtime.remote.platform_client import PlatformClient
     from cenote.team.budget import Budget
     from cenote_proto.v1 import platform_pb2
@@ -144,6 +144,13 @@ class Platform:
         from cenote.platform_team import PlatformTeam
 
         return PlatformTeam(self._destination, name, budget=budget, sandbox=sandbox, secrets=secrets)
+
+    def teams(self) -> list[TeamStatus]:
+        """All teams that the token's tenant has."""
+        from cenote.platform_team import status_of
+        from cenote.runtime.remote.teams import TeamClient
+
+        return [status_of(message) for message in self._ask(TeamClient(self._destination).all())]
 
     def describe(self) -> PlatformInfo:
         """What it is, and what the token may do there."""

@@ -259,7 +259,7 @@ class PlatformTeam:
 
     def status(self) -> TeamStatus:
         """How far it is. Raises UnknownEntryError for a team that was never set to work."""
-        return _status(self._ask(self._client.get(self.name)))
+        return status_of(self._ask(self._client.get(self.name)))
 
     def cancel(self, number: int = 0) -> None:
         """Stops a run, by default the newest; its cells are interrupted."""
@@ -322,7 +322,8 @@ def _of_run(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] =
     )
 
 
-def _status(message: team_pb2.TeamDescription) -> TeamStatus:
+def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
+    """A team as the platform describes it."""
     return TeamStatus(
         id=message.id,
         name=message.name,

@@ -39,6 +39,18 @@ class TeamClient:
     async def get(self, name: str) -> team_pb2.TeamDescription:
         return await self._ask(self._stub().GetTeam(team_pb2.TeamName(name=name), **self._terms()))
 
+    async def all(self) -> list[team_pb2.TeamDescription]:
+        """All teams of this client's tenant."""
+        found: list[team_pb2.TeamDescription] = []
+        page = ""
+        while True:
+            reply = await self._ask(
+                self._stub().ListTeams(team_pb2.ListTeamsRequest(page=page), **self._terms())
+            )
+            found.extend(reply.teams)
+            if not (page := reply.next_page):
+                return found
+
     async def delete(self, name: str) -> None:
         await self._ask(self._stub().DeleteTeam(team_pb2.TeamName(name=name), **self._terms()))
 
