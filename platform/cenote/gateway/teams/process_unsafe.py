@@ -9,8 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-NEEDED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+NEEDED: Final = ("PATH", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """And what Python itself looks at, and the language. Nothing else of the platform's environment is for tenants."""
+
+NO_HOME: Final = "/nonexistent"
+"""Where libraries of providers look for the identity of whoever runs the platform."""
 
 _KINDS: Final = ("PYTHON", "LC_")
 
@@ -36,11 +39,12 @@ class OrchestratorProcess:
 
 def environment(allowed: Collection[str]) -> dict[str, str]:
     """What of this process's environment is handed on."""
-    return {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if name in NEEDED or name in allowed or name.startswith(_KINDS)
     }
+    return {"HOME": NO_HOME} | kept
 
 
 def spawn(settings: str, log: Path, allowed: Collection[str]) -> OrchestratorProcess:

@@ -47,6 +47,7 @@ class OrchestratorActor:
         for name in set(os.environ) - set(kept):
             if not name.startswith("RAY_"):
                 del os.environ[name]
+        os.environ.update(kept)
         self._settings = OrchestratorSettings.from_json(settings)
         self._woken = threading.Event()
         self._idle = threading.Event()
