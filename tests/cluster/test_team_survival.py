@@ -57,8 +57,9 @@ async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
     until(
         lambda: any(runtime.steps for runtime in cenote.connect(platform.address, platform.token).runtimes())
     )
-    kill(platform.gateway)
-    platform.up()
+    gateway = platform.gateway
+    kill(gateway)
+    until(lambda: gateway != platform.gateway and platform.answers)
     run = await asyncio.wait_for(team.wait(number), 90)
     assert ("ran 1 times", 1) == (run.answer, team.status().starts)
     team.delete()

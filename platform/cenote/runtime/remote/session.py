@@ -121,7 +121,7 @@ class Session:
 
     async def close(self, why: str = CLOSED) -> None:
         """Leaves the runtime: cells of this client are taken back, what still waits is told why."""
-        for call in list(self._calls.values()):
+        for call in reversed(self._calls.values()):  # else the end of what runs would let the next one begin
             self.say(runtime_pb2.ClientFrame(call=call.number, withdraw=runtime_pb2.Withdraw()))
         self._end(RuntimeClosedError(why))
         if self._task is None:
