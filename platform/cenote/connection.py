@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -17,7 +17,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
 if TYPE_CHECKING:
+    from cenote.platform_team import PlatformTeam, TeamStatus
     from cenote.runtime.remote.platform_client import PlatformClient
+    from cenote.team.budget import Budget
     from cenote_proto.v1 import platform_pb2
 
 T = TypeVar("T")
@@ -125,6 +127,30 @@ class Platform:
     def delete(self, name: str) -> None:
         """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
         self._ask(self._client().delete(name))
+
+    def team(
+        self,
+        name: str,
+        *,
+        budget: Budget | None = None,
+        sandbox: SandboxPolicy | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> PlatformTeam:
+        """The team of that name, whose loop runs on the platform: give it members and set it to work, or follow it.
+
+        budget: for all that it ever does. sandbox: of members that have none. secrets: keys for its models, by names
+        that ModelSpec calls them by; the platform keeps them in a private file and tells nobody.
+        """
+        from cenote.platform_team import PlatformTeam
+
+        return PlatformTeam(self._destination, name, budget=budget, sandbox=sandbox, secrets=secrets)
+
+    def teams(self) -> list[TeamStatus]:
+        """All teams that the token's tenant has."""
+        from cenote.platform_team import status_of
+        from cenote.runtime.remote.teams import TeamClient
+
+        return [status_of(message) for message in self._ask(TeamClient(self._destination).all())]
 
     def describe(self) -> PlatformInfo:
         """What it is, and what the token may do there."""

@@ -8,6 +8,7 @@ from typing import Final, NewType
 TenantId = NewType("TenantId", str)
 TokenId = NewType("TokenId", str)
 RuntimeId = NewType("RuntimeId", str)
+TeamId = NewType("TeamId", str)
 
 _BYTES: Final = 16
 """128 bits from the system's generator: nobody meets another's id by trying."""
@@ -24,3 +25,7 @@ def new_token_id() -> TokenId:
 
 def new_runtime_id() -> RuntimeId:
     return RuntimeId(f"rt_{secrets.token_hex(_BYTES)}")
+
+
+def new_team_id() -> TeamId:
+    return TeamId(f"tm_{secrets.token_hex(_BYTES)}")

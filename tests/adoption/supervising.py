@@ -92,7 +92,8 @@ def gift(name: str, value: object) -> Injection:
 def offer(name: str) -> Injection:
     """A function that stays outside."""
     target = jail_pb2.HostTarget(name=name, signature="()")
-    return Injection(values=Content.pack([pickle.dumps(({}, {}))]), names=(name,), hosts=(target,))
+    values = Content.pack([pickle.dumps(({}, {}))])
+    return Injection(values=values, names=(name,), hosts=(target,), client="a client")
 
 
 def main(folder: str, *adopting: str) -> None:
@@ -119,7 +120,9 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
     key = RequestKey(text=command["key"])
     match command["do"]:
         case "execute":
-            runtime.execute(command["code"], command.get("timeout"), listener, key)
+            author = command.get("author")
+            holder = runtime.attach(author, private=False) if author else runtime
+            holder.execute(command["code"], command.get("timeout"), listener, key)
         case "inject":
             injection = gift(command["name"], [command["value"], bytes(command["size"])])
             runtime.inject(injection, listener, replace=True, key=key)

@@ -79,6 +79,9 @@ class StandingPlatform:
     def raylets(self) -> list[int]:
         return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
 
+    def secrets_of_teams(self) -> list[str]:
+        return [folder.name for folder in (self._state / "teams").glob("*")]
+
     @property
     def keeper_folder(self) -> Path:
         until(lambda: any(self._state.glob("node-*")))  # the agent comes up behind the gateway

@@ -5,39 +5,65 @@ What looks into this process, at supervisors, descriptors or forks, is tested wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.gateway.world import World
 from tests.remote.small_platform import TOKEN, SmallPlatform
 from tests.runtime.conftest import make_runtime, runtime
+from tests.shared_runtime.conftest import gate, good, start
 
+from cenote.runtime import PythonRuntime
 from cenote.runtime.remote.address import Destination
+from cenote_worker.hosted.runtime import HostedRuntime
 
-__all__ = ["make_runtime", "runtime"]
+__all__ = ["gate", "good", "make_runtime", "runtime", "start"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A platform. hosted: a runtime of it, by id, as this process has it."""
+
+    destination: Destination
+    hosted: Callable[[str], HostedRuntime]
 
 
 @pytest.fixture(scope="session")
-def _direct() -> Iterator[Destination]:
+def _direct() -> Iterator[Where]:
     """A platform whose clients go to the servers of their runtimes; one for all tests of this process."""
     platform = SmallPlatform().start()
-    yield Destination(platform.address, TOKEN)
+    yield Where(destination=Destination(platform.address, TOKEN), hosted=lambda id: platform.hosted[id])
     platform.close()
 
 
 @pytest.fixture(scope="session")
-def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Destination]:
+def _relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Where]:
     """A whole platform, whose clients reach their runtimes through its gateway."""
     world = World(Path(tmp_path_factory.mktemp("relayed")), relayed=True)
-    yield Destination(world.address, world.user("tests").token)
+    destination = Destination(world.address, world.user("tests").token)
+    yield Where(destination=destination, hosted=lambda id: world.nodes._hosted[id].runtime)  # type: ignore
     world.close()
 
 
 @pytest.fixture(autouse=True)
-def _on_a_platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Where:
     """As users do it: the script stays as it is, the environment says where it runs."""
-    relayed = "relayed" in request.path.name
-    destination = request.getfixturevalue("_relayed" if relayed else "_direct")
-    monkeypatch.setenv("CENOTE_ADDRESS", destination.address)
-    monkeypatch.setenv("CENOTE_TOKEN", destination.token)
+    where: Where = request.getfixturevalue("_relayed" if "relayed" in request.path.name else "_direct")
+    monkeypatch.setenv("CENOTE_ADDRESS", where.destination.address)
+    monkeypatch.setenv("CENOTE_TOKEN", where.destination.token)
+    return where
+
+
+@pytest.fixture
+def hosted(runtime: PythonRuntime, platform: Where) -> HostedRuntime:
+    """The runtime as whoever hosts it has it."""
+    runtime.core.start()
+    return platform.hosted(runtime.core.backend._id)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def waiting(hosted: HostedRuntime) -> Callable[[], int]:
+    """How many requests wait for the jail."""
+    return lambda: 0 if hosted.supervisor is None else len(hosted.supervisor._waiting)

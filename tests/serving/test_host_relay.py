@@ -9,6 +9,7 @@ import pytest
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker.content import INLINE_LIMIT, Content
+from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.serving.limits import MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
@@ -58,7 +59,8 @@ class Jail:
     def __init__(self) -> None:
         self.place, self.relay = Place(), HostRelay()
         self.relay.bind(self.place)
-        self.relay.offered(["f"], "one")
+        f = jail_pb2.HostTarget(name="f")
+        self.relay.offered(Injection(values=NOTHING, hosts=(f,), client="one"))
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(10)
         self.line = HostLine(ours, self.relay, 1 << 20)

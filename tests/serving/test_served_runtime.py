@@ -42,17 +42,21 @@ def served() -> ServedRuntime:
     return ServedRuntime("r", hosted, relay, LocalReferences(room=1), loop=loop, pool=pool, grace=60)
 
 
+def hello(client: str) -> runtime_pb2.Hello:
+    return runtime_pb2.Hello(runtime="r", client=client)
+
+
 async def test_clients_are_bounded() -> None:
     """One at the limit comes in; one past it does not; one that leaves makes room."""
     runtime = served()
-    first, _ = runtime.attach("0", "us", line := Line())
+    first, _ = runtime.attach(hello("0"), "us", line := Line())
     for number in range(1, MAX_CLIENTS):
-        runtime.attach(str(number), "us", Line())
+        runtime.attach(hello(str(number)), "us", Line())
     with pytest.raises(UnavailableError, match=str(MAX_CLIENTS)):
-        runtime.attach("one too many", "us", Line())
-    runtime.attach("1", "us", Line())
+        runtime.attach(hello("one too many"), "us", Line())
+    runtime.attach(hello("1"), "us", Line())
     runtime.detach(first, line, for_good=True)
-    runtime.attach("one more", "us", Line())
+    runtime.attach(hello("one more"), "us", Line())
     assert MAX_CLIENTS == runtime.attached
     runtime.close(UnavailableError("over"))
 
@@ -60,8 +64,8 @@ async def test_clients_are_bounded() -> None:
 async def test_the_newer_line_counts() -> None:
     """The older one ends and is closed before the client goes on; its late end changes nothing."""
     runtime, old, new = served(), Line(), Line()
-    client, known = runtime.attach("one", "us", old)
-    again, known_again = runtime.attach("one", "us", new)
+    client, known = runtime.attach(hello("one"), "us", old)
+    again, known_again = runtime.attach(hello("one"), "us", new)
     assert (client, False, True) == (again, known, known_again)
     assert (1, 1, 0) == (len(old.ends), old.closed, len(new.ends))
     runtime.detach(client, old, for_good=False)
@@ -72,7 +76,7 @@ async def test_the_newer_line_counts() -> None:
 async def test_what_is_left_behind() -> None:
     """Taken back when the client goes for good, unless it was asked for again."""
     runtime, line = served(), Line()
-    client, _ = runtime.attach("one", "us", line)
+    client, _ = runtime.attach(hello("one"), "us", line)
     withdrawn: list[str] = []
     for key in ("wanted", "left"):
         client.leave_behind(key, lambda *, waiting=True, key=key: withdrawn.append(key))

@@ -15,10 +15,11 @@ from cenote_worker.supervisor.requests import OWNER, Seat
 @pytest.mark.parametrize("seat", [OWNER, Seat(author="ana"), Seat(author="ana", private=True)])
 def test_a_kept_injection_keeps_its_seat(seat: Seat) -> None:
     """The next process puts it where its author has put it."""
-    given = Injection(values=Content.pack([b"pickled"]), replaces="x", names=("x",), seat=seat)
+    given = Injection(values=Content.pack([b"pickled"]), replaces="x", names=("x",), seat=seat, client="c")
     record, descriptors, content = to_record(given)
     kept = from_record(record, [os.dup(descriptor) for descriptor in descriptors], number=3)
     content.close()
     assert (seat.author, seat.private) == (kept.seat.author, kept.seat.private)
     assert (seat is OWNER) == (kept.seat is OWNER)
     assert kept.supersedes(given)
+    assert "c" == kept.client

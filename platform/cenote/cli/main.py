@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, tenant, token, up
+from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, team, tenant, token, up
 from cenote.cli.exit_status import ExitStatus, status_of
 from cenote_security.errors import CenoteError
 
-COMMANDS = (demo, run, execute, doctor, up, down, status, runtime, tenant, token, audit)
+COMMANDS = (demo, run, execute, doctor, up, down, status, runtime, team, tenant, token, audit)
 Handler = Callable[[argparse.Namespace], int]
 
 

@@ -42,6 +42,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="MODULE",
         help="what runtimes may have imported beforehand; may be repeated (default: numpy, pandas)",
     )
+    parser.add_argument(
+        "--model-endpoint",
+        action="append",
+        metavar="URL",
+        help="a base URL that models of teams may be at, besides those of their providers; may be repeated",
+    )
+    parser.add_argument(
+        "--team-env",
+        action="append",
+        metavar="NAME",
+        help="a variable, such as OPENAI_API_KEY, that the loops of all teams find; may be repeated (default: none)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
@@ -77,6 +89,8 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         relay=arguments.relay,
         tls=arguments.tls,
         preloads=tuple(arguments.preload or PRELOADS),
+        model_endpoints=tuple(arguments.model_endpoint or ()),
+        team_environment=tuple(arguments.team_env or ()),
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),
     )

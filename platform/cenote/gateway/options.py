@@ -24,6 +24,8 @@ class PlatformOptions:
     all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
     this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
     preloads: modules that tenants may have preloaded.
+    model_endpoints: base URLs that models of tenants' teams may be at, besides those of their providers.
+    team_environment: names of variables that the processes find which work on teams, such as OPENAI_API_KEY.
     """
 
     state: StateFolder
@@ -36,6 +38,8 @@ class PlatformOptions:
     certificate: Path | None = None
     key: Path | None = None
     preloads: tuple[str, ...] = PRELOADS
+    model_endpoints: tuple[str, ...] = ()
+    team_environment: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:
@@ -65,10 +69,9 @@ class PlatformOptions:
         given: dict[str, Any] = json.loads(text)
         for name in ("certificate", "key"):
             given[name] = Path(given[name]) if given[name] else None
-        return cls(
-            **given
-            | {"state": StateFolder(path=Path(given["state"]["path"])), "preloads": tuple(given["preloads"])}
-        )
+        for name in ("preloads", "model_endpoints", "team_environment"):
+            given[name] = tuple(given[name])
+        return cls(**given | {"state": StateFolder(path=Path(given["state"]["path"]))})
 
 
 def is_loopback(host: str) -> bool:

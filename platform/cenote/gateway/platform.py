@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.daemon_lock import DaemonLock, Running
@@ -18,6 +19,8 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.stores import Stores
+from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrators
+from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.transport import transport
 from cenote.runtime.remote.address import token_file
 
@@ -39,6 +42,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"
+        orchestrators = _orchestrators(options, stores)
+        opened.push(partial(_end_teams, orchestrators))
         server = GatewayServer(
             stores,
             nodes,
@@ -46,10 +51,14 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             relayed=options.relayed,
             credentials=secured.credentials,
             preloads=options.preloads,
+            teams=TeamRegistry(
+                stores, options.state, orchestrators, options.model_endpoints, options.preloads
+            ),
         )
         opened.enter_context(closing(server))
         opened.callback(ending.set)  # first of all: the server waits for what its threads wait for
         running = replace(running, address=server.start(), authority=secured.authority)
+        orchestrators.begin(running.address, secured.authority)
         leave_token(stores, token_file())
         lock.write(running)
         yield running
@@ -69,3 +78,17 @@ def _nodes(
     if options.without_ray:
         return LocalNodes(stores.master_key, warm=True)
     return ray_nodes(options, stores.master_key, ending)
+
+
+def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:
+    if not options.without_ray:
+        from cenote.gateway.teams.ray_orchestrators import RayOrchestrators
+
+        return RayOrchestrators(options.state, stores.team_runs, options.team_environment)
+    return ProcessOrchestrators(
+        options.state, stores.teams, stores.team_runs, stores.team_news, options.team_environment
+    )
+
+
+def _end_teams(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:
+    orchestrators.close(orderly=failed is None)

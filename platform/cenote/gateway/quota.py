@@ -17,7 +17,8 @@ class Quota(StrEnum):
     """Something that is counted per tenant, in whole units, so that no sum drifts.
 
     RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
-    a CPU, likewise. CELLS: accepted and not finished. STORED: bytes of checkpoints and shared values.
+    a CPU, likewise. CELLS: accepted and not finished. STORED: bytes of checkpoints and shared values. TEAMS: made and
+    not deleted.
     """
 
     RUNTIMES = "runtimes"
@@ -25,6 +26,7 @@ class Quota(StrEnum):
     CPUS = "cpus"
     CELLS = "cells"
     STORED = "stored"
+    TEAMS = "teams"
 
 
 _UNITS: Final = {Quota.MEMORY: "bytes", Quota.CPUS: "thousandths of a CPU", Quota.STORED: "bytes"}
@@ -34,6 +36,7 @@ _REMEDIES: Final = {
     Quota.MEMORY: "close runtimes, or give them less memory in their policies",
     Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
     Quota.CELLS: "wait for running cells to end",
+    Quota.TEAMS: "delete teams that are not needed",
     Quota.STORED: "remove shared values, snapshots or runtimes",
 }
 

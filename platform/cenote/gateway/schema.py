@@ -63,6 +63,65 @@ CREATE TABLE holds (
 )
 """
 
+_TEAMS: Final = """
+CREATE TABLE teams (
+    tenant_id TEXT NOT NULL REFERENCES tenants (id),
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    definition TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT '',
+    epoch BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, name)
+)
+"""
+
+_TEAM_RUNS: Final = """
+CREATE TABLE team_runs (
+    team_id TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    request_key TEXT,
+    work TEXT NOT NULL,
+    state TEXT NOT NULL,
+    wanted TEXT NOT NULL DEFAULT '',
+    outcome TEXT NOT NULL DEFAULT '',
+    error TEXT NOT NULL DEFAULT '',
+    created DOUBLE PRECISION NOT NULL,
+    started DOUBLE PRECISION NOT NULL DEFAULT 0,
+    ended DOUBLE PRECISION NOT NULL DEFAULT 0,
+    PRIMARY KEY (team_id, number),
+    UNIQUE (team_id, request_key)
+)
+"""
+
+_TEAM_NEWS: Final = """
+CREATE TABLE team_news (
+    team_id TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    run BIGINT NOT NULL,
+    agent TEXT NOT NULL,
+    place TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    content TEXT NOT NULL,
+    PRIMARY KEY (team_id, number)
+)
+"""
+
+_TEAM_RECORD: Final = """
+CREATE TABLE team_record (
+    team_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    agent TEXT NOT NULL,
+    place TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (team_id, position)
+)
+"""
+
 MIGRATIONS: Final = (
     (
         _TENANTS,
@@ -80,5 +139,12 @@ MIGRATIONS: Final = (
         "CREATE UNIQUE INDEX runtimes_by_request ON runtimes (tenant_id, request_key)",
     ),
     ("CREATE TABLE notices (number BIGINT PRIMARY KEY, event TEXT NOT NULL)",),
+    (
+        _TEAMS,
+        "CREATE UNIQUE INDEX teams_by_id ON teams (id)",
+        _TEAM_RUNS,
+        _TEAM_NEWS,
+        _TEAM_RECORD,
+    ),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

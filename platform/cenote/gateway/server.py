@@ -28,9 +28,12 @@ from cenote.gateway.registry import Registry
 from cenote.gateway.runtime_relay import RuntimeRelay
 from cenote.gateway.runtimes import RuntimeRecord
 from cenote.gateway.stores import Stores
+from cenote.gateway.teams.registry import TeamRegistry
+from cenote.gateway.teams.service import TeamService
 from cenote.gateway.upstream import Upstream
-from cenote_proto.v1 import platform_pb2
+from cenote_proto.v1 import platform_pb2, team_pb2
 from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_server
+from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.wire.channels import SERVER
 
@@ -67,11 +70,13 @@ class GatewayServer:
         credentials: grpc.ServerCredentials | None = None,
         upstream: grpc.ChannelCredentials | None = None,
         preloads: Sequence[str] = PRELOADS,
+        teams: TeamRegistry | None = None,
         recheck: float = RECHECK,
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. relayed: see PlatformService.
 
-        credentials: for TLS. upstream: for TLS to nodes. preloads: see Registry. recheck: see Callers.
+        credentials: for TLS. upstream: for TLS to nodes. preloads: see Registry. teams: where it works on
+        teams. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
@@ -80,6 +85,7 @@ class GatewayServer:
         self._credentials = credentials
         self._upstream_credentials = upstream
         self._recheck = recheck
+        self._teams = teams
         self._registry = Registry(stores, nodes, preloads)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-gateway")
         self._loop = asyncio.new_event_loop()
@@ -125,6 +131,8 @@ class GatewayServer:
             self._stores, self._nodes, self._registry, creations, callers, relayed=self._relayed
         )
         add_PlatformServiceServicer_to_server(service, server)
+        if self._teams is not None:
+            add_TeamServiceServicer_to_server(TeamService(self._stores, self._teams, callers), server)
         runtimes = RuntimeRelay(self._stores, self._nodes, callers, upstream)
         references = ReferenceRelay(self._stores, self._nodes, callers, upstream)
         server.add_generic_rpc_handlers((runtimes.handler(), references.handler()))
@@ -174,6 +182,7 @@ async def _describe(server: grpc.aio.Server) -> None:
     """What gRPC's own tools ask: whether it serves, and what."""
     names = [
         platform_pb2.DESCRIPTOR.services_by_name["PlatformService"].full_name,
+        team_pb2.DESCRIPTOR.services_by_name["TeamService"].full_name,
         runtime_relay.SERVICE,
         reference_relay.SERVICE,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,

@@ -63,6 +63,11 @@ class StateFolder:
         return self.path / "cluster.log"
 
     @property
+    def teams(self) -> Path:
+        """A folder of secrets for each team."""
+        return self.path / "teams"
+
+    @property
     def log(self) -> Path:
         return self.path / "platform.log"
 

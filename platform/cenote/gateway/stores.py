@@ -15,6 +15,9 @@ from cenote.gateway.notices import Notices
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.teams.news import NewsTable
+from cenote.gateway.teams.runs import Runs
+from cenote.gateway.teams.table import Teams
 from cenote.gateway.tenants import Tenants
 from cenote.gateway.tokens import Tokens
 from cenote_security.capability import KEY_BYTES, MasterKey
@@ -41,6 +44,9 @@ class Stores:
             self.notices = Notices(database)
             self.runtimes = Runtimes(database)
             self.quotas = QuotaBook(database)
+            self.teams = Teams(database)
+            self.team_runs = Runs(database)
+            self.team_news = NewsTable(database)
             self.access = Access(self.tokens, self.runtimes, self.master_key)
             self._opened = opened.pop_all()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cenote.runtime.authors import Scope, check_author, check_scope
+from cenote.runtime.authors import Scope, check_scope
 from cenote.runtime.core import RuntimeCore
+from cenote_worker.authors import check_author
 
 
 class AttachedCore(RuntimeCore):

@@ -185,6 +185,11 @@ class RuntimeCore:
             self._rules.define(*(item.name for item in items))
         return parcels
 
+    def register(self, items: Iterable[Injectable]) -> None:
+        """Takes up what a former process of this client has put there: its host functions are called here now."""
+        for parcel in self.prepare(items):
+            parcel.injection.close()
+
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
         """Queues an injection; it is repeated in every later jail of this runtime."""
         self.classes.update(parcel.classes)

@@ -12,6 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cenote.runtime.loops import background_loop
@@ -44,11 +45,24 @@ Answer = Callable[[HostResult], None]
 """Called once, from any thread; takes the content over."""
 
 
+_CALL: ContextVar[int] = ContextVar("cenote host call", default=0)
+
+
+def host_call() -> int:
+    """The number that its jail gave to the call that is carried out here; 0 outside of one."""
+    return _CALL.get()
+
+
 class Asked(Protocol):
-    """A call as it came from a jail, near or far. id: among all that run. arguments: encoded [args, kwargs]."""
+    """A call as it came from a jail, near or far. id: among all that run. arguments: encoded [args, kwargs].
+
+    origin: the number that the jail gave it, which it uses once.
+    """
 
     @property
     def id(self) -> int: ...
+    @property
+    def origin(self) -> int: ...
     @property
     def target(self) -> str: ...
     @property
@@ -118,12 +132,14 @@ class HostDesk:
 
     def _perform(self, target: Target, asked: Asked, given: ObjectReference | None) -> HostResult:
         args, kwargs = self._arguments(asked, given)
+        _CALL.set(asked.origin)
         return _result(asked, target(*args, **kwargs))
 
     async def _perform_async(
         self, target: Callable[..., Coroutine[Any, Any, Any]], asked: Asked, given: ObjectReference | None
     ) -> HostResult:
         args, kwargs = self._arguments(asked, given)
+        _CALL.set(asked.origin)
         return _result(asked, await target(*args, **kwargs))
 
     def _arguments(self, asked: Asked, given: ObjectReference | None) -> tuple[list[Any], dict[str, Any]]:

@@ -107,7 +107,8 @@ class PythonRuntime:
     def interrupt(self) -> bool:
         """Interrupts the running cell, from another thread. False when none runs.
 
-        The owner's call interrupts the cell of any author, an attached author's only their own.
+        The owner's call interrupts the cell of any author, an attached author's only their own. On a platform each
+        client, the owner's too, interrupts only its own.
         """
         return self.core.interrupt()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cenote.team.events import Broadcast
 from cenote.team.progress import Progress
 from cenote.team.reader import Reader
+from cenote.team.record import TeamRecord
 from cenote.team.runtimes import RuntimeFactory
 from cenote.team.treasury import Treasury
 from cenote.team.variables import TeamVariables
@@ -15,7 +16,8 @@ from cenote_security.policy import SandboxPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """One account, one set of variables, one stream of events, one record of progress, one source of runtimes."""
+    """One account, one set of variables, one stream of events, one record of progress, one source of runtimes, one
+    record of what is done."""
 
     name: str
     sandbox: SandboxPolicy
@@ -25,3 +27,4 @@ class Ground:
     reader: Reader
     broadcast: Broadcast
     progress: Progress
+    record: TeamRecord

@@ -61,7 +61,11 @@ class Member:
         ground.treasury.hire()
         self._hired = True
         try:
-            self._runtime = OwnedRuntime(ground.runtimes(self.name, self.sandbox), self._holdings.notices)
+            self._runtime = OwnedRuntime(
+                ground.runtimes(self.name, self.sandbox),
+                self._holdings.notices,
+                partial(ground.record.port, self.name),
+            )
             self._agent = self._make_agent()
         except BaseException:
             ground.treasury.retire()
@@ -72,7 +76,8 @@ class Member:
         price = self.profile.price_of(model, self.ground.treasury.budget)
         metered = MeteredModel(model, self.ground.treasury, self.meter, price)
         tell = partial(self.ground.broadcast.tell, self.name)
-        return CaveAgent(metered, self._runtime, on_event=tell, **self.profile.settings)
+        recorded = self.ground.record.model(self.name, metered)
+        return CaveAgent(recorded, self._runtime, on_event=tell, **self.profile.settings)
 
     # -- its place --
 
@@ -120,25 +125,35 @@ class Member:
             if missing:
                 await to_its_end(self._inject(missing))
 
-    async def run(self, task: str) -> AgentResponse:
+    async def run(self, task: str, *, place: str = "") -> AgentResponse:
         """Work on a task until it is done; sub-agents that still work for it then are stopped.
+
+        place: of the task, in the team's record.
 
         Raises what `CaveAgent.run` raises, and BudgetExceededError.
         """
         await self.prepare()
         self.ground.treasury.start()
         async with self._errands.allowed(), self._in_time():
-            return await self._agent.run(task)
+            return await self.ground.record.work(self.name, place, task, self._agent.run)
 
     async def _inject(self, items: Sequence[Injectable]) -> None:
-        await self.runtime.inject(*items)
+        names = ", ".join(item.name for item in items)
+        await self.ground.record.once(
+            self.name,
+            "",
+            f"inject {names}",
+            lambda: self.runtime.inject(*items),
+            lambda: self.runtime.core.register(items),
+        )
         self._injected.update(item.name for item in items)
 
     def _items(self) -> list[Injectable]:
         ground, levels = self.ground, self.ground.treasury.budget.depth
         items = list(self.profile.items)
         for member in self.members:
-            handle = SubAgentHandle(member, self._errands)
+            called = partial(self.ground.record.called, self.name)
+            handle = SubAgentHandle(member, self._errands, called)
             items.append(Variable(member.name, handle, member.profile.description))
         team = TeamHandle(self.name, ground.variables, self._holdings, ground.reader)
         items.append(Variable("team", team, TEAM_HINT, host=True))

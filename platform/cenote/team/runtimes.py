@@ -26,21 +26,27 @@ def embedded(name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
 class OwnedRuntime:
     """A runtime that was made for an agent: the awaiting face of it, and its end.
 
-    Cells that the agent runs come back with what `notices` gives, as their news. The object that the factory gave
+    Cells that the agent runs come back with what `notices` gives, as their news; `port` may put something before what
+    the agent sees. The object that the factory gave
     stays in hand, since a runtime that nobody holds any more is closed.
     """
 
     def __init__(
-        self, made: AsyncPythonRuntime | PythonRuntime, notices: Callable[[], tuple[str, ...]]
+        self,
+        made: AsyncPythonRuntime | PythonRuntime,
+        notices: Callable[[], tuple[str, ...]],
+        port: Callable[[AgentRuntime], AgentRuntime] | None = None,
     ) -> None:
         self._made = made
         self._notices = notices
+        self._before = port
         self.face = made if isinstance(made, AsyncPythonRuntime) else AsyncPythonRuntime.over(made.core)
 
     @property
-    def port(self) -> NoticingPort:
+    def port(self) -> AgentRuntime:
         """What the agent sees of it."""
-        return NoticingPort(self.face.port, self._notices)
+        noticing = NoticingPort(self.face.port, self._notices)
+        return noticing if self._before is None else self._before(noticing)
 
     async def close(self) -> None:
         await self.face.close()

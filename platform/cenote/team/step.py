@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from cenote.agent import ExecutionStatus
 from cenote.runtime import ObjectReference
@@ -62,7 +63,7 @@ class Step(Work):
             return (done,)
         try:
             async with self._worker(course) as worker:
-                result = await self._work(worker, inputs)
+                result = await self._work(worker, inputs, course.key)
         except BaseException as error:
             course.progress.fail(course.key, error)
             raise
@@ -78,11 +79,12 @@ class Step(Work):
             async with self.member.turn:
                 yield self.member
 
-    async def _work(self, worker: Member, inputs: Sequence[object]) -> StepResult:
+    async def _work(self, worker: Member, inputs: Sequence[object], place: str) -> StepResult:
         await worker.prepare()
         for name, value in zip(self.inputs, inputs, strict=True):
-            await _put(worker, name, value)
-        response = await worker.run(self.task)
+            put = partial(_put, worker, name, value)
+            await worker.ground.record.once(worker.name, place, f"put {name}", put, _nothing)
+        response = await worker.run(self.task, place=place)
         if response.status is not ExecutionStatus.SUCCESS:
             raise StepFailedError(worker.name, f"its task ended as {response.status.value}", response.content)
         reference = None if self.output is None else await self._made(worker, response.content)
@@ -94,6 +96,10 @@ class Step(Work):
             return await worker.runtime.share(self.output)
         except UnknownNameError:
             raise StepFailedError(worker.name, f"it has not made {self.output!r}", answer) from None
+
+
+def _nothing() -> None:
+    """The agent has the input, and may have changed it since."""
 
 
 async def _put(worker: Member, name: str, value: object) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cenote.agent import AgentResponse, SubAgent
 from cenote.runtime import AsyncPythonRuntime
+from cenote.runtime.host_desk import host_call
 from cenote.team.errands import Errands
 
 if TYPE_CHECKING:
@@ -15,16 +17,17 @@ if TYPE_CHECKING:
 class SubAgentHandle(SubAgent):
     """Runs the member, and says so to the parent: a sub-agent does not work on when its parent has ended.
 
-    errands: the parent's.
+    errands: the parent's. called: gives the place of a task, by the number of the parent's host call.
     """
 
-    def __init__(self, member: Member, errands: Errands) -> None:
+    def __init__(self, member: Member, errands: Errands, called: Callable[[int], str]) -> None:
         self._member = member
         self._errands = errands
+        self._called = called
 
     async def run(self, task: str) -> AgentResponse:
         with self._errands.errand():
-            return await self._member.run(task)
+            return await self._member.run(task, place=self._called(host_call()))
 
     @property
     def runtime(self) -> AsyncPythonRuntime:

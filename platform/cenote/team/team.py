@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from cenote.team.member import Member
 from cenote.team.profile import Profile
 from cenote.team.progress import Progress, described
 from cenote.team.reader import Reader
+from cenote.team.record import TeamRecord, Unrecorded
 from cenote.team.reference_store import ReferencesInUse, ReferenceStore
 from cenote.team.runtimes import RuntimeFactory, embedded
 from cenote.team.state import AgentState, TeamState, VariableState
@@ -46,6 +48,7 @@ class Team:
     variable_memory: bytes that the team's variables may hold together.
     on_state: called with the new state after each step's begin and end and each new variable, in the thread that made
         the change.
+    record: keeps what the agents do, for a process that goes on with it in the middle of a task.
 
     Raises UsageError for the state of another team.
     """
@@ -61,6 +64,7 @@ class Team:
         references: ReferenceStore | None = None,
         variable_memory: Size = "8GiB",
         on_state: Callable[[TeamState], None] | None = None,
+        record: TeamRecord | None = None,
     ) -> None:
         if state is not None and state.team != name:
             raise UsageError(f"this is the state of team {state.team!r}, not of {name!r}")
@@ -81,6 +85,7 @@ class Team:
             reader=Reader(runtimes, sandbox or SandboxPolicy()),
             broadcast=Broadcast(),
             progress=Progress(self._references, before.steps, self._changed),
+            record=record or Unrecorded(),
         )
         self._restore_variables(before)
 
@@ -153,7 +158,7 @@ class Team:
         Raises what `CaveAgent.run` raises, BudgetExceededError, and WeakerSandboxError if one of them may do more
         than the lead.
         """
-        return await self._led().run(task)
+        return await self._led().run(task, place="lead")
 
     async def stream_events(self, work: str | Work, *inputs: object) -> AsyncGenerator[TeamEvent, None]:
         """What all agents do while the lead does a task, or the team a plan; raises what `run` raises.
@@ -171,6 +176,12 @@ class Team:
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
+
+    @contextmanager
+    def heard_by(self, listener: Callable[[TeamEvent], None]) -> Iterator[None]:
+        """While the block lasts, `listener` hears what all agents do. It must not block."""
+        with self._ground.broadcast.heard_by(listener):
+            yield
 
     async def _any_work(self, work: str | Work, inputs: Sequence[object]) -> AgentResponse | Outcome:
         return await work.run(*inputs) if isinstance(work, Work) else await self.run(work)

@@ -165,6 +165,8 @@ class Asked(_message.Message):
     CPU_FIELD_NUMBER: _builtins.int
     WRITTEN_FIELD_NUMBER: _builtins.int
     KILLS_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ask: _builtins.str
     """Name of a kind of request."""
@@ -181,6 +183,9 @@ class Asked(_message.Message):
     """What the jail's counters stood at."""
     written: _builtins.int
     kills: _builtins.int
+    author: _builtins.str
+    """Whose it is; see Hello."""
+    private: _builtins.bool
     def __init__(
         self,
         *,
@@ -194,10 +199,12 @@ class Asked(_message.Message):
         cpu: _builtins.float = ...,
         written: _builtins.int = ...,
         kills: _builtins.int = ...,
+        author: _builtins.str = ...,
+        private: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "number", b"number", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

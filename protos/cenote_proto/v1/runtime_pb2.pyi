@@ -273,6 +273,7 @@ class Hello(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
     oldest_version: _builtins.int
     """The range of versions of this service that the client speaks."""
     newest_version: _builtins.int
@@ -281,7 +282,11 @@ class Hello(_message.Message):
     client: _builtins.str
     """Chosen by the client; the same when it comes back after a broken line."""
     author: _builtins.str
-    """Who the steps of this client are attributed to."""
+    """Who the steps of this client are attributed to: a printable text. Empty: the runtime's owner. An author is
+    attached: cells and injections are theirs, an interrupt hits theirs alone, a Reset is refused.
+    """
+    private: _builtins.bool
+    """Of an author: names mean their own, not the common ones."""
     def __init__(
         self,
         *,
@@ -290,10 +295,11 @@ class Hello(_message.Message):
         runtime: _builtins.str = ...,
         client: _builtins.str = ...,
         author: _builtins.str = ...,
+        private: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "newest_version", b"newest_version", "oldest_version", b"oldest_version", "runtime", b"runtime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "newest_version", b"newest_version", "oldest_version", b"oldest_version", "private", b"private", "runtime", b"runtime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,6 +418,7 @@ class Injection(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Instead of values: the id of a reference."""
     name: _builtins.str
@@ -422,6 +429,8 @@ class Injection(_message.Message):
     author: _builtins.str
     """Set where a host keeps this for a successor, ignored from clients: whose namespace it is for."""
     private: _builtins.bool
+    client: _builtins.str
+    """Likewise: the client that `hosts` are with."""
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
         """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
@@ -446,10 +455,11 @@ class Injection(_message.Message):
         hosts: _abc.Iterable[_jail_pb2.HostTarget] | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
+        client: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -527,12 +537,15 @@ class Status(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
     memory: _builtins.int
     processes: _builtins.int
     step: _builtins.int
     """The cell that runs; 0 for none."""
     isolation: _builtins.str
     limits: _builtins.str
+    author: _builtins.str
+    """Whose that cell is; empty for the owner's."""
     def __init__(
         self,
         *,
@@ -541,10 +554,11 @@ class Status(_message.Message):
         step: _builtins.int = ...,
         isolation: _builtins.str = ...,
         limits: _builtins.str = ...,
+        author: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation", b"isolation", "limits", b"limits", "memory", b"memory", "processes", b"processes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "processes", b"processes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -745,6 +759,8 @@ class CellResult(_message.Message):
     REPLY_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -754,6 +770,8 @@ class CellResult(_message.Message):
     state: Global___CellResult.State.ValueType
     truncated: _builtins.bool
     reply: _builtins.str
+    author: _builtins.str
+    """See Hello.author."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MimeBundle]: ...
     @_builtins.property
@@ -764,6 +782,8 @@ class CellResult(_message.Message):
     def trace(self) -> _jail_pb2.StepTrace:
         """Absent where nothing watches."""
 
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.Notice]: ...
     def __init__(
         self,
         *,
@@ -780,10 +800,12 @@ class CellResult(_message.Message):
         reply: _builtins.str | None = ...,
         usage: Global___Usage | None = ...,
         trace: _jail_pb2.StepTrace | None = ...,
+        author: _builtins.str = ...,
+        notices: _abc.Iterable[_jail_pb2.Notice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "author", b"author", "duration", b"duration", "error", b"error", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
@@ -1011,9 +1033,12 @@ class HostCallFrame(_message.Message):
     METHOD_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     method: _builtins.str
     """Empty for a function; `runtime.retrieve` and its kind for an agent."""
+    origin: _builtins.int
+    """The number that the jail gave it, which it uses once; the same when a client that comes back is asked again."""
     @_builtins.property
     def arguments(self) -> _jail_pb2.Payload:
         """Safe encoding of [args, kwargs]."""
@@ -1029,10 +1054,11 @@ class HostCallFrame(_message.Message):
         method: _builtins.str = ...,
         arguments: _jail_pb2.Payload | None = ...,
         value: Global___Shared | None = ...,
+        origin: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "method", b"method", "target", b"target", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "method", b"method", "origin", b"origin", "target", b"target", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

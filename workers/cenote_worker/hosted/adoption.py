@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.keyed_call import KeyedCall
 from cenote_worker.hosted.listeners import Unheard, Witness
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.succession import VANISHED, succession, vanished
+from cenote_worker.hosted.succession import VANISHED, seat_of, succession, vanished
 from cenote_worker.journal.outcomes import from_entry
 from cenote_worker.journal.story import Request, Story
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.requests import Listener
+from cenote_worker.supervisor.requests import OWNER, Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transcript import Transcript
 
@@ -61,6 +63,7 @@ class _Takeover:
         self._kept = kept
         self._story = story
         self._injections = injections
+        self._call: KeyedCall | None = None
 
     def carry_out(self) -> None:
         request = self._story.request
@@ -76,7 +79,10 @@ class _Takeover:
 
     def _supervise(self, ends: JailEnds, listener: Listener | None) -> Supervisor:
         left = succession(self._kept, self._story, ends, listener)
-        return self._kept.supervise(ends, self._story, self._runtime.ledger, left)
+        supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
+        if self._call is not None and left.underway is not None:
+            self._call.begun(partial(supervisor.withdraw, left.underway.request))
+        return supervisor
 
     def _bereave(self, request: Request | None, listener: Listener | None) -> None:
         if self._story.jail.filled and not self._story.jail.mourned:
@@ -100,11 +106,11 @@ class _Takeover:
         if key := request.asked.key:
             printed = Transcript(self._runtime.policy.output_bytes)
             printed.skip(request.printed.after(0)[0])  # the rest is heard once more
-            listener = self._runtime.calls.restore(key, None, printed)
+            listener = self._call = self._runtime.calls.restore(key, None, printed)
+        if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
+            listener = Witness(listener, self._lost)
         injection = self._injections.get(request.asked.injection)
-        if injection is not None:
-            return self._runtime.noted.noting(injection, Witness(listener, self._lost))
-        return Witness(listener, self._lost)
+        return listener if injection is None else self._runtime.noted.noting(injection, listener)
 
     def _lost(self) -> None:
         self._runtime.lost()

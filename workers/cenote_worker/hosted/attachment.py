@@ -90,6 +90,11 @@ class AttachedRuntime:
             self._runtime.vacate(self._seat)
         return withdraw
 
+    def join(self, key: RequestKey, listener: Listener) -> Withdraw:
+        """As HostedRuntime.join."""
+        self.check_open()
+        return self._runtime.join(key, listener)
+
     def outcome(self, key: str, listener: Listener) -> None:
         self.check_open()
         self._runtime.outcome(key, listener)

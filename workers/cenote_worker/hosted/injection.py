@@ -21,7 +21,7 @@ class Injection:
         and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
     number: what it is kept under for a successor; 0 for nothing.
-    seat: whose namespace it is for.
+    seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for who holds the runtime.
     """
 
     values: Content
@@ -32,6 +32,7 @@ class Injection:
     hosts: tuple[jail_pb2.HostTarget, ...] = ()
     number: int = 0
     seat: Seat = OWNER
+    client: str = ""
 
     def supersedes(self, other: Injection) -> bool:
         """Whether later jails need not get the other one any more."""

@@ -24,6 +24,7 @@ def to_record(injection: Injection) -> tuple[bytes, list[int], Content]:
         hosts=injection.hosts,
         author=injection.seat.author,
         private=injection.seat.private,
+        client=injection.client,
     )
     descriptors: list[int] = []
     injection.values.to_wire(message.values, descriptors)
@@ -51,6 +52,7 @@ def from_record(record: bytes, descriptors: Sequence[int], number: int) -> Injec
         hosts=tuple(message.hosts),
         number=number,
         seat=Seat(author=message.author, private=message.private) if message.author else OWNER,
+        client=message.client,
     )
     for descriptor in (*values, *left):
         os.close(descriptor)

@@ -17,7 +17,7 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import Piece, Succession, Underway
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
+from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat
 
 VANISHED = Death(
     reason="killed", text="the runtime's process and whatever held its jail beside it were ended together"
@@ -25,12 +25,17 @@ VANISHED = Death(
 """Of a jail that the journal tells of and nobody holds."""
 
 
+def seat_of(asked: journal_pb2.Asked) -> Seat:
+    """Whose the request is."""
+    return Seat(author=asked.author, private=asked.private) if asked.author else OWNER
+
+
 def vanished(request: Request) -> Outcome:
     """What becomes of a request whose jail has vanished."""
     if request.ask is not Ask.EXECUTE:
         return JailLostError(VANISHED.describe())
-    error = VANISHED.as_error()
-    return ExecutionResult(success=False, error=error, step=request.asked.step, state="lost")
+    asked, error = request.asked, VANISHED.as_error()
+    return ExecutionResult(success=False, error=error, step=asked.step, state="lost", author=asked.author)
 
 
 def succession(kept: KeptRuntime, story: Story, ends: JailEnds, listener: Listener | None) -> Succession:
@@ -62,6 +67,7 @@ def _underway(request: Request, listener: Listener) -> Underway:
             step=asked.step,
             key=asked.key,
             injection=asked.injection,
+            seat=seat_of(asked),
         ),
         started=asked.started,
         interrupted_at=interrupted.at if interrupted is not None else None,

@@ -73,6 +73,8 @@ class JailJournal:
             cpu=begun.cpu,
             written=begun.written,
             kills=begun.kills,
+            author=request.seat.author,
+            private=request.seat.private,
         )
         self._write(JournalEntry(asked=asked))
 

@@ -9,6 +9,8 @@ from typing import Protocol
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_worker.content import Content
+from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.requests import Withdraw
 
 
@@ -28,9 +30,11 @@ class Line(Protocol):
 class Client:
     """What of a client stays while its line is broken. On the server's loop only."""
 
-    def __init__(self, id: str, tenant: str) -> None:
+    def __init__(self, id: str, tenant: str, hosted: HostedRuntime | AttachedRuntime) -> None:
+        """hosted: the runtime, as its owner has it or an author; an author leaves with the client."""
         self.id = id
         self.tenant = tenant
+        self.hosted = hosted
         self.line: Line | None = None
         self._cells: dict[str, Withdraw] = {}
         self._timer: TimerHandle | None = None
@@ -53,8 +57,14 @@ class Client:
     def give_up(self) -> None:
         """Takes back the cells that nobody asked for again."""
         cells, self._cells = self._cells, {}
-        for withdraw in cells.values():
+        for withdraw in reversed(cells.values()):  # else the end of what runs would let the next one begin
             withdraw()
+
+    def leave(self) -> None:
+        """It does not come back. The runtime goes on without it."""
+        self.give_up()
+        if isinstance(self.hosted, AttachedRuntime):
+            self.hosted.close()
 
     def wait(self, later: Callable[[Callable[[], None]], TimerHandle], then: Callable[[], None]) -> None:
         """Waits anew for the client to come, or to ask for what it left behind."""

@@ -13,6 +13,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation, RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.authors import check_author
 from cenote_worker.hosted.keyed_call import MAX_KEY
 from cenote_worker.serving.limits import (
     MAX_CODE,
@@ -44,7 +45,10 @@ RIGHTS: Final[Mapping[str, Right]] = {
 
 
 def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
-    """The first frame of a stream. Raises ProtocolViolation; RejectedError where no version is common."""
+    """The first frame of a stream.
+
+    Raises ProtocolViolation; RejectedError where no version is common; UsageError for who cannot be an author.
+    """
     if frame.WhichOneof("body") != "hello" or frame.call:
         raise ProtocolViolation("a stream begins with Hello, as call 0")
     hello = frame.hello
@@ -55,8 +59,12 @@ def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
         )
     if not 0 < len(hello.client) <= MAX_KEY:
         raise ProtocolViolation(f"a client has a name of 1 to {MAX_KEY} characters")
-    if len(hello.runtime) > MAX_NAME or len(hello.author) > MAX_NAME:
-        raise ProtocolViolation(f"a runtime's and an author's name have at most {MAX_NAME} characters")
+    if len(hello.runtime) > MAX_NAME:
+        raise ProtocolViolation(f"a runtime's name has at most {MAX_NAME} characters")
+    if hello.author:
+        check_author(hello.author)
+    elif hello.private:
+        raise UsageError("names of their own are an author's; the owner of a runtime has the common ones")
     return hello
 
 

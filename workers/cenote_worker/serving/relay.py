@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +12,7 @@ from typing import Protocol
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_worker.content import Content
+from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
 from cenote_worker.serving.references import Origin, ReferenceRecord, ReferenceStore
@@ -123,9 +124,11 @@ class HostRelay:
 
     # -- what clients say, on the loop --
 
-    def offered(self, names: Iterable[str], client: str) -> None:
-        """The names stand in the namespace for things of this client."""
-        self._owners.update(dict.fromkeys(names, client))
+    def offered(self, injection: Injection) -> None:
+        """It is in the namespace: its hosts stand there for things of its client."""
+        if injection.client:
+            addresses = (host.address or host.name for host in injection.hosts)
+            self._owners.update(dict.fromkeys(addresses, injection.client))
 
     def returned(self, client: Offerer) -> None:
         """It has a new line: it hears again what it has not answered."""
@@ -175,8 +178,8 @@ class HostRelay:
             self._place.apart(lambda: self._pass_on(asked))
 
     def _owner(self, place: Place, target: str) -> Offerer | None:
-        """Whose function it is. Nobody knows after a runtime was taken over from another process: the client is asked
-        then if it is the only one, and says itself if it offers no such thing.
+        """Whose function it is. The only client is asked for what nobody is known to have offered, and says itself if
+        it has not: an injection under way while the runtime was taken over from another process.
         """
         owner = self._owners.get(target)
         return place.only_client() if owner is None else place.client(owner)
@@ -209,6 +212,7 @@ class HostRelay:
         frame = runtime_pb2.ServerFrame(call=asked.number)
         call = asked.call
         frame.host_call.target, frame.host_call.method = call.target, call.method
+        frame.host_call.origin = call.id
         follows = announce(frame.host_call.arguments, call.arguments)
         if asked.value is not None:
             frame.host_call.value.reference = asked.value.id

@@ -47,7 +47,7 @@ class Requests:
     printed: Callable[[Call], None]
 
     def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
-        hosted, cell = self.served.hosted, frame.cell
+        hosted, cell = self.client.hosted, frame.cell
         code = _code(content)
 
         def run() -> None:
@@ -78,10 +78,11 @@ class Requests:
                 replaces=message.replaces,
                 names=tuple(message.names),
                 hosts=tuple(message.hosts),
+                client=self.client.id,
             )
             listener = self._listener(call, lambda outcome: self._injected(injection, outcome))
             try:
-                served.hosted.inject(injection, listener, replace=message.replace, key=_key(frame))
+                self.client.hosted.inject(injection, listener, replace=message.replace, key=_key(frame))
             except BaseException:
                 injection.close()
                 raise
@@ -93,7 +94,7 @@ class Requests:
     def _injected(self, injection: Injection, outcome: Outcome) -> None:
         """Whether or not anybody still waits for it."""
         if isinstance(outcome, DoneReply):
-            self.served.relay.offered((host.name for host in injection.hosts), self.client.id)
+            self.served.relay.offered(injection)
         else:
             injection.close()
 
@@ -101,7 +102,7 @@ class Requests:
         name, opaque = frame.fetch.name, frame.fetch.opaque
 
         def run() -> None:
-            self.served.hosted.fetch(name, self._listener(call), opaque=opaque)
+            self.client.hosted.fetch(name, self._listener(call), opaque=opaque)
 
         call = Call(number=frame.call, run=run, carries=True)
         return call
@@ -111,20 +112,20 @@ class Requests:
 
         def run() -> None:
             listener = ReplyListener(self.served.loop, lambda outcome: keep(call, outcome))
-            self.served.hosted.fetch(frame.share.name, listener, opaque=True)
+            self.client.hosted.fetch(frame.share.name, listener, opaque=True)
 
         call = Call(number=frame.call, run=run, carries=True)
         return call
 
     def deletion(self, frame: runtime_pb2.ClientFrame, name: str) -> Call:
         def run() -> None:
-            self.served.hosted.delete(name, self._listener(call), key=_key(frame))
+            self.client.hosted.delete(name, self._listener(call), key=_key(frame))
 
         call = Call(number=frame.call, key=frame.key, run=run)
         return call
 
     def description(self, frame: runtime_pb2.ClientFrame) -> Call:
-        call = Call(number=frame.call, run=lambda: self.served.hosted.describe(self._listener(call)))
+        call = Call(number=frame.call, run=lambda: self.client.hosted.describe(self._listener(call)))
         return call
 
     def file(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
@@ -132,7 +133,7 @@ class Requests:
         ask = self._file_ask(frame.file, content)
 
         def run() -> None:
-            self.served.hosted.file(ask, self._listener(call), key=_key(frame) if changes else None)
+            self.client.hosted.file(ask, self._listener(call), key=_key(frame) if changes else None)
 
         changes = ask.ask is Ask.CHANGE_FILE
         call = Call(number=frame.call, key=frame.key, run=run, carries=ask.ask is Ask.READ_FILE)
@@ -151,7 +152,7 @@ class Requests:
         return FileAsk(kind, message, printable(request.path.decode("utf-8", "backslashreplace")), content)
 
     def start(self, frame: runtime_pb2.ClientFrame) -> Call:
-        hosted = self.served.hosted
+        hosted = self.client.hosted
 
         def run() -> runtime_pb2.ServerFrame:
             hosted.start()
@@ -165,14 +166,14 @@ class Requests:
             lost = JailLostError("it ended before it could be asked")
             self.served.soon(self.settled, call, lost if status is None else status)
 
-        call = Call(number=frame.call, run=lambda: self.served.hosted.status(answer), at_once=True)
+        call = Call(number=frame.call, run=lambda: self.client.hosted.status(answer), at_once=True)
         return call
 
     def outcome(self, frame: runtime_pb2.ClientFrame) -> Call:
         """Of a call that may have been a cell, or not."""
 
         def run() -> None:
-            self.served.hosted.join(RequestKey(text=frame.outcome.key, missed=listener.missed), listener)
+            self.client.hosted.join(RequestKey(text=frame.outcome.key, missed=listener.missed), listener)
 
         call = Call(number=frame.call, key=frame.outcome.key, run=run)
         listener = call.cell = self._cell_listener(call, heard=0)
@@ -180,14 +181,14 @@ class Requests:
 
     def reset(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
-            self.served.hosted.reset()
+            self.client.hosted.reset()
             return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
 
         return Call(number=frame.call, run=run, at_once=True)
 
     def network_log(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
-            log = from_decisions(self.served.hosted.network_log)
+            log = from_decisions(self.client.hosted.network_log)
             return runtime_pb2.ServerFrame(call=frame.call, network_log=log)
 
         return Call(number=frame.call, run=run, at_once=True)

@@ -64,7 +64,7 @@ class RuntimeService(RuntimeServiceServicer):
             raise UnknownRuntimeError(hello.runtime)
         stream = _Stream(context)
         session = Session(served, rights, filled=stream.filled.set, drained=stream.drained.set)
-        client, returning = served.attach(hello.client, rights.tenant, session)
+        client, returning = served.attach(hello, rights.tenant, session)
         session.begin(client)
         agreed = False
         try:

@@ -8,7 +8,9 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
+from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.client import Client, Line
 from cenote_worker.serving.limits import MAX_CLIENTS
@@ -44,6 +46,8 @@ class ServedRuntime:
         self._clients: dict[str, Client] = {}
         self._threads = 0
         self._seen = loop.time()
+        for injection in hosted.noted.all():  # of a runtime that was taken over
+            relay.offered(injection)
         relay.bind(self)
 
     # -- clients --
@@ -64,23 +68,29 @@ class ServedRuntime:
     def only_client(self) -> Client | None:
         return next(iter(self._clients.values())) if len(self._clients) == 1 else None
 
-    def attach(self, id: str, tenant: str, line: Line) -> tuple[Client, bool]:
-        """The client, and whether it is known from before. A line that it still has ends.
+    def attach(self, hello: runtime_pb2.Hello, tenant: str, line: Line) -> tuple[Client, bool]:
+        """The client, and whether it is known from before; then it is who it was. A line that it still has ends.
 
         Raises UnavailableError with too many clients.
         """
+        id = hello.client
         client = self._clients.get(id)
         known = client is not None
         if client is None:
             if len(self._clients) >= MAX_CLIENTS:
                 raise UnavailableError(f"this runtime has {MAX_CLIENTS} clients, which is the most")
-            client = self._clients[id] = Client(id, tenant)
+            client = self._clients[id] = Client(id, tenant, self._seat(hello))
         if client.line is not None:
             client.line.end(UnavailableError("this client has come back on another line"))
             client.line.close()  # now: what it leaves behind is there before it is asked for again
         client.line = line
         client.wait(partial(self.loop.call_later, self._grace), client.give_up)
         return client, known
+
+    def _seat(self, hello: runtime_pb2.Hello) -> HostedRuntime | AttachedRuntime:
+        if not hello.author:
+            return self.hosted
+        return self.hosted.attach(hello.author, private=hello.private)
 
     def detach(self, client: Client, line: Line, *, for_good: bool) -> None:
         """The line has ended. for_good: as agreed; else the client may come back for a while."""
@@ -95,7 +105,7 @@ class ServedRuntime:
     def dismiss(self, client: Client) -> None:
         """The client does not come back: what it has under way is taken back."""
         client.stop_waiting()
-        client.give_up()
+        client.leave()
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
             self._seen = self.loop.time()

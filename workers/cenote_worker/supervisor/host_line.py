@@ -49,6 +49,11 @@ class HostCall:
     reference: int
     info: VariableInfo | None = None
 
+    @property
+    def origin(self) -> int:
+        """The number that the jail gave it: here, the one that it has."""
+        return self.id
+
     def close(self) -> None:
         self.arguments.close()
         if self.opaque is not None:

@@ -15,6 +15,7 @@ from cenote_worker.results import (
     ExecutionResult,
     JailStatus,
     MimeBundle,
+    Notice,
     Span,
     StateAfter,
     VariableInfo,
@@ -39,6 +40,8 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         duration=result.duration,
         state=_STATES[result.state],
         truncated=result.truncated,
+        author=result.author,
+        notices=map(_from_notice, result.notices),
     )
     if result.value is not None:
         message.value = clean_text(result.value)
@@ -67,6 +70,8 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         reply=message.reply if message.HasField("reply") else None,
         usage=to_usage(message.usage),
         trace=traced.read(message.trace) if message.HasField("trace") else None,
+        author=message.author,
+        notices=tuple(map(_to_notice, message.notices)),
     )
 
 
@@ -77,6 +82,7 @@ def from_status(status: JailStatus) -> runtime_pb2.Status:
         step=status.step or 0,
         isolation=status.isolation,
         limits=status.limits,
+        author=status.author,
     )
 
 
@@ -87,6 +93,7 @@ def to_status(message: runtime_pb2.Status) -> JailStatus:
         step=message.step or None,
         isolation=message.isolation,
         limits=message.limits,
+        author=message.author,
     )
 
 
@@ -166,6 +173,16 @@ def to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
     return {
         part.type: part.text if part.WhichOneof("content") == "text" else part.data for part in message.parts
     }
+
+
+def _from_notice(notice: Notice) -> jail_pb2.Notice:
+    return jail_pb2.Notice(
+        name=clean_text(notice.name), author=notice.author, step=notice.step, deleted=notice.deleted
+    )
+
+
+def _to_notice(message: jail_pb2.Notice) -> Notice:
+    return Notice(name=message.name, author=message.author, step=message.step, deleted=message.deleted)
 
 
 def from_error(error: ErrorInfo) -> jail_pb2.CellError:

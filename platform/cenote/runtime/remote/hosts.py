@@ -33,6 +33,7 @@ class _Asked:
     """One call, as the desk wants it. Owns its arguments."""
 
     id: int
+    origin: int
     target: str
     method: str
     arguments: Content
@@ -104,8 +105,8 @@ class RemoteCalls:
 
     def ended(self) -> None:
         """Nobody waits for an answer any more."""
-        self._running.clear()
-        self._desk.ended()
+        for number in list(self._running):  # the desk is the other authors' too
+            self._cancelled(number)
         for number in list(self._arriving):
             self._forget(number)
         for number in list(self._answered):
@@ -159,7 +160,7 @@ class RemoteCalls:
 
     def _start(self, number: int, message: runtime_pb2.HostCallFrame, arguments: Content) -> None:
         self._running.add(number)
-        asked = _Asked(number, message.target, message.method, arguments)
+        asked = _Asked(number, message.origin, message.target, message.method, arguments)
         if message.HasField("value"):
             background().spawn(self._call_with(asked, message.value))
         else:

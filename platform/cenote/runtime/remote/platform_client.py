@@ -59,7 +59,7 @@ class PlatformClient:
         return self._destination.address
 
     async def runtime(
-        self, name: str, policy: SandboxPolicy, *, attach: bool, key: str
+        self, name: str, policy: SandboxPolicy, *, attach: bool, key: str, lease: float = 0.0
     ) -> platform_pb2.RuntimeDescription:
         """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name.
 
@@ -70,7 +70,7 @@ class PlatformClient:
             policy=policies.to_message(policy),
             attach=attach,
             key=key,
-            lease=0 if name else LEASE,
+            lease=lease if name else LEASE,
         )
         return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
 

@@ -23,6 +23,8 @@ from cenote_security.errors import (
 )
 from cenote_security.sealed import Draft
 from cenote_worker.content import Content
+from cenote_worker.results import VariableInfo
+from cenote_worker.supervisor.edge import read_info
 
 LEASE: Final = 120.0
 """Seconds that the platform keeps a value after its holder was last heard of."""
@@ -87,6 +89,18 @@ class References:
         right = Right(reference, holder)
         await self._ask_for(right)
         return self._keep(right)
+
+    async def find(self, reference: str, holder: str) -> tuple[HeldThere, VariableInfo]:
+        """The same, of which nothing is known but its id; and what may be said of it."""
+        held = await self.hold(reference, holder)
+        question = reference_pb2.ReferenceId(id=reference)
+        described = await self._ask(self._stub().GetReference(question, **self._terms()))
+        return held, read_info(described.info)
+
+    async def leave(self, reference: str, holder: str, seconds: float) -> None:
+        """Has the platform keep a value for so long, whatever becomes of this process."""
+        request = reference_pb2.HoldRequest(id=reference, holder=holder, lease=seconds)
+        await self._ask(self._stub().HoldReference(request, **self._terms()))
 
     def release(self, right: Right) -> None:
         """One right less. From any thread, at any time: garbage collectors call it too, and forked children."""

@@ -21,7 +21,7 @@ from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
+from cenote_security.errors import CenoteError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
@@ -61,7 +61,9 @@ class _Declared:
 class RemoteRuntime:
     """See Backend. name: of a runtime that outlives its clients; empty for one that ends with this one.
 
-    attach: join a runtime of that name, if there is one.
+    attach: join a runtime of that name, if there is one. author, private: see Hello.
+    client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
+    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
     """
 
     def __init__(
@@ -72,14 +74,22 @@ class RemoteRuntime:
         name: str = "",
         *,
         attach: bool = False,
+        author: str = "",
+        private: bool = False,
+        client_name: str = "",
+        lease: float = 0.0,
     ) -> None:
         self._platform = client
         self._policy = policy
         self._name = name
         self._attach = attach
+        self._lease = lease
+        self._author = author
+        """Empty: the owner, with whom a runtime without a name ends."""
+        self._private = private
         self._desk = desk
         self._pid = os.getpid()
-        self._client = secrets.token_hex(16)
+        self._client = client_name or secrets.token_hex(16)
         """This client's name, over all its lines: host functions and shared values are known to be its own by it."""
         self._creation = new_key()
         self._id = ""
@@ -144,16 +154,29 @@ class RemoteRuntime:
     async def _attached(self) -> Session:
         described = await self._described()
         self._id = described.id
-        session = Session(self._platform.locating(described), self._platform.channels.stream, self._client)
+        session = Session(
+            self._platform.locating(described),
+            self._platform.channels.stream,
+            self._client,
+            self._author,
+            private=self._private,
+        )
         session.hosts = RemoteCalls(
             self._desk, session, self._hold, place=self.place, limit=2 * self._policy.memory_bytes
         )
         return session
 
-    def _described(self) -> Awaitable[platform_pb2.RuntimeDescription]:
+    async def opened(self) -> str:
+        """The id of the runtime, which is there."""
+        await self._open()
+        return self._id
+
+    async def _described(self) -> platform_pb2.RuntimeDescription:
         if self._id:
-            return self._platform.describe(self._id)
-        return self._platform.runtime(self._name, self._policy, attach=self._attach, key=self._creation)
+            return await self._platform.describe(self._id)
+        return await self._platform.runtime(
+            self._name, self._policy, attach=self._attach, key=self._creation, lease=self._lease
+        )
 
     async def _give(self, session: Session, declared: _Declared) -> None:
         injection = declared.injection
@@ -191,14 +214,21 @@ class RemoteRuntime:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
         if self._session is not None:
-            await self._session.close()
-        if self._id and not self._name:
+            await self._session.close(self._farewell())
+        if self._id and not (self._name or self._author):
             await self._platform.delete(self._id)
 
-    def attach(self, author: str, *, private: bool) -> Backend:  # noqa: ARG002
-        """Raises UnavailableError: on a platform each author is a client of their own."""
-        raise UnavailableError(
-            f"{author!r} cannot be attached through this client: on a platform each author is a client of their own"
+    def _farewell(self) -> str:
+        if not self._author:
+            return CLOSED
+        return f"{self._author} was detached: what ran was interrupted, and what waited is not run"
+
+    def attach(self, author: str, *, private: bool) -> Backend:
+        self.check_open()
+        from cenote.runtime.remote.attached import AttachedRemoteRuntime  # which is one of these
+
+        return AttachedRemoteRuntime(
+            self, self._platform, self._policy, self._desk, self._name, author, private=private
         )
 
     # -- questions that are waited for --
@@ -246,13 +276,14 @@ class RemoteRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+        self, code: str, timeout: float | None, listener: Listener, *, cause: str = "", key: str = ""
     ) -> Withdraw | None:
+        """key: of the cell, for one that another process may have sent before."""
         self.start()
-        read = frames.outcome_of if self._name else frames.cell_outcome_of
-        return self._call(
-            frames.cell(code, timeout, cause), listener, read, changes=True, output=listener.output
-        )
+        read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
+        frame, content = frames.cell(code, timeout, cause)
+        frame.key = key
+        return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
     def interrupt(self) -> bool:
         session = self._session

@@ -80,7 +80,7 @@ class Session:
     """See above. `open` first; `hosts` may be set before.
 
     locate: where the runtime is now; asked before each try. connect: a channel to there, for as long as it is needed.
-    client: the name of this client, for the server.
+    client: the name of this client, for the server. author, private: see Hello.
     """
 
     def __init__(
@@ -88,10 +88,14 @@ class Session:
         locate: Callable[[], Awaitable[Place]],
         connect: Callable[[str], AbstractContextManager[grpc.aio.Channel]],
         client: str,
+        author: str = "",
+        *,
+        private: bool = False,
     ) -> None:
         self._locate = locate
         self._connect = connect
-        self._client = client
+        self._introduction = runtime_pb2.Hello(client=client, author=author, private=private)
+        self._introduction.oldest_version = self._introduction.newest_version = VERSION
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
         self._calls: dict[int, Call] = {}
@@ -115,11 +119,11 @@ class Session:
         if self.ended is not None:
             raise self.ended
 
-    async def close(self) -> None:
-        """Leaves the runtime: cells of this client are taken back, what still waits is told so."""
-        for call in list(self._calls.values()):
+    async def close(self, why: str = CLOSED) -> None:
+        """Leaves the runtime: cells of this client are taken back, what still waits is told why."""
+        for call in reversed(self._calls.values()):  # else the end of what runs would let the next one begin
             self.say(runtime_pb2.ClientFrame(call=call.number, withdraw=runtime_pb2.Withdraw()))
-        self._end(RuntimeClosedError(CLOSED))
+        self._end(RuntimeClosedError(why))
         if self._task is None:
             return
         if self._line is not None:
@@ -209,9 +213,8 @@ class Session:
         stream = RuntimeServiceStub(channel).Attach(metadata=authorization(place.credential))
         line = Line(stream)
         try:
-            hello = runtime_pb2.Hello(runtime=place.runtime, client=self._client)
-            hello.oldest_version = hello.newest_version = VERSION
-            self.welcome = await line.greet(hello)
+            self._introduction.runtime = place.runtime
+            self.welcome = await line.greet(self._introduction)
             patience.stands(self._loop.time())
             self._take_up(line)
             await line.carry(self._hear)

@@ -1,0 +1,46 @@
+"""The secrets of a team, in private files: keys for its models, and the token by which it has runtimes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+
+from cenote.gateway.state_folder import StateFolder
+from cenote_security.ids import TeamId
+from cenote_security.secret_files import read_secret_file, replace_file
+
+
+class TeamKeys:
+    """Raises SecretFileError."""
+
+    def __init__(self, state: StateFolder, team: TeamId) -> None:
+        self._folder: Path = state.teams / team
+
+    def make(self, token: str) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self._token, token.encode())
+        self.keep({})
+
+    def keep(self, secrets: Mapping[str, str]) -> None:
+        """Instead of those that were there."""
+        replace_file(self._secrets, json.dumps(dict(secrets)).encode())
+
+    def token(self) -> str:
+        return read_secret_file(self._token).decode()
+
+    def secrets(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads(read_secret_file(self._secrets))
+        return found
+
+    def remove(self) -> None:
+        rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _token(self) -> Path:
+        return self._folder / "token"
+
+    @property
+    def _secrets(self) -> Path:
+        return self._folder / "secrets"

@@ -1,0 +1,174 @@
+"""The store as a team's orchestrator has it: what is to be done, what was done, what there is to tell.
+
+Of two orchestrators of one team, which there may be for a moment while one that was cut off is replaced, the later
+one alone writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cenote.gateway.database import Database
+from cenote.gateway.teams.news import News, NewsTable
+from cenote.gateway.teams.runs import RunRow, Runs, RunState
+from cenote.gateway.teams.table import TeamRow, Teams
+from cenote_security.errors import UnavailableError, UnknownEntryError
+from cenote_security.ids import TeamId
+
+
+class SupersededError(UnavailableError):
+    """The team was deleted, or another process works on it."""
+
+    def __str__(self) -> str:
+        return "another process works on this team now, or it was deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One thing that an agent did at a place. kind, data: as whoever reads it knows."""
+
+    agent: str
+    place: str
+    number: int
+    kind: str
+    data: str
+
+
+class Ledger:
+    """Of one team. Each write is on the disk when it returns. Raises SupersededError, DatabaseUnavailableError."""
+
+    def __init__(self, database: Database, team: TeamId, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._team = team
+        self._clock = clock
+        self._teams = Teams(database)
+        self._runs = Runs(database)
+        self._news = NewsTable(database)
+        self._epoch = self._begin()
+
+    def _begin(self) -> int:
+        with self._database.transaction():
+            self._database.execute("UPDATE teams SET epoch = epoch + 1 WHERE id = ?", self._team)
+            return self.team.epoch
+
+    @property
+    def team(self) -> TeamRow:
+        try:
+            return self._teams.of_all(self._team)
+        except UnknownEntryError:
+            raise SupersededError from None
+
+    # -- runs --
+
+    def next_run(self) -> RunRow | None:
+        """What to work on: the run that was under way, else the first that waits."""
+        return next(iter(self._runs.open(self._team)), None)
+
+    def is_cancelled(self, number: int) -> bool:
+        try:
+            return self._runs.get(self._team, number).wanted == "cancel"
+        except UnknownEntryError:
+            raise SupersededError from None
+
+    def begin_run(self, number: int) -> None:
+        with self._writing():
+            sql = "UPDATE team_runs SET state = 'running', started = ? WHERE team_id = ? AND number = ?"
+            self._database.execute(sql, self._clock(), self._team, number)
+            self._tell(number, "started")
+
+    def end_run(self, number: int, state: RunState, *, outcome: bytes = b"", error: str = "") -> None:
+        """With that, what was recorded of it is dropped."""
+        with self._writing():
+            sql = (
+                "UPDATE team_runs SET state = ?, outcome = ?, error = ?, ended = ? "
+                "WHERE team_id = ? AND number = ?"
+            )
+            self._database.execute(sql, state, outcome.hex(), error, self._clock(), self._team, number)
+            self._database.execute("DELETE FROM team_record WHERE team_id = ?", self._team)
+            self._tell(number, state, error)
+
+    def save_state(self, state: str) -> None:
+        with self._writing():
+            self._database.execute("UPDATE teams SET state = ? WHERE id = ?", state, self._team)
+
+    # -- the record --
+
+    def notes(self) -> list[Note]:
+        """Of the run under way, in the order in which they were made."""
+        sql = "SELECT * FROM team_record WHERE team_id = ? ORDER BY position"
+        return [
+            Note(
+                agent=row["agent"],
+                place=row["place"],
+                number=row["number"],
+                kind=row["kind"],
+                data=row["data"],
+            )
+            for row in self._database.rows(sql, self._team)
+        ]
+
+    def note(self, note: Note, before: Iterable[News] = ()) -> None:
+        """before: news that come first, in one stroke with the note."""
+        with self._writing():
+            self._add(before)
+            row = self._database.row(
+                "SELECT MAX(position) AS last FROM team_record WHERE team_id = ?", self._team
+            )
+            position = 1 + int((row["last"] if row is not None else 0) or 0)
+            sql = (
+                "INSERT INTO team_record (team_id, position, agent, place, number, kind, data) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)"
+            )
+            values = (note.agent, note.place, note.number, note.kind, note.data)
+            self._database.execute(sql, self._team, position, *values)
+
+    def forget_notes(self) -> None:
+        """What they tell of is not there any more."""
+        with self._writing():
+            self._database.execute("DELETE FROM team_record WHERE team_id = ?", self._team)
+
+    # -- news --
+
+    def tell(self, news: Iterable[News]) -> None:
+        """Numbers are given here."""
+        with self._writing():
+            self._add(news)
+
+    def tell_of_run(self, number: int, kind: str, content: str = "") -> None:
+        with self._writing():
+            self._tell(number, kind, content)
+
+    def told(self, run: int, agent: str, place: str, silent: str) -> int:
+        """See NewsTable."""
+        return self._news.told(self._team, run, agent, place, silent)
+
+    def _tell(self, number: int, kind: str, content: str = "") -> None:
+        news = News(number=0, at=self._clock(), run=number, agent="", place="", kind=kind, content=content)
+        self._add([news])
+
+    def _add(self, news: Iterable[News]) -> None:
+        newest = self._news.kept(self._team)[1]
+        for number, each in enumerate(news, newest + 1):
+            self._news.add(
+                self._team,
+                News(
+                    number=number,
+                    at=each.at,
+                    run=each.run,
+                    agent=each.agent,
+                    place=each.place,
+                    kind=each.kind,
+                    content=each.content,
+                ),
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._database.transaction():
+            sql = "UPDATE teams SET epoch = epoch WHERE id = ? AND epoch = ?"
+            if not self._database.execute(sql, self._team, self._epoch):
+                raise SupersededError
+            yield

@@ -1,0 +1,219 @@
+"""Works on one team: builds it from what is stored, runs what it is set to do, goes on where a process was killed.
+
+Without Ray, and without a gRPC server: a client of the gateway like any other, with a token of the team's own. A Ray
+actor and a plain process are shells around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from cenote.agent import AgentResponse
+from cenote.gateway.database import Database
+from cenote.gateway.teams.building import add_members, work_of
+from cenote.gateway.teams.definition import budget_of, common_sandbox
+from cenote.gateway.teams.keys import TeamKeys
+from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
+from cenote.gateway.teams.orchestrator_settings import OrchestratorSettings
+from cenote.gateway.teams.recorded import RecordedTeam
+from cenote.gateway.teams.references import TeamReferences
+from cenote.gateway.teams.runs import RunRow
+from cenote.gateway.teams.runtimes import TeamRuntimes
+from cenote.gateway.teams.telling import Teller
+from cenote.runtime.injectables import Variable
+from cenote.runtime.remote.address import Destination
+from cenote.team import Outcome, Team, TeamState
+from cenote_proto.v1 import team_pb2
+from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_worker.wire.results import from_info
+
+log = logging.getLogger("cenote.teams")
+
+LOOK_EVERY: Final = 0.1
+"""Seconds between two looks for a wish to cancel, and two writings of what models say."""
+
+
+class Orchestrator:
+    """Of one team. Blocks while there is something to do."""
+
+    def __init__(self, settings: OrchestratorSettings) -> None:
+        self._settings = settings
+        self._team = settings.team
+        keys = TeamKeys(settings.state, settings.team)
+        self._secrets = keys.secrets()
+        self._destination = Destination(settings.address, keys.token(), settings.authority)
+        self._holder = f"team {settings.team}"
+
+    def work(self) -> None:
+        """Until the team has nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
+        with Database(self._settings.state.database) as database:
+            ledger = Ledger(database, self._team)
+            while (run := ledger.next_run()) is not None:
+                asyncio.run(_OneRun(self, ledger, run).carry_out())
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return self._secrets
+
+    def references(self) -> TeamReferences:
+        return TeamReferences(self._destination, self._holder)
+
+    def runtimes(self, run: int, agents: list[str], record: RecordedTeam) -> TeamRuntimes:
+        def key(agent: str) -> str:
+            course = record.course(agent)
+            text = f"{self._team}/{run}/{agent}/{course.place}/{course.cells}"
+            return f"team {hashlib.sha256(text.encode()).hexdigest()}"
+
+        return TeamRuntimes(self._destination, self._team, run, agents, key)
+
+
+class _OneRun:
+    def __init__(self, orchestrator: Orchestrator, ledger: Ledger, run: RunRow) -> None:
+        self._orchestrator = orchestrator
+        self._ledger = ledger
+        self._run = run
+        self._request = team_pb2.StartRunRequest.FromString(run.work)
+        self._definition = team_pb2.TeamDefinition.FromString(ledger.team.definition)
+        self._agents = [member.name for member in self._definition.members]
+        self._teller = Teller(ledger, run.number)
+        self._references = orchestrator.references()
+        self._team: Team | None = None
+
+    async def carry_out(self) -> None:
+        """To its end, whichever; what it does besides is cancelled with it."""
+        number = self._run.number
+        if self._run.state == "waiting":
+            self._ledger.begin_run(number)
+        working = asyncio.create_task(self._work())
+        watching = asyncio.create_task(self._watch(working))
+        try:
+            outcome = await working
+        except asyncio.CancelledError:
+            self._ledger.end_run(number, "cancelled")
+        except SupersededError:
+            raise
+        except CenoteError as error:
+            self._ledger.end_run(number, "failed", error=f"{type(error).__name__}: {error}")
+        except Exception:
+            log.exception("run %d of %s failed", number, self._run.team)
+            self._ledger.end_run(
+                number, "failed", error="the platform failed at this; its operator's log says how"
+            )
+        else:
+            self._ledger.end_run(number, "done", outcome=outcome.SerializeToString())
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self, working: asyncio.Task[team_pb2.TeamRun]) -> None:
+        try:
+            while not self._ledger.is_cancelled(self._run.number):
+                self._teller.flush()
+                await asyncio.sleep(LOOK_EVERY)
+        except SupersededError:  # whoever notes the end of the run is told again
+            pass
+        working.cancel()
+
+    async def _work(self) -> team_pb2.TeamRun:
+        notes = self._still_true(self._ledger.notes())
+        record = RecordedTeam(notes, self._write, lambda agent, items: runtimes.register(agent, items))
+        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, record)
+        team = self._team = self._built(record, runtimes, fresh=not notes)
+        try:
+            with team.heard_by(lambda event: self._teller.hear(record, event)):
+                return await self._outcome(team)
+        finally:
+            self._teller.flush()
+            with suppress(SupersededError):
+                self._save(team.state)
+            await team.close()
+            with suppress(CenoteError):  # their leases end them
+                await asyncio.to_thread(runtimes.delete)
+
+    def _still_true(self, notes: list[Note]) -> list[Note]:
+        """What was recorded, if the namespaces that it tells of are there; else the tasks under way begin anew."""
+        if self._run.state == "waiting":
+            return []
+        nobody = RecordedTeam([], self._write, lambda _agent, _items: None)
+        runtimes = self._orchestrator.runtimes(self._run.number, self._agents, nobody)
+        worked = [agent for agent in self._agents if any(note.agent == agent for note in notes)]
+        lost = runtimes.lost(worked)
+        if not lost:
+            self._ledger.tell_of_run(self._run.number, "resumed")
+            return notes
+        runtimes.delete()
+        self._ledger.forget_notes()
+        reason = f"the runtimes of {', '.join(lost)} are gone; what was not finished begins anew"
+        self._ledger.tell_of_run(self._run.number, "restarted", reason)
+        return []
+
+    def _built(self, record: RecordedTeam, runtimes: TeamRuntimes, *, fresh: bool) -> Team:
+        row = self._ledger.team
+        state = TeamState.from_json(row.state) if row.state else TeamState(team=row.name)
+        if self._run.state == "waiting":
+            state = replace(
+                state, steps=(), variables=()
+            )  # a run knows nothing of the others but what they cost
+        team = Team(
+            row.name,
+            budget=budget_of(self._definition),
+            sandbox=common_sandbox(self._definition),
+            runtimes=runtimes.make,
+            state=state,
+            references=self._references,
+            on_state=self._save,
+            record=record,
+        )
+        variables = self._variables(fresh=fresh)
+        add_members(team, self._definition, self._orchestrator.secrets, record.turns, variables)
+        return team
+
+    def _variables(self, *, fresh: bool) -> list[Variable]:
+        """For the lead. Raises UnknownReferenceError for values that are gone before anybody had them."""
+        variables = []
+        for name, reference_id in self._request.variables.items():
+            reference = self._references.find(reference_id)
+            if reference is None and fresh:
+                raise UnknownReferenceError(reference_id)
+            variables.append(Variable(name, reference))
+        return variables
+
+    async def _outcome(self, team: Team) -> team_pb2.TeamRun:
+        if not self._request.HasField("plan"):
+            return _of_response(await team.run(self._request.task))
+        inputs = [self._input(reference_id) for reference_id in self._request.inputs]
+        work = work_of(self._request.plan, team)
+        return self._of_plan(await work.run(*inputs, name=f"run-{self._run.number}"))
+
+    def _input(self, reference_id: str) -> object:
+        reference = self._references.find(reference_id)
+        if reference is None:
+            raise UnknownReferenceError(reference_id)
+        return reference
+
+    def _of_plan(self, outcome: Outcome) -> team_pb2.TeamRun:
+        told = team_pb2.TeamRun(answer=outcome.answer)
+        for each in outcome.results:
+            result = told.results.add(agent=each.agent, answer=each.answer)
+            if each.reference is not None:
+                result.reference = self._references.keep(each.reference)
+                result.info.CopyFrom(from_info(each.reference.info))
+                self._references.leave(result.reference)
+        return told
+
+    def _write(self, note: Note) -> None:
+        self._ledger.note(note, self._teller.take())
+        if note.kind == "turn" and self._team is not None:
+            self._save(self._team.state)
+
+    def _save(self, state: TeamState) -> None:
+        self._ledger.save_state(state.to_json())
+
+
+def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
+    return team_pb2.TeamRun(answer=response.content, status=response.status.value)

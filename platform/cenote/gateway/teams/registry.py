@@ -1,0 +1,195 @@
+"""A tenant's teams, from the wish for one to its end: names, quotas, secrets, runs, record, in the right order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from cenote.gateway.audit.events import Subject, access_decided, token_changed
+from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.principal import Principal
+from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.stores import Stores
+from cenote.gateway.teams.definition import check_definition, check_work
+from cenote.gateway.teams.keys import TeamKeys
+from cenote.gateway.teams.orchestrators import Orchestrators
+from cenote.gateway.teams.runs import RunRow
+from cenote.gateway.teams.table import TeamRow
+from cenote_proto.v1 import team_pb2
+from cenote_security.errors import RejectedError, UnavailableError, UnknownEntryError, UsageError
+from cenote_security.scopes import Scope
+from cenote_security.tokens import BearerToken
+
+MAX_KEY: Final = 200
+MAX_PAGE: Final = 100
+SHOWN: Final = 20
+"""Runs of a team that a description tells of."""
+
+MAX_WAITING: Final = 100
+"""Runs of one team that have not come to their end."""
+
+END_PATIENCE: Final = 15.0
+
+TEAM_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
+"""Of the token by which a team has its runtimes."""
+
+
+class TeamRegistry:
+    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
+
+    endpoints: base URLs that models of tenants may be at. preloads: see Registry.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        state: StateFolder,
+        orchestrators: Orchestrators | None,
+        endpoints: Collection[str] = (),
+        preloads: Sequence[str] = PRELOADS,
+    ) -> None:
+        self._stores = stores
+        self._state = state
+        self._orchestrators = orchestrators
+        self._endpoints = tuple(endpoints)
+        self._preloads = tuple(preloads)
+
+    def put(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
+        """Makes a team, or changes it. Raises QuotaExceededError and RejectedError; UsageError."""
+        principal.require(Scope.TEAMS)
+        if request.name.startswith("tm_"):
+            raise UsageError("names that begin with 'tm_' are given by the platform; choose another")
+        try:
+            team = self._stores.teams.find(principal.tenant, request.name)
+        except UnknownEntryError:
+            return self._make(principal, request)
+        keys = TeamKeys(self._state, team.id)
+        secrets = {**keys.secrets(), **request.secrets}
+        if _stored(request.definition) == team.definition and secrets == keys.secrets():
+            return team
+        if self._stores.team_runs.open(team.id):
+            raise RejectedError(f"team {team.name!r} is at work; change it when that is done, or cancel it")
+        self._check(request.definition, secrets)
+        self._record(principal, "team.change")
+        keys.keep(secrets)
+        self._stores.teams.define(principal.tenant, team.id, _stored(request.definition))
+        return self._stores.teams.find(principal.tenant, team.id)
+
+    def find(self, principal: Principal, name: str) -> TeamRow:
+        """By name or id. Raises UnknownEntryError."""
+        principal.require(Scope.TEAMS)
+        return self._stores.teams.find(principal.tenant, name)
+
+    def page(self, principal: Principal, after: str, limit: int) -> tuple[list[TeamRow], str]:
+        """Some of the tenant's teams, by name, and where the next page begins; empty at the end."""
+        principal.require(Scope.TEAMS)
+        limit = min(limit or MAX_PAGE, MAX_PAGE)
+        found = self._stores.teams.of(principal.tenant, after=after, limit=limit)
+        return found, found[-1].name if len(found) == limit else ""
+
+    def delete(self, principal: Principal, name: str) -> None:
+        """Ends what it does. Raises UnknownEntryError."""
+        team = self.find(principal, name)
+        self._record(principal, "team.delete")
+        self._stores.teams.remove(principal.tenant, team.id)
+        if self._orchestrators is not None:
+            self._orchestrators.settle(team.id, END_PATIENCE)
+        keys = TeamKeys(self._state, team.id)
+        token = BearerToken.parse(keys.token())
+        if token is not None:
+            self._stores.tokens.revoke(principal.tenant, token.id)
+        keys.remove()
+        self._stores.quotas.release(team.id)
+
+    def start(self, principal: Principal, request: team_pb2.StartRunRequest) -> RunRow:
+        """Raises UnknownEntryError, UsageError, RejectedError; UnavailableError where nobody works on teams."""
+        team = self.find(principal, request.team)
+        if self._orchestrators is None:
+            raise UnavailableError("this gateway works on no teams")
+        if len(request.key) > MAX_KEY:
+            raise UsageError(f"a key has at most {MAX_KEY} characters")
+        check_work(request, team_pb2.TeamDefinition.FromString(team.definition))
+        if len(self._stores.team_runs.open(team.id)) >= MAX_WAITING:
+            raise RejectedError(
+                f"team {team.name!r} has {MAX_WAITING} runs to do already; wait, or cancel some"
+            )
+        self._record(principal, "team.run")
+        run = self._stores.team_runs.add(team.id, request.SerializeToString(), request.key)
+        self._orchestrators.ensure(team.id)
+        return run
+
+    def run(self, principal: Principal, name: team_pb2.RunName) -> RunRow:
+        """Raises UnknownEntryError."""
+        return self._stores.team_runs.get(self.find(principal, name.team).id, name.number)
+
+    def cancel(self, principal: Principal, name: team_pb2.RunName) -> RunRow:
+        """Raises UnknownEntryError."""
+        run = self.run(principal, name)
+        self._record(principal, "team.cancel")
+        self._stores.team_runs.cancel(run.team, run.number)
+        return self._stores.team_runs.get(run.team, run.number)
+
+    def described(self, team: TeamRow) -> team_pb2.TeamDescription:
+        state = json.loads(team.state) if team.state else {}
+        first, newest = self._stores.team_news.kept(team.id)
+        described = team_pb2.TeamDescription(
+            id=team.id,
+            name=team.name,
+            definition=team_pb2.TeamDefinition.FromString(team.definition),
+            created=team.created,
+            runs=[described_run(team, run) for run in self._stores.team_runs.of(team.id, SHOWN)],
+            first_news=first,
+            newest_news=newest,
+            tokens=state.get("tokens", 0),
+            nanodollars=state.get("nanodollars", 0),
+            starts=team.epoch,
+        )
+        for step in state.get("steps", ()):
+            told = {name: step[name] for name in ("key", "agent", "task", "status", "error")}
+            described.steps.add(**told)
+        return described
+
+    def _make(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
+        self._check(request.definition, request.secrets)
+        team = self._stores.teams.add(principal.tenant, request.name, _stored(request.definition))
+        try:
+            hold = Hold(key=team.id, tenant=principal.tenant, amounts={Quota.TEAMS: 1}, lasting=True)
+            self._stores.quotas.reserve(hold)
+            self._record(principal, "team.make")
+            self._give_keys(principal, team, request.secrets)
+        except BaseException:
+            self._stores.teams.remove(principal.tenant, team.id)
+            self._stores.quotas.release(team.id)
+            TeamKeys(self._state, team.id).remove()
+            raise
+        return team
+
+    def _give_keys(self, principal: Principal, team: TeamRow, secrets: Mapping[str, str]) -> None:
+        token = self._stores.tokens.issue(principal.tenant, TEAM_SCOPES, note=f"of team {team.name}")
+        subject = Subject(tenant=principal.tenant, token=principal.token)
+        self._stores.recorder.record(token_changed(subject, "issued", token.id, TEAM_SCOPES)).result()
+        keys = TeamKeys(self._state, team.id)
+        keys.make(token.text)
+        keys.keep(secrets)
+
+    def _check(self, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]) -> None:
+        check_definition(definition, secrets, endpoints=self._endpoints, preloads=self._preloads)
+
+    def _record(self, principal: Principal, action: str) -> None:
+        subject = Subject(tenant=principal.tenant, token=principal.token)
+        self._stores.recorder.record(access_decided(subject, action)).result()
+
+
+def described_run(team: TeamRow, run: RunRow) -> team_pb2.TeamRun:
+    told = team_pb2.TeamRun.FromString(run.outcome)
+    request = team_pb2.StartRunRequest.FromString(run.work)
+    told.team, told.number, told.task, told.error = team.name, run.number, request.task, run.error
+    told.state = team_pb2.TeamRun.State.Value(run.state.upper())
+    told.created, told.started, told.ended = run.created, run.started, run.ended
+    return told
+
+
+def _stored(definition: team_pb2.TeamDefinition) -> bytes:
+    return definition.SerializeToString(deterministic=True)

@@ -1,0 +1,146 @@
+"""The runtimes of a team's agents: a tenant's, on any node, under names by which a later process finds them again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.backend import Backend
+from cenote.runtime.core import RuntimeCore
+from cenote.runtime.host_desk import HostDesk
+from cenote.runtime.injectables import Injectable
+from cenote.runtime.listeners import AsyncListener, OnOutput
+from cenote.runtime.port import RuntimePort
+from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.platform_client import PlatformClient, client_of
+from cenote.runtime.remote.runtime import RemoteRuntime
+from cenote.runtime.replies import result
+from cenote_security.errors import RuntimeClosedError, UnknownRuntimeError
+from cenote_security.ids import TeamId
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.results import ExecutionResult
+
+LEASE: Final = 900.0
+"""Seconds that an agent's runtime outlives the process that works on its team: another takes the team over in much
+less, and a team that nobody works on keeps no runtimes.
+"""
+
+PATIENCE: Final = 30.0
+
+Key = Callable[[str], str]
+"""The key of the cell that an agent is about to run."""
+
+
+class TeamRuntimes:
+    """Of one run of a team."""
+
+    def __init__(
+        self, destination: Destination, team: TeamId, run: int, agents: Sequence[str], key: Key
+    ) -> None:
+        self._destination = destination
+        self._team = team
+        self._run = run
+        self._agents = list(agents)
+        self._key = key
+        self._cores: dict[str, RuntimeCore] = {}
+
+    def make(self, name: str, sandbox: SandboxPolicy) -> AsyncPythonRuntime:
+        """See RuntimeFactory. What is made for nobody by name ends with this process."""
+        at = self._destination
+        if name not in self._agents:
+            backend = partial(_remote, at, "", "")
+            return AsyncPythonRuntime.holding(RuntimeCore((), (), (), None, sandbox, name, backend))
+        backend = partial(_remote, at, self.name_of(name), self._client(name))
+        core = self._cores[name] = RuntimeCore((), (), (), None, sandbox, name, backend)
+        return _AgentsRuntime.keyed(core, partial(self._key, name))
+
+    def register(self, agent: str, items: Sequence[Injectable]) -> None:
+        """See RuntimeCore.register."""
+        self._cores[agent].register(items)
+
+    def lost(self, agents: Sequence[str]) -> list[str]:
+        """Those whose runtime is not there any more."""
+        return [agent for agent in agents if not self._is_there(agent)]
+
+    def delete(self) -> None:
+        """All that were made in this run, by whichever process."""
+        for agent in self._agents:
+            try:
+                background().wait(self._client_of_platform().delete(self.name_of(agent)), PATIENCE, "answer")
+            except UnknownRuntimeError:
+                continue
+
+    def name_of(self, agent: str) -> str:
+        """Of an agent's runtime; in ASCII, whatever the agent is called."""
+        plain = re.sub(r"[^A-Za-z0-9]", "", agent)[:20] or "agent"
+        return f"team-{self._team[3:13]}-{self._run}-{self._agents.index(agent)}-{plain}"
+
+    def _is_there(self, agent: str) -> bool:
+        from cenote_proto.v1 import platform_pb2
+
+        try:
+            question = self._client_of_platform().describe(self.name_of(agent))
+            described = background().wait(question, PATIENCE, "answer")
+        except (UnknownRuntimeError, RuntimeClosedError):
+            return False
+        return described.state != platform_pb2.RuntimeDescription.LOST
+
+    def _client(self, agent: str) -> str:
+        """The same in each process: cells and host calls of the one before are its own."""
+        text = f"{self._team}/{self._run}/{agent}"
+        return f"team-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+    def _client_of_platform(self) -> PlatformClient:
+        return client_of(self._destination)
+
+
+def _remote(at: Destination, name: str, client: str, policy: SandboxPolicy, desk: HostDesk) -> Backend:
+    background()
+    return RemoteRuntime(
+        client_of(at), policy, desk, name, attach=bool(name), client_name=client, lease=LEASE if name else 0.0
+    )
+
+
+class _AgentsRuntime(AsyncPythonRuntime):
+    """A runtime whose agent's cells have keys that its next process knows, too."""
+
+    _next_key: Callable[[], str]
+
+    @classmethod
+    def keyed(cls, core: RuntimeCore, key: Callable[[], str]) -> _AgentsRuntime:
+        runtime = cls.over(core)
+        runtime._next_key = key
+        return runtime
+
+    @property
+    def port(self) -> RuntimePort:
+        return _KeyedPort(self.core, self._next_key)
+
+
+class _KeyedPort(RuntimePort):
+    def __init__(self, core: RuntimeCore, key: Callable[[], str]) -> None:
+        super().__init__(core)
+        self._key = key
+
+    async def execute(
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+    ) -> ExecutionResult:
+        core, backend = self.core, self.core.backend
+        assert isinstance(backend, RemoteRuntime)
+        core.serve_hosts_on(asyncio.get_running_loop())
+        if not core.running:
+            await asyncio.to_thread(core.start)
+        listener = AsyncListener(core.resume, on_output)
+        withdraw = backend.execute(code, timeout, listener, key=self._key())
+        try:
+            return result(await listener.future)
+        except BaseException:
+            if withdraw is not None:
+                withdraw()
+            raise

@@ -1,0 +1,351 @@
+"""A team whose loop runs on a platform, as a script holds it. It works on when the script has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self, TypeVar
+
+from cenote.plans import Plan
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.call import new_key
+from cenote.runtime.remote.teams import TeamClient
+from cenote.team.budget import Budget
+from cenote_proto.v1 import team_pb2
+from cenote_security.errors import CenoteError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.wire import policies
+
+T = TypeVar("T")
+
+PATIENCE: Final = 40.0
+"""Seconds for a question to the gateway, which has a shorter deadline of its own."""
+
+RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model as data.
+
+    name: as its server knows it; without a `base_url` a LiteLLM name, such as `anthropic/claude-sonnet-4-5`.
+    base_url: of a server of OpenAI's chat completions, which the platform's operator has allowed.
+    secret: which of the team's secrets is the key. parameters: such as `{"temperature": 0.2}`.
+    script: answers in order, of a model for tests that asks nobody.
+    """
+
+    name: str = ""
+    base_url: str = ""
+    secret: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    script: Sequence[str] = ()
+
+    def message(self) -> team_pb2.TeamModel:
+        model = team_pb2.TeamModel(name=self.name, base_url=self.base_url, secret=self.secret)
+        model.parameters = json.dumps(dict(self.parameters)) if self.parameters else ""
+        model.script.extend(self.script)
+        if self.script:
+            model.kind = team_pb2.TeamModel.SCRIPTED
+        elif self.base_url:
+            model.kind = team_pb2.TeamModel.OPENAI
+        return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamNews:
+    """Something that happened in a team. number: to follow it from there.
+
+    agent, type, content: as of a TeamEvent; without an agent it happened to the run, and the type is `started`,
+    `resumed`, `restarted`, `done`, `failed` or `cancelled`. at: seconds since the epoch.
+    """
+
+    number: int
+    at: float
+    run: int
+    agent: str
+    type: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamRun:
+    """What a team was set to do. answer: the last words; status: how a lead came to them, as of an AgentResponse.
+
+    references: what the steps of a plan gave; the platform keeps it for an hour. error: why it failed.
+    """
+
+    number: int
+    state: RunState
+    answer: str = ""
+    status: str = ""
+    references: tuple[ObjectReference, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStatus:
+    """A step of the plan that is worked on, or was last."""
+
+    agent: str
+    task: str
+    status: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamStatus:
+    """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last news.
+
+    starts: processes that have worked on it; more than one run needs when they were killed.
+    """
+
+    id: str
+    name: str
+    members: tuple[str, ...]
+    runs: tuple[TeamRun, ...]
+    steps: tuple[StepStatus, ...]
+    tokens: int
+    cost: float
+    newest: int
+    starts: int
+
+
+class TeamRunError(CenoteError):
+    """A run of a platform's team did not come to a good end. run: as it is."""
+
+    def __init__(self, run: TeamRun) -> None:
+        super().__init__(run)
+        self.run = run
+
+    def __str__(self) -> str:
+        return f"run {self.run.number} of the team was {self.run.state}" + (
+            f": {self.run.error}" if self.run.error else ""
+        )
+
+
+class PlatformTeam:
+    """Made by `Platform.team`. Nothing is sent before the first call.
+
+    Members are data: a model by its name, instructions, a sandbox. Functions of this process are not among them:
+    nobody may be here to carry them out.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        name: str,
+        *,
+        budget: Budget | None,
+        sandbox: SandboxPolicy | None,
+        secrets: Mapping[str, str] | None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise UsageError("a team of a platform has a name")
+        self.name = name
+        self._client = TeamClient(destination)
+        self._secrets = dict(secrets or {})
+        self._definition = team_pb2.TeamDefinition()
+        if sandbox is not None:
+            self._definition.sandbox.CopyFrom(policies.to_message(sandbox))
+        for limit, value in _limits(budget).items():
+            setattr(self._definition.budget, limit, value)
+
+    def add(
+        self,
+        name: str,
+        *,
+        model: str | ModelSpec,
+        description: str | None = None,
+        sandbox: SandboxPolicy | None = None,
+        under: str = "",
+        lead: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """A further member. The platform hears of it when the team is next set to work.
+
+        model: a LiteLLM name, or more of a model. under: whose sub-agent it is. settings: `instructions`,
+        `system_instructions`, `max_steps`, `max_history`, `max_exec_output`, `max_exec_timeout`, `context_window`,
+        `namespace_delta`, see CaveAgent; for the rest as `cenote.team.Team.add`.
+
+        Raises UsageError, also for functions, objects and models that live in this process.
+        """
+        if not isinstance(model, str | ModelSpec):
+            raise UsageError(
+                f"a platform's team works without this process: name the model, or pass a ModelSpec, not a "
+                f"{type(model).__name__}"
+            )
+        spec = ModelSpec(name=model) if isinstance(model, str) else model
+        member = self._definition.members.add(
+            name=name, model=spec.message(), description=description or "", under=under, lead=lead
+        )
+        if sandbox is not None:
+            member.sandbox.CopyFrom(policies.to_message(sandbox))
+        for setting, value in settings.items():
+            _set(member.settings, setting, value)
+        return self
+
+    # -- work --
+
+    async def run(
+        self,
+        work: str | Plan,
+        *inputs: ObjectReference,
+        variables: Mapping[str, ObjectReference] | None = None,
+    ) -> TeamRun:
+        """Sets the team to work and waits until it is done. Who stops waiting stops nothing; see `cancel`.
+
+        work: a task for the lead, or a plan (`cenote.plans`). inputs: of the plan. variables: for the lead, by name.
+        Raises TeamRunError for a run that fails or is cancelled; what the platform refuses.
+        """
+        return await self.wait(await self.start(work, *inputs, variables=variables))
+
+    async def start(
+        self,
+        work: str | Plan,
+        *inputs: ObjectReference,
+        variables: Mapping[str, ObjectReference] | None = None,
+    ) -> int:
+        """The same without waiting: gives the number of the run."""
+        request = team_pb2.StartRunRequest(team=self.name, key=new_key())
+        if isinstance(work, Plan):
+            request.plan.CopyFrom(work.message())
+        else:
+            request.task = work
+        request.inputs.extend(map(self._client.id_of, inputs))
+        for name, reference in (variables or {}).items():
+            request.variables[name] = self._client.id_of(reference)
+        if self._definition.members:
+            put = team_pb2.PutTeamRequest(name=self.name, definition=self._definition, secrets=self._secrets)
+            await _off(self._client.put(put))
+        return (await _off(self._client.start(request))).number
+
+    async def wait(self, number: int = 0) -> TeamRun:
+        """Until a run is over; by default the newest. Raises TeamRunError."""
+        ended = await _off(self._client.ended(team_pb2.RunName(team=self.name, number=number)))
+        run = await self._run(ended)
+        if run.state != "done":
+            raise TeamRunError(run)
+        return run
+
+    async def follow(self, after: int = 0, *, wait: bool = False) -> AsyncGenerator[TeamNews, None]:
+        """What has happened and happens, behind the news of that number, to the end of the last run.
+
+        wait: go on waiting for further runs. A broken line is taken up again where it broke.
+        """
+        queue: asyncio.Queue[TeamNews | BaseException | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(item: TeamNews | BaseException | None) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, item)
+
+        following = asyncio.run_coroutine_threadsafe(
+            self._client.follow(self.name, after, wait=wait, hear=lambda news: put(_news(news))),
+            background().loop,
+        )
+        following.add_done_callback(lambda done: put(None if done.cancelled() else done.exception()))
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            following.cancel()
+
+    # -- questions --
+
+    def status(self) -> TeamStatus:
+        """How far it is. Raises UnknownEntryError for a team that was never set to work."""
+        return status_of(self._ask(self._client.get(self.name)))
+
+    def cancel(self, number: int = 0) -> None:
+        """Stops a run, by default the newest; its cells are interrupted."""
+        self._ask(self._client.cancel(team_pb2.RunName(team=self.name, number=number)))
+
+    def delete(self) -> None:
+        """Ends what it does, and forgets it."""
+        self._ask(self._client.delete(self.name))
+
+    def __repr__(self) -> str:
+        return f"<PlatformTeam {self.name!r}>"
+
+    async def _run(self, message: team_pb2.TeamRun) -> TeamRun:
+        references = [
+            await _off(self._client.hold(result.reference, result.info))
+            for result in message.results
+            if result.reference
+        ]
+        return _of_run(message, tuple(references))
+
+    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        return background().wait(question, PATIENCE, "answer")
+
+
+async def _off(work: Coroutine[Any, Any, T]) -> T:
+    """On the loop that has the lines to platforms."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, background().loop))
+
+
+def _limits(budget: Budget | None) -> dict[str, object]:
+    if budget is None:
+        return {}
+    names = ("tokens", "cost", "agents", "depth", "seconds", "answer")
+    return {name: value for name in names if (value := getattr(budget, name)) is not None}
+
+
+def _set(settings: team_pb2.AgentSettings, name: str, value: object) -> None:
+    known = sorted(field.name for field in settings.DESCRIPTOR.fields)
+    if name not in known:
+        raise UsageError(
+            f"a member of a platform's team has no {name!r}: it is data, and what lives in this process cannot be "
+            f"called there. There are {', '.join(known)}; for functions use cenote.team.Team, whose loop runs here"
+        )
+    try:
+        if value is not None:
+            setattr(settings, name, value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}={value!r:.100} is no such setting: {error}") from None
+
+
+def _of_run(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] = ()) -> TeamRun:
+    states: tuple[RunState, ...] = ("waiting", "running", "done", "failed", "cancelled")
+    return TeamRun(
+        number=message.number,
+        state=states[message.state] if message.state < len(states) else "failed",
+        answer=message.answer,
+        status=message.status,
+        references=references,
+        error=message.error,
+    )
+
+
+def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
+    """A team as the platform describes it."""
+    return TeamStatus(
+        id=message.id,
+        name=message.name,
+        members=tuple(member.name for member in message.definition.members),
+        runs=tuple(map(_of_run, message.runs)),
+        steps=tuple(
+            StepStatus(agent=step.agent, task=step.task, status=step.status, error=step.error)
+            for step in message.steps
+        ),
+        tokens=message.tokens,
+        cost=message.nanodollars / 10**9,
+        newest=message.newest_news,
+        starts=message.starts,
+    )
+
+
+def _news(message: team_pb2.TeamNews) -> TeamNews:
+    return TeamNews(
+        number=message.number,
+        at=message.at,
+        run=message.run,
+        agent=message.agent,
+        type=message.type,
+        content=message.content,
+    )

@@ -1,0 +1,56 @@
+"""Whose a request is, and whom its jail calls, after its process was killed."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+
+from tests.adoption.conftest import Node, join, value
+from tests.hosted.listening import PATIENCE
+
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import JailStatus
+
+SLOW = "print('begun')\nimport time\ntime.sleep(60)"
+
+
+def status(runtime: HostedRuntime) -> JailStatus:
+    told: SimpleQueue[JailStatus | None] = SimpleQueue()
+    runtime.status(told.put)
+    found = told.get(timeout=PATIENCE)
+    assert found is not None
+    return found
+
+
+def test_a_running_cell_stays_its_authors(node: Node) -> None:
+    """Status and result say so; nobody but who comes with its key interrupts it, by that."""
+    victim = node.victim()
+    victim.tell("execute", "slow", code=SLOW, author="ana")
+    victim.heard("slow", "begun")
+    victim.kill()
+    runtime = node.adopt()
+    assert (1, "ana") == ((now := status(runtime)).step, now.author)
+    assert not runtime.attach("ben", private=False).interrupt()
+    listener = join(runtime, "slow")
+    runtime.join(RequestKey(text="slow"), join(runtime, "slow"))(waiting=False)
+    result = listener.result()
+    assert ("interrupt", "ana") == (result.error and result.error.reason, result.author)
+    assert "2" == value(runtime, "1 + 1")
+
+
+def test_an_outcome_keeps_its_author(node: Node) -> None:
+    """Who asks for the result of a cell by its key is told whose it was."""
+    victim = node.victim()
+    victim.tell("execute", "one", code="1", author="ana")
+    victim.value("one")
+    victim.kill()
+    assert "ana" == join(node.adopt(), "one").result().author
+
+
+def test_an_offer_keeps_its_client(node: Node) -> None:
+    """The successor knows which client carries out what is in the namespace."""
+    victim = node.victim()
+    victim.tell("offer", "offer", name="ask")
+    victim.value("offer")
+    victim.kill()
+    assert ["a client"] == [injection.client for injection in node.adopt().noted.all()]

@@ -1,0 +1,65 @@
+"""A team on a cluster of its own: the actor that works on it is killed, with a cell under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.cluster.standing import StandingPlatform, kill, until
+
+import cenote
+from cenote.platform_team import ModelSpec
+from cenote_security.policy import SandboxPolicy
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+BARE = SandboxPolicy(preload=(), memory="256MiB")
+
+SLOW = (
+    "import time\nruns = globals().get('runs', 0) + 1\nprint('begun', flush=True)\ntime.sleep(4)\nprint(runs)"
+)
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
+    """Ray starts the actor again; the lead's cell has waited for its sub-agent all along, whose cell ran once."""
+    here = cenote.connect(platform.address, platform.token)
+    team = here.team("pipeline", sandbox=BARE)
+    lead = [code("answer = await worker.run('work')\nreply(answer.content)")]
+    team.add("boss", model=ModelSpec(script=lead), lead=True)
+    team.add("worker", model=ModelSpec(script=[code(SLOW), code("reply(f'ran {runs} times')")]))
+    number = await team.start("See to it")
+
+    def steps() -> dict[str, int]:
+        return {runtime.name.rpartition("-")[2]: runtime.steps for runtime in here.runtimes()}
+
+    until(lambda: steps() == {"boss": 1, "worker": 1})
+    (actor,) = platform.processes("ray::OrchestratorActor")
+    kill(actor)
+    run = await asyncio.wait_for(team.wait(number), 90)
+    assert ("ran 1 times", 2) == (run.answer, team.status().starts)
+    told = [(news.agent, news.type) async for news in team.follow()]
+    assert 1 == told.count(("", "resumed"))
+    assert 1 == told.count(("worker", "code")) - 1
+    team.delete()
+    until(lambda: not platform.processes("ray::OrchestratorActor"))
+    assert [] == platform.secrets_of_teams()
+
+
+async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
+    """The actor works on without it, and is found again."""
+    team = cenote.connect(platform.address, platform.token).team("alone", sandbox=BARE)
+    team.add("boss", model=ModelSpec(script=[code(SLOW), code("reply(f'ran {runs} times')")]))
+    number = await team.start("Work")
+    until(
+        lambda: any(runtime.steps for runtime in cenote.connect(platform.address, platform.token).runtimes())
+    )
+    gateway = platform.gateway
+    kill(gateway)
+    until(lambda: gateway != platform.gateway and platform.answers)
+    run = await asyncio.wait_for(team.wait(number), 90)
+    assert ("ran 1 times", 1) == (run.answer, team.status().starts)
+    team.delete()

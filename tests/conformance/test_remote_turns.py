@@ -1,0 +1,90 @@
+"""Several authors on one remote runtime, where a client that is elsewhere makes a difference."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cenote
+from cenote.runtime import Function, PythonRuntime
+from cenote_security.errors import RuntimeClosedError
+from cenote_worker.hosted.runtime import HostedRuntime
+
+
+def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:
+    """Whoever joins a runtime by its name can be an author of their own, from any process."""
+    one, two = (cenote.connect(platform.destination.address, platform.destination.token) for _ in range(2))
+    with one.runtime("joint", attach=True) as first, two.runtime("joint", attach=True) as second:
+        ana, ben = first.attach("ana"), second.attach("ben", scope="private")
+        good(ana, "rows = [1]")
+        good(ben, "shared.rows = [2]\nmine = 1")
+        told = good(ana, "rows")
+        assert ("[2]", "ana") == (told.value, told.author)
+        assert ["`rows` was rebound by ben in step 2"] == [str(notice) for notice in told.notices]
+        assert {"rows"} == {info.name for info in first.describe()}
+    one.delete("joint")
+
+
+def test_each_client_carries_out_what_it_offered(platform: Any, good: Callable) -> None:
+    """Two clients may offer different things under one name, to authors with names of their own."""
+    here = cenote.connect(platform.destination.address, platform.destination.token)
+    with here.runtime("offers", attach=True) as first, here.runtime("offers", attach=True) as second:
+        ana, ben = first.attach("ana", scope="private"), second.attach("ben", scope="private")
+        ana.inject(Function(lambda: "of ana", name="who", host=True))
+        ben.inject(Function(lambda: "of ben", name="who", host=True))
+        first.inject(Function(lambda: "of the owner", name="who", host=True))
+        told = [good(one, "who()").value for one in (ana, ben, second)]
+        assert ["'of ana'", "'of ben'", "'of the owner'"] == told
+        ana.close()
+        assert "'of ben'" == good(ben, "who()").value
+    here.delete("offers")
+
+
+def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, start: Callable) -> None:
+    """Not even the owner: on a platform each client has its own cells."""
+    ana, twin, ben = runtime.attach("ana"), runtime.attach("ana"), runtime.attach("ben")
+    cell = start(ana, "gate()\n'went on'")
+    assert [False] * 3 == [who.interrupt() for who in (runtime, twin, ben)]
+    assert not cell.done()
+    assert ana.interrupt()
+    assert "interrupt" == cell.result(20).error.reason
+
+
+def test_who_leaves_takes_back_what_waits(
+    runtime: PythonRuntime, hosted: HostedRuntime, gate: Any, start: Callable
+) -> None:
+    """What waited never ran, what ran is interrupted, and the cells of the others go on."""
+    ana, ben = runtime.attach("ana"), runtime.attach("ben")
+    running = start(ana, "kept = 1\ngate()\nkept = 2")
+    taken_back = start(ana, "never = 1", waits=True)
+    others = start(ben, "(kept, 'never' in globals())", waits=True)
+    ana.close()
+    for future in (running, taken_back):  # whoever has left is told nothing more
+        with pytest.raises(RuntimeClosedError, match="what ran was interrupted, and what waited is not run"):
+            future.result(20)
+    assert "(1, False)" == others.result(20).value
+    assert hosted.running
+
+
+def test_a_lost_client_takes_nobody_along(
+    runtime: PythonRuntime, gate: Any, start: Callable, good: Callable
+) -> None:
+    """A line that breaks is taken up again, by the same author, whose cell has run on."""
+    ana, ben = runtime.attach("ana"), runtime.attach("ben")
+    cell = start(ana, "gate()\n'went on'")
+    cut = threading.Event()
+    session = ana.core.backend._session  # type: ignore[attr-defined]
+
+    def cut_line() -> None:
+        session._line.cut()
+        cut.set()
+
+    session._loop.call_soon_threadsafe(cut_line)
+    assert cut.wait(20)
+    gate.opened.set()
+    result = cell.result(20)
+    assert ("'went on'", "ana") == (result.value, result.author)
+    assert "ben" == good(ben, "1").author

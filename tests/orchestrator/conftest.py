@@ -1,0 +1,39 @@
+"""One platform for the tests of a process that leave it as it is; models of each test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.orchestrator.studio import Scripts, Studio
+
+
+@pytest.fixture(scope="session")
+def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    folder = Path(tmp_path_factory.mktemp("studio"))
+    with pytest.MonkeyPatch.context() as patch, Scripts() as models:
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        studio = Studio(folder / "state", models).open()
+        yield studio
+        studio.close()
+
+
+@pytest.fixture
+def studio(_studio: Studio) -> Studio:
+    """Its models begin with empty scripts."""
+    _studio.models.lines.clear()
+    _studio.models.calls.clear()
+    _studio.models.asked.clear()
+    _studio.models._gates.clear()
+    return _studio
+
+
+@pytest.fixture
+def own_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
+    """For a test that ends it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with Scripts() as models:
+        studio = Studio(tmp_path / "state", models).open()
+        yield studio
+        studio.close()

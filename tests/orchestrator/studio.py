@@ -1,0 +1,124 @@
+"""A platform without Ray in this process, a server of models that counts, and processes that may be killed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
+
+import cenote
+from cenote.connection import Platform
+from cenote.gateway.options import PlatformOptions
+from cenote.gateway.platform import platform
+from cenote.gateway.state_folder import StateFolder
+from cenote.platform_team import ModelSpec, PlatformTeam
+
+PATIENCE = 40.0
+
+
+class Scripts(OpenAIServer):
+    """Each model answers by its own script. What holds an answer back is opened by the test."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.lines: dict[str, list[str]] = {}
+        self.calls: Counter[str] = Counter()
+        self.asked: list[Request] = []
+        self._gates: dict[tuple[str, int], threading.Event] = {}
+
+    def script(self, **lines: list[str]) -> None:
+        self.lines.update(lines)
+
+    def hold(self, model: str, turn: int) -> threading.Event:
+        """The answer of that number, from 1, waits until this is set."""
+        return self._gates.setdefault((model, turn), threading.Event())
+
+    def take(self, request: Request) -> Reply:
+        """By the number of the model's own answers in the conversation, so that asking again gives the same."""
+        model, messages = request.body["model"], request.body["messages"]
+        turn = 1 + sum(message["role"] == "assistant" for message in messages)
+        with self._lock:
+            self.asked.append(request)
+            self.calls[model] += 1
+        if (gate := self._gates.get((model, turn))) is not None:
+            gate.wait(PATIENCE)
+        lines = self.lines.get(model, [])
+        return answer(lines[turn - 1]) if turn <= len(lines) else refusal(418)
+
+
+@dataclass
+class Studio:
+    """folder: of the platform's state. `open` it, and `close` it; `reopen` is the same platform once more."""
+
+    folder: Path
+    models: Scripts
+    port: int = 0
+    _opened: ExitStack = field(default_factory=ExitStack)
+
+    def open(self, **options: object) -> Studio:
+        given = {"without_ray": True, "model_endpoints": (self.models.url,), **options}
+        made = PlatformOptions(state=StateFolder(path=self.folder), port=self.port, **given)  # type: ignore
+        running = self._opened.enter_context(platform(made))
+        self.address = running.address
+        self.port = int(running.address.rpartition(":")[2])
+        return self
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def connect(self) -> Platform:
+        return cenote.connect(self.address)
+
+    def team(self, name: str = "pipeline", **settings: object) -> PlatformTeam:
+        return self.connect().team(name, **settings)  # type: ignore[arg-type]
+
+    def model(self, name: str, **more: object) -> ModelSpec:
+        return ModelSpec(name=name, base_url=self.models.url, **more)  # type: ignore[arg-type]
+
+    def orchestrators(self) -> list[int]:
+        """Processes of this platform that work on teams."""
+        return [pid for pid in processes("cenote.gateway.teams.process") if str(self.folder) in title(pid)]
+
+    def kill_orchestrator(self) -> None:
+        (pid,) = self.orchestrators()
+        kill(pid)
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Waits for it, and fails when it does not come."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+
+
+def kill(pid: int) -> None:
+    """At once; it is gone when this returns."""
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    assert select.select([handle], [], [], PATIENCE)[0]
+    os.close(handle)
+
+
+def processes(module: str) -> list[int]:
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [pid for pid in numbers if module in title(pid)]
+
+
+def title(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""

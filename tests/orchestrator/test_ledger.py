@@ -1,0 +1,123 @@
+"""What an orchestrator reads and writes, without a platform: runs, notes, news, and which of two writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote.gateway.database import Database
+from cenote.gateway.teams import news as news_module
+from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
+from cenote.gateway.teams.news import MAX_CONTENT, News, NewsTable
+from cenote.gateway.teams.runs import Runs
+from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.tenants import Tenants
+from cenote_security.errors import EntryExistsError, UnknownEntryError
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "gateway.db") as database:
+        yield database
+
+
+@pytest.fixture
+def team(database: Database) -> TeamRow:
+    return Teams(database).add(Tenants(database).create("us").id, "team", b"definition")
+
+
+def news(kind: str, agent: str = "a", place: str = "p", content: str = "") -> News:
+    return News(number=0, at=1.0, run=1, agent=agent, place=place, kind=kind, content=content)
+
+
+def test_a_team_is_its_tenants(database: Database, team: TeamRow) -> None:
+    """By name and by id; another tenant may use the name, and finds nothing of this."""
+    them = Tenants(database).create("them").id
+    teams = Teams(database)
+    assert team == teams.find(team.tenant, "team") == teams.find(team.tenant, team.id)
+    for text in ("team", team.id):
+        with pytest.raises(UnknownEntryError):
+            teams.find(them, text)
+    with pytest.raises(EntryExistsError):
+        teams.add(team.tenant, "team", b"")
+    assert team.id != teams.add(them, "team", b"").id
+
+
+def test_runs_come_in_order_and_once_per_key(database: Database, team: TeamRow) -> None:
+    """A request that is repeated gives the run that the first one made."""
+    runs = Runs(database)
+    numbers = [runs.add(team.id, b"work", key).number for key in ("a", "b", "a", "", "")]
+    assert [1, 2, 1, 3, 4] == numbers
+    assert [1, 2, 3, 4] == [run.number for run in runs.open(team.id)]
+    assert [team.id] == runs.teams_at_work()
+    assert 4 == runs.get(team.id, 0).number
+    with pytest.raises(UnknownEntryError):
+        runs.get(team.id, 9)
+
+
+def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:
+    """The one that was under way comes before those that wait; cancelled ones are left out."""
+    runs, ledger = Runs(database), Ledger(database, team.id)
+    for _ in range(3):
+        runs.add(team.id, b"", "")
+    ledger.begin_run(1)
+    runs.cancel(team.id, 2)
+    assert ("running", 1) == ((run := ledger.next_run()) and run.state, run and run.number)
+    ledger.end_run(1, "done", outcome=b"outcome")
+    assert ("done", b"outcome") == ((run := runs.get(team.id, 1)).state, run.outcome)
+    assert 3 == ((run := ledger.next_run()) and run.number)
+    ledger.begin_run(3)
+    assert not ledger.is_cancelled(3)
+    runs.cancel(team.id, 3)
+    assert ledger.is_cancelled(3)
+
+
+def test_the_later_of_two_writes(database: Database, team: TeamRow) -> None:
+    """The earlier one is told so at its next write, and changes nothing."""
+    former = Ledger(database, team.id)
+    later = Ledger(database, team.id)
+    for write in (
+        lambda: former.save_state("{}"),
+        lambda: former.tell([news("text")]),
+        lambda: former.note(Note(agent="a", place="p", number=0, kind="turn", data="")),
+        lambda: former.end_run(1, "done"),
+    ):
+        with pytest.raises(SupersededError):
+            write()
+    later.save_state("{}")
+    assert ("{}", 2, []) == (later.team.state, later.team.epoch, later.notes())
+
+
+def test_a_team_that_was_deleted(database: Database, team: TeamRow) -> None:
+    """Whoever works on it is told so."""
+    ledger = Ledger(database, team.id)
+    Teams(database).remove(team.tenant, team.id)
+    with pytest.raises(SupersededError):
+        ledger.save_state("{}")
+    with pytest.raises(SupersededError):
+        ledger.is_cancelled(1)
+
+
+def test_notes_and_news_in_one_stroke(database: Database, team: TeamRow) -> None:
+    """News are numbered without gaps; notes keep their order; both are gone, or kept, as the run ends."""
+    ledger, table = Ledger(database, team.id), NewsTable(database)
+    ledger.tell([news("text", content="x" * (MAX_CONTENT + 1)), news("code")])
+    ledger.note(Note(agent="a", place="p", number=0, kind="turn", data="1"), before=[news("code")])
+    assert ["1"] == [note.data for note in ledger.notes()]
+    assert [1, 2, 3] == [each.number for each in table.after(team.id, 0)]
+    assert MAX_CONTENT == len(table.after(team.id, 0)[0].content)
+    assert [3] == [each.number for each in table.after(team.id, 2)]
+    assert 2 == ledger.told(1, "a", "p", "text")
+    ledger.end_run(1, "failed", error="why")
+    assert [] == ledger.notes()
+    assert ("failed", "why") == ((last := table.after(team.id, 3)[0]).kind, last.content)
+
+
+def test_old_news_are_dropped(database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many are kept, and numbers go on."""
+    monkeypatch.setattr(news_module, "MAX_KEPT", 3)
+    ledger, table = Ledger(database, team.id), NewsTable(database)
+    ledger.tell([news("code") for _ in range(5)])
+    assert (3, 5) == table.kept(team.id)

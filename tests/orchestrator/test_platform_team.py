@@ -1,0 +1,23 @@
+"""A team whose loop runs in the platform: what it does, and what a client sees of it."""
+
+from __future__ import annotations
+
+from tests.orchestrator.studio import Studio, code
+
+
+async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
+    """The lead's code sets the sub-agent to work; values pass by reference; the last words come back."""
+    lead = "answer = await cleaner.run('count them')\nreply(answer.content)"
+    studio.models.script(lead=[code(lead)], cleaner=[code("n = 2 + 3\nprint(n)"), "There are 5."])
+    team = studio.team("pair")
+    team.add("boss", model=studio.model("lead"), lead=True)
+    team.add("cleaner", model=studio.model("cleaner"))
+    run = await team.run("How many?")
+    assert ("done", "There are 5.", "success") == (run.state, run.answer, run.status)
+    told = [(news.agent, news.type) async for news in team.follow()]
+    assert [("", "started"), ("boss", "code"), ("cleaner", "code")] == told[:3]
+    assert ("", "done") == told[-1]
+    status = team.status()
+    assert (("boss", "cleaner"), 1, 1) == (status.members, len(status.runs), status.starts)
+    assert [] == [runtime.name for runtime in studio.connect().runtimes()]
+    team.delete()

@@ -1,0 +1,27 @@
+"""What of the platform's environment a process finds that works on a tenant's team."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.gateway.teams.process_unsafe import NO_HOME, environment
+
+
+def test_nothing_but_what_programs_need_and_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of the operator's, their home, and a proxy that they use are not for tenants."""
+    given = {
+        "OPENAI_API_KEY": "k",
+        "AWS_PROFILE": "p",
+        "HTTPS_PROXY": "x",
+        "PYTHONHASHSEED": "0",
+        "HOME": "/root",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    found = environment(["ANTHROPIC_API_KEY"])
+    assert {"PYTHONHASHSEED"} == set(given) & set(found) - {"HOME"}
+    assert NO_HOME == found["HOME"]
+    assert ("k", "/root") == (
+        (named := environment(["OPENAI_API_KEY", "HOME"]))["OPENAI_API_KEY"],
+        named["HOME"],
+    )

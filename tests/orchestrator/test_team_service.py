@@ -1,0 +1,291 @@
+"""TeamService: who may what, what is kept of a team and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.orchestrator.studio import Studio, code, until
+
+import cenote
+from cenote.gateway.database import Database
+from cenote.gateway.quota import Quota
+from cenote.gateway.quota_book import QuotaBook
+from cenote.gateway.tenants import Tenants
+from cenote.gateway.tokens import Tokens
+from cenote.platform_team import ModelSpec, PlatformTeam, TeamRunError
+from cenote.team import Budget
+from cenote_security.errors import (
+    CenoteError,
+    QuotaExceededError,
+    RejectedError,
+    ScopeMissingError,
+    UsageError,
+)
+from cenote_security.policy import SandboxPolicy
+from cenote_security.scopes import Scope
+
+BARE = SandboxPolicy(preload=(), memory="256MiB")
+
+
+def scripted(*lines: str) -> ModelSpec:
+    return ModelSpec(script=lines)
+
+
+def someone(studio: Studio, tenant: str, *scopes: Scope) -> cenote.Platform:
+    """Of a tenant that is made for it."""
+    with Database(studio.folder / "gateway.db") as database:
+        known = {each.name: each for each in Tenants(database).all()}
+        owner = known.get(tenant) or Tenants(database).create(tenant)
+        token = Tokens(database).issue(owner.id, scopes or [Scope.TEAMS, Scope.REFERENCES])
+    return cenote.connect(studio.address, token.text)
+
+
+async def test_two_tenants(studio: Studio) -> None:
+    """What another tenant has is answered as what does not exist, by name and by id; names may be equal."""
+    mine = studio.team("same", sandbox=BARE).add("boss", model=scripted("Mine."))
+    await mine.run("Say")
+    other = someone(studio, "other")
+    theirs = other.team("same")
+    for ask in (theirs.status, theirs.cancel, theirs.delete, other.team(mine.status().id).status):
+        with pytest.raises(UsageError, match="there is no team"):
+            ask()
+    with pytest.raises(UsageError, match="there is no team"):
+        [news async for news in theirs.follow()]
+    theirs = other.team("same", sandbox=BARE).add("boss", model=scripted("Theirs."))
+    assert ("Theirs.", 1) == ((await theirs.run("Say")).answer, theirs.status().runs[0].number)
+    theirs.delete()
+    assert ["Mine."] == [run.answer for run in mine.status().runs]
+    mine.delete()
+
+
+async def test_scopes(studio: Studio) -> None:
+    """To run agents on the platform is a scope of its own: none implies it."""
+    blind = someone(studio, "scoped", Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.ADMIN)
+    with pytest.raises(ScopeMissingError, match="teams"):
+        await blind.team("t").add("boss", model=scripted("x")).start("Say")
+    with pytest.raises(ScopeMissingError, match="teams"):
+        blind.team("t").status()
+
+
+async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
+    """One at the limit is made, one past it is not, and one that is deleted makes room."""
+    platform = someone(own_studio, "small")
+    with Database(own_studio.folder / "gateway.db") as database:
+        tenant = next(each for each in Tenants(database).all() if each.name == "small")
+        QuotaBook(database).set_limit(tenant.id, Quota.TEAMS, 1)
+    first = platform.team("one", sandbox=BARE).add("boss", model=scripted("1"))
+    await first.run("Say")
+    with pytest.raises(QuotaExceededError, match="teams"):
+        await platform.team("two").add("boss", model=scripted("2")).start("Say")
+    first.delete()
+    second = platform.team("two", sandbox=BARE).add("boss", model=scripted("2"))
+    assert "2" == (await second.run("Say")).answer
+
+
+async def test_secrets_are_kept_apart(studio: Studio) -> None:
+    """A key reaches the model's server, and neither store, log, audit, news, status nor jail has it."""
+    secret = "sk-" + "hush" * 8
+    look = "import os\nprint(sorted(os.environ.values()))\nreply('seen')"
+    studio.models.script(lead=[code(look)])
+    team = studio.team("secretive", sandbox=BARE, secrets={"KEY": secret})
+    team.add("boss", model=studio.model("lead", secret="KEY"))
+    await team.run("Look")
+    assert f"Bearer {secret}" == studio.models.asked[0].headers["authorization"]
+    told = str([news async for news in team.follow()]) + str(team.status())
+    assert secret not in told
+    # By another process: one that closes SQLite's files gives up the locks that it has on them.
+    searched = await asyncio.to_thread(
+        subprocess.run, ["grep", "-rl", secret, str(studio.folder)], stdout=subprocess.PIPE, text=True
+    )
+    holders = [Path(line) for line in searched.stdout.splitlines()]
+    assert [studio.folder / "teams" / team.status().id / "secrets"] == holders
+    assert 0o600 == holders[0].stat().st_mode & 0o777
+    team.delete()
+    assert not holders[0].exists()
+
+
+async def test_the_platforms_own_keys_are_not_for_tenants(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the gateway's environment holds is neither sent to a tenant's server nor found by the loop."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
+    studio.models.script(lead=["Done."])
+    team = studio.team("keyless", sandbox=BARE).add("boss", model=studio.model("lead"))
+    await team.run("Say")
+    assert "Bearer none" == studio.models.asked[0].headers["authorization"]
+    team.delete()
+
+
+@pytest.mark.parametrize(
+    ("member", "error", "text"),
+    [
+        ({"model": ModelSpec(name="m", base_url="http://10.0.0.1/v1")}, RejectedError, "sends nothing to"),
+        ({"model": ModelSpec(name="m", secret="NONE")}, UsageError, "takes the secret"),
+        (
+            {"model": ModelSpec(name="m", parameters={"api_base": "http://x"})},
+            UsageError,
+            "no parameter 'api_base'",
+        ),
+        ({"model": ""}, UsageError, "has no name"),
+        ({"model": "m", "under": "nobody"}, UsageError, "comes before it"),
+        ({"model": "m", "sandbox": SandboxPolicy(isolation="none")}, RejectedError, "weaker walls"),
+    ],
+)
+async def test_members_that_are_refused(studio: Studio, member: dict, error: type, text: str) -> None:
+    """At the edge, before anything is kept."""
+    with pytest.raises(error, match=text):
+        await studio.team("refused").add("boss", **member).start("Say")
+    with pytest.raises(UsageError, match="there is no team"):
+        studio.team("refused").status()
+
+
+async def test_a_sandbox_weaker_than_the_parents(studio: Studio) -> None:
+    """It is refused with the name of the field."""
+    team = studio.team("weak").add("boss", model=scripted("x"), sandbox=BARE, lead=True)
+    team.add("sub", model=scripted("y"), under="boss", sandbox=SandboxPolicy(preload=(), memory="1GiB"))
+    with pytest.raises(RejectedError, match="weaker than its parent's in memory"):
+        await team.start("Say")
+
+
+@pytest.mark.parametrize("name", ["team", "class", "a b", "x" * 101])
+async def test_names_of_members(studio: Studio, name: str) -> None:
+    """They stand in code."""
+    with pytest.raises(UsageError, match="is no name for a member"):
+        await studio.team("named").add(name, model=scripted("x")).start("Say")
+
+
+def test_what_lives_in_this_process_is_refused(studio: Studio) -> None:
+    """With the reason, and what to use instead."""
+    team = studio.team("local")
+    with pytest.raises(UsageError, match="whose loop runs here"):
+        team.add("boss", model="m", functions=[print])
+    with pytest.raises(UsageError, match="works without this process"):
+        team.add("boss", model=object())  # type: ignore[arg-type]
+
+
+async def test_cancel(studio: Studio) -> None:
+    """The cell is interrupted, what waits is not begun, and the team can be set to work again."""
+    slow = "print('begun', flush=True)\nimport time\ntime.sleep(60)"
+    team = studio.team("stopped", sandbox=BARE).add("boss", model=scripted(code(slow)))
+    first, second = await team.start("Wait"), await team.start("Wait longer")
+    until(lambda: any(runtime.steps for runtime in studio.connect().runtimes()))
+    with pytest.raises(RejectedError, match="at work"):
+        await team.add("other", model=scripted("x")).start("Say")
+    team.cancel(second)
+    team.cancel(first)
+    for number in (first, second):
+        with pytest.raises(TeamRunError, match="was cancelled"):
+            await asyncio.wait_for(team.wait(number), 40)
+    until(lambda: not studio.connect().runtimes())
+    team.delete()
+
+
+async def test_what_fails_says_why(studio: Studio) -> None:
+    """A model that is refused; a budget that is spent, which is for all runs."""
+    team = studio.team("poor", sandbox=BARE, budget=Budget(tokens=1)).add("boss", model=scripted("x"))
+    with pytest.raises(TeamRunError, match="budget of tokens"):
+        await team.run("Say")
+    assert "failed" == team.status().runs[0].state
+    team.delete()
+    refused = studio.team("refused", sandbox=BARE).add("boss", model=studio.model("nobody"))
+    with pytest.raises(TeamRunError, match="ModelRequestError"):
+        await refused.run("Say")
+    refused.delete()
+
+
+async def test_news_from_any_point_on(studio: Studio) -> None:
+    """Numbered without gaps; whoever comes later hears the same from where they want."""
+    team = studio.team("heard", sandbox=BARE).add("boss", model=scripted(code("print(1)"), "Done."))
+    await team.run("Say")
+    everything = [news async for news in team.follow()]
+    assert everything[2:] == [news async for news in team.follow(after=everything[1].number)]
+    assert [] == [news async for news in team.follow(after=everything[-1].number)]
+    assert ["started", "code", "execution_output", "text", "final_response", "done"] == [
+        news.type for news in everything
+    ]
+    team.delete()
+
+
+async def test_values_by_reference(studio: Studio) -> None:
+    """A lead finds what it was given under its name; no prompt holds it."""
+    studio.models.script(lead=[code("reply(str(sum(rows)))")])
+    with studio.connect().runtime("source", sandbox=BARE) as source:
+        source.execute("rows = list(range(5000))")
+        reference = source.share("rows")
+        team = studio.team("given", sandbox=BARE).add("boss", model=studio.model("lead"))
+        assert str(sum(range(5000))) == (await team.run("Add", variables={"rows": reference})).answer
+    assert "4321" not in str(studio.models.asked)
+    studio.connect().delete("source")
+    team.delete()
+
+
+CLIENT = """
+import asyncio, sys
+import cenote
+from cenote.platform_team import ModelSpec
+
+async def main():
+    team = cenote.connect(sys.argv[1]).team("left-behind")
+    team.add("boss", model=ModelSpec(name="lead", base_url=sys.argv[2]))
+    print(await team.start("Say"), flush=True)
+    await team.wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_the_client_is_killed(studio: Studio) -> None:
+    """The team works on; another client finds the run and follows it from the beginning."""
+    studio.models.script(lead=[code("print(1)"), "Done all the same."])
+    gate = studio.models.hold("lead", 2)
+    client = await asyncio.to_thread(
+        subprocess.Popen,
+        [sys.executable, "-c", CLIENT, studio.address, studio.models.url],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert client.stdout is not None
+    number = int(client.stdout.readline())
+    until(lambda: studio.models.calls["lead"] == 2)
+    os.kill(client.pid, signal.SIGKILL)
+    client.wait()
+    client.stdout.close()
+    gate.set()
+    later: PlatformTeam = studio.team("left-behind")
+    assert "Done all the same." == (await later.wait(number)).answer
+    assert {"lead": 2} == dict(studio.models.calls)
+    assert "started" == (await anext(later.follow())).type
+    later.delete()
+
+
+async def test_the_gateway_ends(own_studio: Studio) -> None:
+    """Nobody works on while it is gone; the next one takes the run up. Its runtimes were the gateway's own, so that
+    the task begins anew, and the news say so.
+    """
+    own_studio.models.script(lead=[code("print(1)"), "Done."])
+    gate = own_studio.models.hold("lead", 2)
+    team = own_studio.team("long", sandbox=BARE).add("boss", model=own_studio.model("lead"))
+    number = await team.start("Say")
+    until(lambda: own_studio.models.calls["lead"] == 2)
+    own_studio.close()
+    assert [] == own_studio.orchestrators()
+    gate.set()
+    own_studio.open()
+    team = own_studio.team("long")
+    assert "Done." == (await team.wait(number)).answer
+    assert "restarted" in [news.type async for news in team.follow()]
+
+
+async def test_unknown_runs(studio: Studio) -> None:
+    """A number that no run has."""
+    team = studio.team("short", sandbox=BARE).add("boss", model=scripted("x"))
+    await team.run("Say")
+    with pytest.raises(CenoteError, match="there is no run"):
+        team.cancel(7)
+    team.delete()
