@@ -15,6 +15,8 @@ class WorkerSettings:
     isolation: the level in force. cpus: as in the policy; `os.cpu_count` should say its ceiling.
     memory, disk, output_bytes: bytes. processes: processes and threads at once.
     egress: whether there is a way out, through a proxy that the environment names.
+    snapshots: whether the policy wants any. warden: descriptor of the line to the warden, which keeps copies of the
+    worker; -1 when none are kept.
     """
 
     workdir: str
@@ -26,3 +28,5 @@ class WorkerSettings:
     output_bytes: int
     processes: int
     egress: bool = False
+    snapshots: bool = False
+    warden: int = -1

@@ -730,6 +730,8 @@ class CellResult(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     REPLY_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    UNKEPT_FIELD_NUMBER: _builtins.int
+    BACK_AT_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -739,6 +741,10 @@ class CellResult(_message.Message):
     state: Global___CellResult.State.ValueType
     truncated: _builtins.bool
     reply: _builtins.str
+    unkept: _builtins.str
+    """Why the state before the cell is not kept; empty when it is."""
+    back_at: _builtins.int
+    """Of a cell that was rolled back: the step whose end the namespace is back at."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MimeBundle]: ...
     @_builtins.property
@@ -760,15 +766,21 @@ class CellResult(_message.Message):
         truncated: _builtins.bool = ...,
         reply: _builtins.str | None = ...,
         usage: Global___Usage | None = ...,
+        unkept: _builtins.str = ...,
+        back_at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
+    _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__back_at) -> _WhichOneofReturnType__back_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reply) -> _WhichOneofReturnType__reply | None: ...
     @_typing.overload
@@ -1075,6 +1087,7 @@ class Policy(_message.Message):
     MOUNTS_FIELD_NUMBER: _builtins.int
     PRELOAD_FIELD_NUMBER: _builtins.int
     NOEXEC_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
     cpus: _builtins.float
@@ -1086,6 +1099,7 @@ class Policy(_message.Message):
     runtime_timeout: _builtins.float
     limits: _builtins.str
     noexec: _builtins.bool
+    snapshots: _builtins.str
     @_builtins.property
     def network(self) -> Global___Network:
         """absent: none"""
@@ -1113,10 +1127,11 @@ class Policy(_message.Message):
         mounts: _abc.Iterable[Global___PolicyMount] | None = ...,
         preload: _abc.Iterable[_builtins.str] | None = ...,
         noexec: _builtins.bool = ...,
+        snapshots: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

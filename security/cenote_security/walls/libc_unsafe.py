@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterable
 
-from cenote_security.walls.syscalls import number
+from cenote_security.walls.syscalls import machine, number
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
@@ -141,6 +142,7 @@ PR_SET_KEEPCAPS = 8
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_TID_ADDRESS = 40
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -154,6 +156,25 @@ def bare_fork() -> int:
     What else they do, new random state above all, the child must do itself.
     """
     return _check(_python.fork(), "fork")
+
+
+_CLONE_PARENT = 0x8000
+_CLONE_CHILD_CLEARTID = 0x20_0000
+_CLONE_CHILD_SETTID = 0x100_0000
+
+
+def sibling_fork() -> int:
+    """`bare_fork`, but the new process is the parent's child: its end is nothing that this one could wait for.
+
+    Nothing of the C library's own fork happens beyond the thread's number, which is put where that would put it:
+    `abort` signals the thread of that number. No handler of `pthread_atfork` runs.
+    """
+    thread_number = ctypes.c_ulong(0)
+    _check(_libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(thread_number), 0, 0, 0), "prctl(PR_GET_TID_ADDRESS)")
+    flags = _ulong(_CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD)
+    place, no_storage = thread_number, _ulong(0)
+    last = (place, no_storage) if machine() == "x86_64" else (no_storage, place)
+    return _check(_python.syscall(ctypes.c_long(number("clone")), flags, _ulong(0), _ulong(0), *last), "clone")
 
 
 def prctl(option: int, argument: int | bytes = 0) -> int:

@@ -44,6 +44,9 @@ MAX_ENTRIES = 10_000
 MAX_FILE_NAME = 1_020
 """Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
 
+MAX_SEVERED = 20
+"""Names of variables that a rollback has cut off."""
+
 MAX_NOTICES = 20
 MAX_AUTHOR = 100
 """Notices of one cell, and characters of an author's name, which the client has chosen and checked."""
@@ -80,6 +83,21 @@ class ExecutedReply:
     reply: str | None
     duration: float
     notices: tuple[Notice, ...] = ()
+    unkept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReply:
+    """The state is kept. step: whose end it is."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedReply:
+    """severed: see Rollback."""
+
+    severed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +143,17 @@ class RefusedReply:
     nearest: tuple[str, ...]
 
 
-ReplyBody = ExecutedReply | DoneReply | ValueReply | VariablesReply | FolderReply | FileReply | RefusedReply
+ReplyBody = (
+    ExecutedReply
+    | DoneReply
+    | ValueReply
+    | VariablesReply
+    | FolderReply
+    | FileReply
+    | KeptReply
+    | SurveyedReply
+    | RefusedReply
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +250,11 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
             return _folder(reply.folder)
         case "file":
             return FileReply(content_of(reply.file.content))
+        case "kept":
+            return KeptReply(reply.kept.step)
+        case "surveyed":
+            names = reply.surveyed.severed[:MAX_SEVERED]
+            return SurveyedReply(tuple(printable(name[:MAX_NAME]) for name in names))
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(
@@ -241,6 +274,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         reply=message.reply if message.HasField("reply") else None,
         duration=max(message.duration, 0.0),
         notices=_notices(message) if message.notices else (),
+        unkept=printable(message.unkept[:MAX_TEXT]),
     )
 
 

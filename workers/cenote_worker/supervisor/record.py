@@ -14,7 +14,7 @@ from cenote_worker.results import (
     StreamName,
 )
 from cenote_worker.supervisor.account import Spent
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
 from cenote_worker.supervisor.output import HeadAndTail
@@ -90,6 +90,7 @@ class Record:
             duration=reply.duration,
             reply=reply.reply if success else None,
             notices=reply.notices,
+            unkept=reply.unkept,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
@@ -101,6 +102,20 @@ class Record:
             error=death.as_error(),
             duration=now - self.clock.started,
             state="lost",
+        )
+
+    def rolled_back(
+        self, setback: Setback, severed: tuple[str, ...], before: Printed, spent: Spent, now: float
+    ) -> ExecutionResult:
+        """The result of a cell that took its process with it. severed: see Rollback."""
+        return self._result(
+            before,
+            self._usage(spent, now),
+            success=False,
+            error=setback.as_error(severed),
+            duration=now - self.clock.started,
+            state="rolled_back",
+            back_at=setback.step,
         )
 
     def _usage(self, spent: Spent, now: float) -> CellUsage:
@@ -124,6 +139,8 @@ class Record:
         reply: str | None = None,
         state: StateAfter = "kept",
         notices: tuple[Notice, ...] = (),
+        unkept: str = "",
+        back_at: int | None = None,
     ) -> ExecutionResult:
         return ExecutionResult(
             success=success,
@@ -140,6 +157,8 @@ class Record:
             usage=usage,
             author=self.request.seat.author,
             notices=notices,
+            unkept=unkept,
+            back_at=back_at,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

@@ -17,18 +17,24 @@ from contextlib import suppress
 from functools import partial
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
+from cenote_security.errors import (
+    JailLostError,
+    NotKeptError,
+    ProtocolViolation,
+    RolledBackError,
+    UnavailableError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, StreamName
+from cenote_worker.results import JailStatus, Rollback, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
 from cenote_worker.supervisor.clock import CellClock
-from cenote_worker.supervisor.control import ControlLine
+from cenote_worker.supervisor.control import ControlLine, Told
 from cenote_worker.supervisor.farewell import decline, ignored
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -36,6 +42,7 @@ from cenote_worker.supervisor.pipes import PipeReader
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
+from cenote_worker.supervisor.recovery import STRIKE_SECONDS, Recovery
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
@@ -48,8 +55,8 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-_NO_NAME = "\0"
-"""No variable has it."""
+_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
+"""Requests besides cells that change the state."""
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
@@ -98,14 +105,15 @@ class Supervisor:
         self.death: Death | None = None
         self._hosts: HostLine | None = None
         self._interrupted = False  # an interrupt was sent since the last cell was
-        self._control = ControlLine(ends.control, self._bury)
+        self._recovery = Recovery()
+        self._control = ControlLine(ends.control, self)
         self._pipes = (
             PipeReader(ends.stdout, partial(self._piped, "stdout")),
             PipeReader(ends.stderr, partial(self._piped, "stderr")),
         )
         ends.frames.setblocking(False)
         self._end_of_life = None if ends_at is None else reactor.call_at(ends_at, self._expire)
-        account.watch(self.end)
+        account.watch(self.strike)
         if succession is not None:
             self._take_up(succession)
         reactor.call_soon(self._watch)
@@ -154,9 +162,9 @@ class Supervisor:
             self.end(Death(reason="protocol", detail=str(violation)))
 
     def _probe(self) -> None:
-        """The running request may never have been sent: asks for nothing behind it. Which is answered first?"""
+        """The running request may never have been sent, or be lost: asks behind it. Which is answered first?"""
         probe = jail_pb2.Request(id=self._conversation.probe())
-        probe.describe.names.append(_NO_NAME)
+        probe.survey.SetInParent()
         with suppress(OSError):  # the jail is dying, which the control channel reports
             send_packet(self._ends.frames, probe.SerializeToString())
 
@@ -292,6 +300,30 @@ class Supervisor:
                 self._deaf = True
                 self._kill()
 
+    def strike(self, death: Death) -> None:
+        """Kills the worker, in whose place a copy goes on; the jail where there is none, or where that was of no use."""
+        with self._lock:
+            if self.death is not None or self._sentence is not None or self._recovery.struck is not None:
+                return
+            if not self._recovery.may_strike() or self._conversation.phase is Phase.STARTING:
+                self.end(death)
+                return
+            self._recovery.strike(death)
+            self._control.kill_worker()
+            self._reactor.call_at(time.monotonic() + STRIKE_SECONDS, lambda: self._strike_harder(death))
+
+    def _strike_harder(self, death: Death) -> None:
+        if self._recovery.struck is death:
+            self.end(death)
+
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+        """Asks the warden what is kept; `failed` is called instead if the jail has ended."""
+        with self._lock:
+            if self.death is None:
+                self._control.snapshots(told, failed)
+                return
+        failed()
+
     # -- sending --
 
     def _send_next(self) -> None:
@@ -300,6 +332,10 @@ class Supervisor:
         if self._control.interrupting:  # it could hit the next cell: `_on_control` comes back here
             return
         request = self._waiting.popleft()
+        if self._is_told_of_setback(request):
+            self._reactor.call_soon(self._send_waiting)
+            return
+        self._recovery.begin()
         now = time.monotonic()
         kept = self._policy.output_bytes
         self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
@@ -311,6 +347,25 @@ class Supervisor:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
         self._chronicle.asked(number, request, now, begun)
+        if request.ask is Ask.ROLLBACK:
+            self._control.rollback(request.step, request.label)
+            self._arm()
+        else:
+            self._send(request)
+
+    def _is_told_of_setback(self, request: JailRequest) -> bool:
+        """Whoever comes first after the worker has died between two requests hears of that, and nothing is run."""
+        setback = self._recovery.told()
+        if setback is None:
+            return False
+        request.dispose()
+        if request.ask is Ask.EXECUTE:
+            request.listener.done(setback.before_cell(request.step, request.seat.author))
+        else:
+            request.listener.done(UnavailableError(f"nothing ran, try again: {setback.as_error().message}"))
+        return True
+
+    def _send(self, request: JailRequest) -> None:
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
             self._chronicle.sent()
@@ -354,7 +409,8 @@ class Supervisor:
                     self._chronicle.interrupted(time.monotonic(), expired=True)
                     self._send_interrupt()
                 case "kill":
-                    self.end(ignored(clock, time.monotonic()))
+                    self.strike(ignored(clock, time.monotonic()))
+                    return
             self._arm()
 
     def _expire(self) -> None:
@@ -434,20 +490,68 @@ class Supervisor:
         elif isinstance(event, edge.DisplayEvent) and self._running is not None:
             self._running.display(event)
         elif isinstance(reply, NeverLeft):
-            self._never_left()
+            self._never_left(reply.severed)
         elif reply is not None:
             self._finish(reply)
         else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
             self._send_next()
 
-    def _never_left(self) -> None:
+    def _never_left(self, severed: tuple[str, ...]) -> None:
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
+        setback = self._recovery.told()
+        if setback is not None:
+            self._fell(running, setback, severed)
+            return
         self._chronicle.unsent()
         text = "the runtime was taken over before the request was sent; nothing ran, try again"
         running.request.listener.done(UnavailableError(text))
         self._send_next()
+
+    def _fell(self, running: Record, setback: Setback, severed: tuple[str, ...]) -> None:
+        """The running request has died with the worker that had it."""
+        for pipe in self._pipes:
+            pipe.read()
+        if running.request.ask is Ask.EXECUTE:
+            spent, now = self._account.spent(), time.monotonic()
+            result = running.rolled_back(setback, severed, self._take_background(), spent, now)
+            running.request.listener.done(result)
+        else:
+            error = RolledBackError(setback.death.describe(), setback.step)
+            running.request.listener.done(error)
+        self._send_next()
+
+    # -- what the warden says, see Observer --
+
+    def ended(self, death: Death) -> None:
+        self._bury(death)
+
+    def revived(self, death: Death, step: int, pid: int) -> None:
+        found = self._account.explain(death)
+        self._account.follow(pid)
+        changed = self._recovery.revive(found, step)
+        if self._running is not None and self._conversation.phase is Phase.BUSY:
+            self._probe()
+        elif not changed:
+            self._recovery.told()  # nobody was doing anything, and nothing is missing
+
+    def rolled_back(self, step: int | None, pid: int) -> None:
+        running = self._running
+        if running is None or running.request.ask is not Ask.ROLLBACK:
+            raise ProtocolViolation("a rollback of which nobody knows")
+        if step is None:
+            self._conversation.unsent()
+            self._chronicle.unsent()
+            self._running = None
+            running.rearm(None)
+            running.request.listener.done(NotKeptError(running.request.label or running.request.step))
+            return
+        self._account.follow(pid)
+        self._recovery.ran(step)
+        running.request.step = step
+        running.request.message.survey.SetInParent()
+        self._send(running.request)
 
     def _on_pipe(self, pipe: PipeReader) -> None:
         """Reads a pipe, but only behind every frame that was sent before its bytes were written."""
@@ -499,8 +603,14 @@ class Supervisor:
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
+        self._recovery.told()  # the worker died, and its successor had this request
         outcome: Outcome = reply
+        if isinstance(reply, edge.SurveyedReply):
+            outcome = Rollback(step=running.request.step, severed=reply.severed)
+        elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
+            self._recovery.touched = True
         if isinstance(reply, edge.ExecutedReply):
+            self._recovery.ran(running.request.step)
             outcome = running.finished(
                 reply, self._take_background(), self._account.spent(), time.monotonic()
             )
@@ -544,7 +654,7 @@ class Supervisor:
             if self.death is not None:
                 return
             self._read_last_words()
-            self.death = self._sentence or self._account.explain(found)
+            self.death = self._sentence or self._recovery.struck or self._account.explain(found)
             self._conversation.end()
             running, self._running = self._running, None
             waiting, self._waiting = list(self._waiting), deque()

@@ -38,6 +38,8 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         duration=result.duration,
         state=_STATES[result.state],
         truncated=result.truncated,
+        unkept=_text(result.unkept),
+        back_at=result.back_at,
     )
     if result.value is not None:
         message.value = _text(result.value)
@@ -73,6 +75,8 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
             bytes_written=usage.bytes_written,
             output_bytes=usage.output_bytes,
         ),
+        unkept=message.unkept,
+        back_at=message.back_at if message.HasField("back_at") else None,
     )
 
 

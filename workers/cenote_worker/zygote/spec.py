@@ -50,7 +50,7 @@ class ZygoteSpec:
 class JailRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
 
-    noexec, egress: see Allowance.
+    noexec, egress: see Allowance. snapshots: see WorkerSettings.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
     groups: how many entrances of control groups come along.
@@ -66,6 +66,7 @@ class JailRequest:
     egress: bool
     has_environment: bool
     groups: int = 0
+    snapshots: bool = False
 
     @classmethod
     def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
@@ -80,6 +81,7 @@ class JailRequest:
             egress=policy.network != "none",
             has_environment=bool(policy.env),
             groups=groups,
+            snapshots=policy.snapshots == "auto",
         )
 
     def allowance(self, seat: int, base_memory: int) -> Allowance:
@@ -106,6 +108,7 @@ class JailRequest:
             output_bytes=self.output_bytes,
             processes=self.processes,
             egress=self.egress,
+            snapshots=self.snapshots,
         )
 
     def to_json(self) -> str:

@@ -1,0 +1,55 @@
+"""What is known of a jail's worker that died, or is to die, while a copy of it can go on. No I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cenote_worker.supervisor.autopsy import Death, Setback
+
+STRIKE_SECONDS = 3.0
+"""What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """struck: why the worker was sentenced, until a copy of it has taken its place.
+
+    setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
+    told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
+    spared: the jail was used beyond a limit, and has not been asked for anything since.
+    """
+
+    struck: Death | None = None
+    setback: Setback | None = None
+    head: int = 0
+    touched: bool = False
+    spared: bool = False
+
+    def begin(self) -> None:
+        """Another request is about to be sent."""
+        self.spared = False
+
+    def may_strike(self) -> bool:
+        """Whether killing the worker may help. Not where that was tried and nothing has run since."""
+        return not self.spared
+
+    def strike(self, death: Death) -> None:
+        self.struck, self.spared = death, True
+
+    def ran(self, step: int) -> None:
+        """A cell has come to its end."""
+        self.head, self.touched = step, False
+
+    def revive(self, found: Death, step: int) -> bool:
+        """A copy goes on. True when the state is another than the one before, or a request may have been lost."""
+        death, self.struck = self.struck or found, None
+        changed = step != self.head or self.touched
+        nearest = self.head if self.setback is None else self.setback.before
+        self.setback = Setback(death=death, step=step, before=nearest)
+        self.head, self.touched = step, False
+        return changed
+
+    def told(self) -> Setback | None:
+        """The setback, for whoever is told of it now."""
+        setback, self.setback = self.setback, None
+        return setback
