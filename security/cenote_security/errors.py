@@ -91,7 +91,8 @@ class NotKeptError(UsageError):
         self.target = target
 
     def __str__(self) -> str:
-        what = f"labelled {self.target!r}" if isinstance(self.target, str) else f"of the state after step {self.target}"
+        labelled = isinstance(self.target, str)
+        what = f"labelled {self.target!r}" if labelled else f"of the state after step {self.target}"
         return f"no snapshot {what} is kept; `snapshots()` lists those that are"
 
 

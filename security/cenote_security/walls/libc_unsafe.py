@@ -174,7 +174,9 @@ def sibling_fork() -> int:
     flags = _ulong(_CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD)
     place, no_storage = thread_number, _ulong(0)
     last = (place, no_storage) if machine() == "x86_64" else (no_storage, place)
-    return _check(_python.syscall(ctypes.c_long(number("clone")), flags, _ulong(0), _ulong(0), *last), "clone")
+    return _check(
+        _python.syscall(ctypes.c_long(number("clone")), flags, _ulong(0), _ulong(0), *last), "clone"
+    )
 
 
 def prctl(option: int, argument: int | bytes = 0) -> int:

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -120,6 +121,9 @@ class HostChannel:
     def revive(self) -> None:
         """In a process that was copied from the one that had this channel: what it waited for was for that one."""
         self._pid = os.getpid()
+        self._numbers = itertools.count(
+            time.monotonic_ns()
+        )  # a late answer to that one must not pass for ours
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.cancel()

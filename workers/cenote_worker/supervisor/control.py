@@ -209,7 +209,11 @@ def _pid(message: dict[str, object]) -> int:
 
 
 def _snapshots(kept: object) -> tuple[SnapshotInfo, ...]:
-    if not isinstance(kept, list) or len(kept) > MAX_SNAPSHOTS or not all(isinstance(one, dict) for one in kept):
+    if (
+        not isinstance(kept, list)
+        or len(kept) > MAX_SNAPSHOTS
+        or not all(isinstance(one, dict) for one in kept)
+    ):
         raise ProtocolViolation("a strange list of snapshots")
     return tuple(
         SnapshotInfo(

@@ -185,6 +185,11 @@ class Supervisor:
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_host_line))
 
     @property
+    def head(self) -> int:
+        """The step whose end the live namespace is at."""
+        return self._recovery.head
+
+    @property
     def has_host_line(self) -> bool:
         return self._hosts is not None
 
@@ -301,7 +306,7 @@ class Supervisor:
                 self._kill()
 
     def strike(self, death: Death) -> None:
-        """Kills the worker, in whose place a copy goes on; the jail where there is none, or where that was of no use."""
+        """Kills the worker, in whose place a copy goes on; the jail where there is none, or it was of no use."""
         with self._lock:
             if self.death is not None or self._sentence is not None or self._recovery.struck is not None:
                 return
@@ -529,12 +534,18 @@ class Supervisor:
 
     def revived(self, death: Death, step: int, pid: int) -> None:
         found = self._account.explain(death)
-        self._account.follow(pid)
+        self._succeeded(pid)
         changed = self._recovery.revive(found, step)
         if self._running is not None and self._conversation.phase is Phase.BUSY:
             self._probe()
         elif not changed:
             self._recovery.told()  # nobody was doing anything, and nothing is missing
+
+    def _succeeded(self, pid: int) -> None:
+        """Another process is the worker now."""
+        self._account.follow(pid)
+        if self._hosts is not None:
+            self._hosts.abandon()
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._running
@@ -547,7 +558,7 @@ class Supervisor:
             running.rearm(None)
             running.request.listener.done(NotKeptError(running.request.label or running.request.step))
             return
-        self._account.follow(pid)
+        self._succeeded(pid)
         self._recovery.ran(step)
         running.request.step = step
         running.request.message.survey.SetInParent()

@@ -80,18 +80,19 @@ class Shelf:
             line.close()
             return
         former = self.find(step)
-        self.base = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base)
-        self._copies.append(self.base)
+        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base)
+        self.base = copy
+        self._copies.append(copy)
         if former is not None:
-            self.base.label = former.label
+            copy.label = former.label
             self.drop(former)
         self._thin()
 
     def name(self, step: int, label: str) -> None:
         """A label names one copy: it moves on to this one."""
-        for copy in self._copies:
-            if copy.label == label:
-                copy.label = ""
+        named = self.labelled(label)
+        if named is not None:
+            named.label = ""
         copy = self.find(step)
         if copy is not None:
             copy.label = label
