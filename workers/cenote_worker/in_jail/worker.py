@@ -23,7 +23,7 @@ from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
-from cenote_worker.in_jail.snapshots.severed import severed_names
+from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pickled_unsafe import loads

@@ -13,8 +13,8 @@ from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.in_jail.snapshots.frozen import freeze
+from cenote_worker.in_jail.snapshots.holdings import Holdings
 from cenote_worker.in_jail.snapshots.line import MAX_LABEL, say
-from cenote_worker.in_jail.snapshots.severed import sever
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -42,7 +42,7 @@ class Copies:
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
-        """Descriptors that were pipes and sockets before this process was revived."""
+        """Descriptors that were pipes and sockets when the copy was made that this process came from."""
 
     @property
     def step(self) -> int:
@@ -96,6 +96,7 @@ class Copies:
         if not _is_alone():
             self._unkept = _THREADS
             return False
+        holdings = Holdings.now((*self._keep(), line.fileno()))
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
             pid = libc.sibling_fork()
@@ -103,16 +104,17 @@ class Copies:
                 say(line, {"op": "copy", "pid": pid, "step": self._step}, here)
                 self._unkept = ""
                 return False
-            return self._live_again(here, there)
+            return self._live_again(here, there, holdings)
 
-    def _live_again(self, here: socket.socket, there: socket.socket) -> bool:
+    def _live_again(self, here: socket.socket, there: socket.socket, holdings: Holdings) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
         with suppress(BaseException):
             here.close()
             self._unkept = ""
-            kept = (*self._keep(), *(line.fileno() for line in (self._line, there) if line is not None))
-            self.severed = sever(kept)
+            holdings.sever()
             freeze(there)
+            holdings.restore()
+            self.severed = holdings.links
             return True
         os._exit(1)
 
