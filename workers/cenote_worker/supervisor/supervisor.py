@@ -128,6 +128,7 @@ class Supervisor:
             ask = under.request.ask if under is not None else None
             self._conversation.take_up(left.number, ask, ready=left.ready)
             self._account.resume(left.begun)
+            self._recovery.head, self._recovery.setback = left.head, left.setback
             for piece in left.background:
                 self._replay(piece)
             if under is None:
@@ -148,7 +149,7 @@ class Supervisor:
         for piece in under.heard:
             self._replay(piece)
         if self._running is not None:
-            if not under.sent:
+            if not under.sent or self._recovery.setback is not None:
                 self._probe()
             self._arm()
 
@@ -536,6 +537,7 @@ class Supervisor:
         found = self._account.explain(death)
         self._succeeded(pid)
         changed = self._recovery.revive(found, step)
+        self._chronicle.moved(step, self._recovery.setback)
         if self._running is not None and self._conversation.phase is Phase.BUSY:
             self._probe()
         elif not changed:
@@ -560,6 +562,7 @@ class Supervisor:
             return
         self._succeeded(pid)
         self._recovery.ran(step)
+        self._chronicle.moved(step, None)
         running.request.step = step
         running.request.message.survey.SetInParent()
         self._send(running.request)
