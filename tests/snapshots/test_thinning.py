@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,4 +49,4 @@ def test_the_far_past_stays_within_reach() -> None:
     ages = [999 - step for step in reversed(kept)]
     assert (0, 999) == (ages[0], ages[-1])
     assert ages[1] <= 2
-    assert all(older <= 8 * max(younger, 1) for younger, older in zip(ages[1:], ages[2:], strict=False))
+    assert all(older <= 8 * max(younger, 1) for younger, older in pairwise(ages[1:]))

@@ -173,7 +173,7 @@ def test_the_warden_cannot_be_harmed(jail: Jail) -> None:
 
 
 def test_only_five_descriptors(jail: Jail) -> None:
-    """Nothing of the zygote's or the client's is left: /dev/null, two output pipes, the frames socket, the line to the warden."""
+    """Nothing of the zygote's or the client's is left: /dev/null, output pipes, frames, the line to the warden."""
     jail.ask("result = 'past its start'")
     links = sorted(os.readlink(f"/proc/{jail.worker}/fd/{n}") for n in os.listdir(f"/proc/{jail.worker}/fd"))
     assert ["/dev/null", "pipe", "pipe", "socket", "socket"] == [link.split(":")[0] for link in links]
