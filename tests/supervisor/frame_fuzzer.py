@@ -109,6 +109,8 @@ class Deaf:
 
     def rolled_back(self, step: int | None, pid: int) -> None: ...
 
+    def dropped(self) -> None: ...
+
 
 def feed(seed: Seed, descriptors: int = 0) -> bool:
     """Whether the decoder took the message; False when it is a violation. Anything else is an error of ours."""

@@ -32,6 +32,8 @@ class Line:
     def rolled_back(self, step: int | None, pid: int) -> None:
         self.rollbacks.append(step)
 
+    def dropped(self) -> None: ...
+
     def says(self, data: object) -> None:
         self.warden.send(data if isinstance(data, bytes) else json.dumps(data).encode())
         self.line.read()

@@ -16,7 +16,7 @@ class WorkerSettings:
     memory, disk, output_bytes: bytes. processes: processes and threads at once.
     egress: whether there is a way out, through a proxy that the environment names.
     snapshots: whether the policy wants any. warden: descriptor of the line to the warden, which keeps copies of the
-    worker; -1 when none are kept.
+    worker; -1 when none are kept. pulse: that of a timer to be started with each cell, likewise.
     """
 
     workdir: str
@@ -30,3 +30,4 @@ class WorkerSettings:
     egress: bool = False
     snapshots: bool = False
     warden: int = -1
+    pulse: int = -1

@@ -225,6 +225,34 @@ def userfaultfd(flags: int) -> int:
     return _syscall("userfaultfd", "userfaultfd", ctypes.c_int(flags))
 
 
+# -- timers -----------------------------------------------------------------------------------------------
+
+_CLOCK_MONOTONIC = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+def timerfd() -> int:
+    """A descriptor that becomes readable as `set_timer` says. It does not block, and is shared by forks."""
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    return _check(_libc.timerfd_create(ctypes.c_int(_CLOCK_MONOTONIC), ctypes.c_int(flags)), "timerfd_create")
+
+
+def set_timer(timer: int, first: int, every: int) -> None:
+    """first, every: nanoseconds, below a second; 0 and 0 for never."""
+    spec = _Itimerspec(_Timespec(0, every), _Timespec(0, first))
+    _check(
+        _libc.timerfd_settime(ctypes.c_int(timer), ctypes.c_int(0), ctypes.byref(spec), None),
+        "timerfd_settime",
+    )
+
+
 # -- seccomp ----------------------------------------------------------------------------------------------
 
 _SECCOMP_SET_MODE_FILTER = 1

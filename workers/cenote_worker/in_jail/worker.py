@@ -24,6 +24,7 @@ from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pickled_unsafe import loads
@@ -77,6 +78,7 @@ class Worker:
         self._kernel = Kernel(self._sink)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
+        self._pulse = settings.pulse
         self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
 
     def serve(self) -> None:
@@ -197,7 +199,8 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         executed.unkept = self._copies.unkept
-        outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
+        with beating(self._pulse):
+            outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         _fill_outcome(executed, outcome)
 
     # -- values --

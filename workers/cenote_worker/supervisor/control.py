@@ -34,6 +34,9 @@ class Observer(Protocol):
     def revived(self, death: Death, step: int, pid: int) -> None:
         """The worker has died; a copy goes on in its place. step: whose end it is at. pid: as the jail sees it."""
 
+    def dropped(self) -> None:
+        """The running cell had to pay too much for its snapshots, and none is kept any more."""
+
     def rolled_back(self, step: int | None, pid: int) -> None:
         """A copy has taken the worker's place as asked; None when there is no such copy, and nothing was done."""
 
@@ -102,6 +105,10 @@ class ControlLine:
         """Puts a copy in the worker's place, which must be idle. See `Observer.rolled_back`. label: if not empty."""
         self._rollback = self._send("rollback", step=step, label=label) or 0
 
+    def relieve(self) -> None:
+        """Gives up all snapshots but the newest: memory is short."""
+        self._send("relieve")
+
     def kill_worker(self) -> None:
         self._send("kill_worker")
 
@@ -148,6 +155,8 @@ class ControlLine:
                 self._list(number, message.get("kept"))
             case "revived":
                 self._observer.revived(_death(message), _integer(message, "step") or 0, _pid(message))
+            case "dropped":
+                self._observer.dropped()
             case "rolled_back":
                 self._rolled_back(number, _integer(message, "step") or 0, _pid(message))
             case "not_kept":

@@ -55,7 +55,10 @@ class Printed:
 
 @dataclass(slots=True)
 class Record:
-    """The request that a jail works on. room: bytes of displayed objects that are still kept."""
+    """The request that a jail works on. room: bytes of displayed objects that are still kept.
+
+    unkept: why the state before it is not kept any more.
+    """
 
     request: JailRequest
     clock: CellClock
@@ -63,6 +66,7 @@ class Record:
     room: int
     outputs: list[MimeBundle] = field(default_factory=list)
     timer: Timer | None = None
+    unkept: str = ""
 
     def display(self, event: DisplayEvent) -> None:
         if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:
@@ -90,7 +94,7 @@ class Record:
             duration=reply.duration,
             reply=reply.reply if success else None,
             notices=reply.notices,
-            unkept=reply.unkept,
+            unkept=reply.unkept or self.unkept,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:

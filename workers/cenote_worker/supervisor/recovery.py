@@ -16,7 +16,8 @@ class Recovery:
 
     setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
     told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
-    spared: the jail was used beyond a limit, and has not been asked for anything since.
+    spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
+    all snapshots but the newest were given up.
     """
 
     struck: Death | None = None
@@ -24,10 +25,16 @@ class Recovery:
     head: int = 0
     touched: bool = False
     spared: bool = False
+    relieved: bool = False
 
     def begin(self) -> None:
         """Another request is about to be sent."""
-        self.spared = False
+        self.spared = self.relieved = False
+
+    def may_relieve(self) -> bool:
+        """Whether giving up snapshots may help: true once for each request."""
+        first, self.relieved = not self.relieved, True
+        return first
 
     def may_strike(self) -> bool:
         """Whether killing the worker may help. Not where that was tried and nothing has run since."""

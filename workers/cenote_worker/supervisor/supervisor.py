@@ -55,6 +55,8 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
+DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
+
 _CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
 """Requests besides cells that change the state."""
 
@@ -311,6 +313,9 @@ class Supervisor:
         with self._lock:
             if self.death is not None or self._sentence is not None or self._recovery.struck is not None:
                 return
+            if death.reason == "memory" and self._recovery.may_relieve():
+                self._control.relieve()
+                return
             if not self._recovery.may_strike() or self._conversation.phase is Phase.STARTING:
                 self.end(death)
                 return
@@ -542,6 +547,10 @@ class Supervisor:
             self._probe()
         elif not changed:
             self._recovery.told()  # nobody was doing anything, and nothing is missing
+
+    def dropped(self) -> None:
+        if self._running is not None:
+            self._running.unkept = DROPPED
 
     def _succeeded(self, pid: int) -> None:
         """Another process is the worker now."""

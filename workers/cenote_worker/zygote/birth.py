@@ -31,7 +31,7 @@ from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.boarding_unsafe import Letter, board
-from cenote_worker.zygote.descriptors import FRAMES, WARDEN, JailDescriptors, place
+from cenote_worker.zygote.descriptors import FRAMES, PULSE, WARDEN, JailDescriptors, place
 from cenote_worker.zygote.shelf import MOST
 from cenote_worker.zygote.spec import Failure
 
@@ -44,7 +44,7 @@ START_SECONDS: Final = 20.0
 _PROCESSES_PER_COPY: Final = 4
 """Copies count as processes of their jail: one part of them in so many at most."""
 
-_PIPE: Final = WARDEN + 1
+_PIPE: Final = PULSE + 1
 """In a worker, until it has said that it is ready."""
 
 _READY: Final = b"ready"
@@ -209,15 +209,16 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
     try:
         inmates.level.settle(inmates.allowance)
         inmates.level.fence_warden()
+        pulse = libc.timerfd()
         line, worker_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = libc.bare_fork()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
     if child == 0:
-        run_and_exit(lambda: _worker(inmates, pipe, worker_line.fileno()))
+        run_and_exit(lambda: _worker(inmates, pipe, worker_line.fileno(), pulse))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    place([null, null, null, inmates.descriptors.control, line.detach()])
+    place([null, null, null, inmates.descriptors.control, line.detach(), pulse])
     warden.watch(
         child,
         inmates.oom_kills,
@@ -226,7 +227,7 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
     )
 
 
-def _worker(inmates: Inmates, pipe: int, line: int) -> None:
+def _worker(inmates: Inmates, pipe: int, line: int, pulse: int) -> None:
     try:
         os.setsid()
         inmates.level.fence_worker()
@@ -236,13 +237,14 @@ def _worker(inmates: Inmates, pipe: int, line: int) -> None:
         return
     wanted = inmates.descriptors
     environment = {**inmates.environment, **_read_variables(wanted.environment)}
-    place([null, wanted.stdout, wanted.stderr, wanted.frames, line, pipe])
+    place([null, wanted.stdout, wanted.stderr, wanted.frames, line, pulse, pipe])
     _become_fresh(environment)
     _say_so_many_cpus(whole_cpus(inmates.settings.cpus))
     os.write(_PIPE, _READY)
     os.close(_PIPE)
     keeps_copies = inmates.settings.snapshots and not inmates.level.own_kernel
-    inmates.entry(FRAMES, replace(inmates.settings, warden=WARDEN if keeps_copies else -1))
+    settings = replace(inmates.settings, warden=WARDEN, pulse=PULSE) if keeps_copies else inmates.settings
+    inmates.entry(FRAMES, settings)
 
 
 def _read_variables(file: int | None) -> dict[str, str]:

@@ -16,6 +16,9 @@ FRAMES: Final = 3
 WARDEN: Final = 4
 """In a worker: the line to its warden, where copies of the worker are kept."""
 
+PULSE: Final = 5
+"""In both: a timer that runs while a cell does."""
+
 CONTROL: Final = 3
 """In a warden: the control socket. 0, 1 and 2 are /dev/null."""
 

@@ -122,6 +122,12 @@ class Shelf:
         for copy in tuple(self._copies):
             self.drop(copy)
 
+    def keep_base(self) -> None:
+        """Gives up all but the one that a crash falls back to."""
+        for copy in tuple(self._copies):
+            if copy is not self.base:
+                self.drop(copy)
+
     def told(self) -> list[dict[str, object]]:
         """What is kept, oldest step first. memory: bytes that would be free without the copy."""
         return [

@@ -18,7 +18,8 @@ from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
-from cenote_worker.zygote.descriptors import CONTROL, LINE
+from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
+from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Copy, Shelf
 from cenote_worker.zygote.strays import end_younger
 
@@ -46,6 +47,7 @@ class Watch:
     line: socket.socket
     shelf: Shelf
     oom_kills: int
+    pulse: Pulse
     killed: bool = False
     alive: bool = True
     wanted: tuple[int, Copy] | None = None
@@ -70,6 +72,7 @@ def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int)
         line=socket.socket(fileno=LINE),
         shelf=Shelf(most_copies),
         oom_kills=oom_kills,
+        pulse=Pulse(),
     )
     try:
         _attend(state, wakeup)
@@ -79,7 +82,7 @@ def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int)
 
 def _attend(state: Watch, wakeup: int) -> None:
     poll = select.poll()
-    for descriptor in (CONTROL, LINE, wakeup):
+    for descriptor in (CONTROL, LINE, PULSE, wakeup):
         poll.register(descriptor, select.POLLIN)
     while _reap(state):
         ready = dict(poll.poll())
@@ -87,6 +90,8 @@ def _attend(state: Watch, wakeup: int) -> None:
             os.read(wakeup, 512)
         if LINE in ready:
             _listen(state, _MESSAGES_PER_TURN)
+        if PULSE in ready:
+            _weigh(state)
         if CONTROL in ready and not _serve(state):
             return
 
@@ -133,6 +138,7 @@ def _listen(state: Watch, most: int) -> None:
                 return
             if heard.attached is not None:
                 state.shelf.add(number(heard.message, "pid"), number(heard.message, "step"), heard.attached)
+                state.pulse.copied(state.worker)
             elif heard.message.get("op") == "alive":
                 state.alive = True
             else:
@@ -141,6 +147,13 @@ def _listen(state: Watch, most: int) -> None:
             return
         except ValueError:
             continue
+
+
+def _weigh(state: Watch) -> None:
+    """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
+    if state.pulse.beat(state.worker) and state.shelf.base is not None:
+        state.shelf.clear()
+        _say(state, {"op": "dropped"})
 
 
 def _succeed(state: Watch, ending: Message) -> bool:
@@ -165,6 +178,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
 def _revive(state: Watch, copy: Copy, pid: int) -> None:
     state.worker, state.killed, state.alive = pid, False, False
     state.oom_kills = usage.oom_kills(_PROC)
+    state.pulse.copied(pid)
     if pid == copy.pid:
         state.shelf.release(copy)
 
@@ -196,6 +210,8 @@ def _serve(state: Watch) -> bool:
             _say(state, {"op": "interrupted", "id": asked})
         case "kill_worker":
             _kill_worker(state)
+        case "relieve":
+            state.shelf.keep_base()
         case "rollback":
             _roll_back(state, asked, request)
         case "snapshots":
