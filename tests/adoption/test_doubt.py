@@ -70,7 +70,7 @@ def conversation() -> Conversation:
 
 
 def surveyed(number: int) -> ReplyEvent:
-    return ReplyEvent(number, SurveyedReply(("a",)))
+    return ReplyEvent(number, SurveyedReply(("a",), 3))
 
 
 def done(number: int) -> ReplyEvent:
@@ -80,7 +80,7 @@ def done(number: int) -> ReplyEvent:
 def test_the_order_of_the_answers_says_what_was_sent() -> None:
     """The jail answers in order: an answer to the later question means that the earlier one never came."""
     lost = conversation()
-    assert NeverLeft(("a",)) == lost.hear(surveyed(8))
+    assert NeverLeft(("a",), 3) == lost.hear(surveyed(8))
     assert Phase.IDLE is lost.phase
     sent = conversation()
     assert DoneReply() == sent.hear(done(7))
@@ -129,7 +129,7 @@ def test_a_question_whose_hearer_died_is_asked_again() -> None:
     assert 9 == asked.probe()
     assert asked.hear(surveyed(8)) is None
     assert Phase.BUSY is asked.phase
-    assert NeverLeft(("a",)) == asked.hear(surveyed(9))
+    assert NeverLeft(("a",), 3) == asked.hear(surveyed(9))
 
 
 def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:

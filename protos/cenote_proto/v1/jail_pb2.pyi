@@ -681,6 +681,9 @@ class Surveyed(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SEVERED_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Whose end the namespace is at."""
     @_builtins.property
     def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of variables whose threads, sockets, pipes or processes are gone."""
@@ -689,10 +692,11 @@ class Surveyed(_message.Message):
         self,
         *,
         severed: _abc.Iterable[_builtins.str] | None = ...,
+        step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -180,6 +180,7 @@ class Worker:
             case "survey":
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
+                reply.surveyed.step = self._copies.step
         return None
 
     def _snapshot(self, label: str) -> int:

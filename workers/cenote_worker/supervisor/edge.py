@@ -95,9 +95,10 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedReply:
-    """severed: see Rollback."""
+    """step, severed: see Rollback."""
 
     severed: tuple[str, ...] = ()
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,8 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
             return KeptReply(reply.kept.step)
         case "surveyed":
             names = reply.surveyed.severed[:MAX_SEVERED]
-            return SurveyedReply(tuple(printable(name[:MAX_NAME]) for name in names))
+            severed = tuple(printable(name[:MAX_NAME]) for name in names)
+            return SurveyedReply(severed, reply.surveyed.step)
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(

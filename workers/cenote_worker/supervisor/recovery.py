@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote_worker.supervisor.autopsy import Death, Setback
 
@@ -55,6 +55,12 @@ class Recovery:
         self.setback = Setback(death=death, step=step, before=nearest)
         self.head, self.touched = step, False
         return changed
+
+    def found_at(self, step: int) -> None:
+        """The live worker has said where it is: another copy may have gone on than the one that was told of."""
+        self.head = step
+        if self.setback is not None:
+            self.setback = replace(self.setback, step=step)
 
     def told(self) -> Setback | None:
         """The setback, for whoever is told of it now."""

@@ -501,19 +501,20 @@ class Supervisor:
         elif isinstance(event, edge.DisplayEvent) and self._running is not None:
             self._running.display(event)
         elif isinstance(reply, NeverLeft):
-            self._never_left(reply.severed)
+            self._never_left(reply)
         elif reply is not None:
             self._finish(reply)
         else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
             self._send_next()
 
-    def _never_left(self, severed: tuple[str, ...]) -> None:
+    def _never_left(self, found: NeverLeft) -> None:
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
+        self._recovery.found_at(found.step)
         setback = self._recovery.told()
         if setback is not None:
-            self._fell(running, setback, severed)
+            self._fell(running, setback, found.severed)
             return
         self._chronicle.unsent()
         text = "the runtime was taken over before the request was sent; nothing ran, try again"
@@ -629,7 +630,8 @@ class Supervisor:
         self._recovery.told()  # the worker died, and its successor had this request
         outcome: Outcome = reply
         if isinstance(reply, edge.SurveyedReply):
-            outcome = Rollback(step=running.request.step, severed=reply.severed)
+            self._recovery.found_at(reply.step)
+            outcome = Rollback(step=reply.step, severed=reply.severed)
         elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
             self._recovery.touched = True
         if isinstance(reply, edge.ExecutedReply):

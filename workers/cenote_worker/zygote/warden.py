@@ -145,7 +145,7 @@ def _listen(state: Watch, most: int) -> None:
                 state.shelf.name(number(heard.message, "step"), str(heard.message.get("label"))[:MAX_LABEL])
         except BlockingIOError:
             return
-        except ValueError:
+        except (ValueError, OSError):
             continue
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -36,6 +37,7 @@ class Copies:
         quiet: called before each copy; ends such threads of ours as can be begun again.
         """
         self._line = socket.socket(fileno=line) if line >= 0 else None
+        self._inode = os.fstat(line).st_ino if line >= 0 else 0
         self._keep = keep
         self._quiet = quiet
         self._changed = True
@@ -92,6 +94,8 @@ class Copies:
         say(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
 
     def _copy(self, line: socket.socket) -> bool:
+        if os.fstat(line.fileno()).st_ino != self._inode:
+            raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         self._quiet()
         if not _is_alone():
             self._unkept = _THREADS

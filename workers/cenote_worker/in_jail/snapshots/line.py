@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import array
 import json
+import os
 import socket
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,5 +67,14 @@ def number(message: Message, key: str) -> int:
 def _attached(ancillary: list[tuple[int, int, bytes]]) -> socket.socket | None:
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(payload) >= 4:
-            return socket.socket(fileno=int.from_bytes(payload[:4], "little"))
+            return _socket(int.from_bytes(payload[:4], sys.byteorder))
     return None
+
+
+def _socket(descriptor: int) -> socket.socket:
+    """Raises ValueError, and closes the descriptor, when it is of something else."""
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise ValueError("a descriptor that is no socket") from None
