@@ -16,7 +16,10 @@ _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_
 
 
 class Signature(NamedTuple):
-    """Changes whenever a file does. The change time cannot be set by programs, so a forged `mtime` hides nothing."""
+    """Changes whenever a file does. The change time cannot be set by programs, so a forged `mtime` hides nothing.
+
+    ctime_ns: 0 when it may change without its times, see `doubted`.
+    """
 
     device: int
     inode: int
@@ -35,6 +38,14 @@ class Signature(NamedTuple):
             status.st_mtime_ns,
             status.st_ctime_ns,
         )
+
+    def doubted(self) -> Signature:
+        """The signature of a file that a process writes to through memory, which leaves no trace in its times."""
+        return self._replace(ctime_ns=0)
+
+    def proves(self, other: Signature) -> bool:
+        """Whether a file with this signature has the bytes that it had when it had the other one."""
+        return self == other and self.ctime_ns != 0
 
     @property
     def kind(self) -> Kind:

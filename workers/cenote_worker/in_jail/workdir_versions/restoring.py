@@ -20,11 +20,11 @@ _ACCESSIBLE = 0o700
 
 
 class Restoring:
-    """One run. present: what is there. target: what is to be. changing: inodes of which no time can be believed."""
+    """One run. present: what is there. target: what is to be."""
 
-    def __init__(self, top: str, store: Store, present: Tree, target: Tree, changing: frozenset[int]) -> None:
+    def __init__(self, top: str, store: Store, present: Tree, target: Tree) -> None:
         self._top, self._store = top, store
-        self._present, self._target, self._changing = present, target, changing
+        self._present, self._target = present, target
         self._problems: dict[str, str] = {}
         self._links: dict[tuple[int, int], str] = {}
         self.changed = 0
@@ -84,7 +84,7 @@ class Restoring:
             return False
         if wanted.kind == "file":
             self._links.setdefault(wanted.signature.file, path)
-            return there.signature == wanted.signature and there.signature.inode not in self._changing
+            return there.signature.proves(wanted.signature)
         return there.kind == wanted.kind == "folder"
 
     def _make(self, path: str, name: str, folder: int) -> bool:
@@ -108,7 +108,7 @@ class Restoring:
         if first != path:
             self._link(first, name, folder)
             return
-        if there is not None and there.signature.file == wanted.signature.file:
+        if there is not None and there.kind == "file" and there.signature.file == wanted.signature.file:
             with suppress(PermissionError):  # it may not be written to: a new file can take its name
                 self._rewrite(wanted, name, folder)
                 return
@@ -162,7 +162,6 @@ def _make_link(wanted: Entry, name: str, folder: int, there: Entry | None) -> bo
 
 
 def _set_metadata(file: int, wanted: Entry) -> None:
-    """Mode and time. At `landlock` a jail may set neither; that is told, path by path."""
     status = os.fstat(file)
     if status.st_mode != wanted.signature.mode:
         os.fchmod(file, stat.S_IMODE(wanted.signature.mode))
@@ -171,8 +170,12 @@ def _set_metadata(file: int, wanted: Entry) -> None:
 
 
 def _set_time(file: int | str, wanted: Entry, folder: int | None = None) -> None:
+    """At `landlock` a jail may not; that is told, path by path."""
     times = (wanted.signature.mtime_ns, wanted.signature.mtime_ns)
-    if folder is None:
-        os.utime(file, ns=times)
-    else:
-        os.utime(file, ns=times, dir_fd=folder, follow_symlinks=False)
+    try:
+        if folder is None:
+            os.utime(file, ns=times)
+        else:
+            os.utime(file, ns=times, dir_fd=folder, follow_symlinks=False)
+    except PermissionError as error:
+        raise OSError(error.errno, "its time cannot be set") from None

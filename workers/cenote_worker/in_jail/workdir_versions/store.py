@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions.copying import copy
-from cenote_worker.in_jail.workdir_versions.entry import Entry, Signature, Tree
+from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Signature, Tree
 
 __builtins__ = BUILTINS
 
@@ -78,6 +78,11 @@ class Store:
         disk = os.statvfs(self._contents)
         if size > disk.f_bavail * disk.f_frsize // 2:
             raise NoRoom("the disk is nearly full")
+
+    def kept(self) -> Container[str]:
+        """The names of all contents."""
+        self._learn()
+        return self._sizes
 
     def write(self, content: str, file: int) -> None:
         """Make a file have these bytes. Raises OSError."""
@@ -188,9 +193,11 @@ def _contents_of(tree: Tree) -> set[str]:
 
 
 def _from_text(text: str) -> Tree:
-    """Whatever is in the file: it may not be ours any more."""
-    return {
+    """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
+    tree = {
         str(path): Entry(Signature(*map(int, signature)), str(content), str(reason))
         for path, (signature, content, reason) in json.loads(text).items()
-        if not {"..", "."} & set(path.split("/"))
     }
+    if TOP not in tree or any({"..", "."} & set(path.split("/")) for path in tree):
+        raise ValueError("its list is spoilt")
+    return tree

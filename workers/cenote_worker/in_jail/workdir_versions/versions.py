@@ -71,7 +71,6 @@ class WorkdirVersions:
         self._store = Store(store, max_bytes=max_bytes, max_file=max_file)
         self._last: Tree = {}
         self._last_version: int | None = None
-        self._mapped: frozenset[int] = frozenset()
         self._fine_clock: bool | None = None
 
     def record(self, version: int) -> Recorded:
@@ -91,7 +90,7 @@ class WorkdirVersions:
         Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
         """
         target = self._store.load(version)
-        restoring = Restoring(self._top, self._store, scan(self._top), target, _shared_files() | self._mapped)
+        restoring = Restoring(self._top, self._store, self._look(), target)
         problems = restoring.run()
         self._store.save(version, self._learn(version, target))
         skipped = tuple(Skipped(path=path, reason=reason) for path, reason in problems.items())
@@ -112,11 +111,8 @@ class WorkdirVersions:
     # -- recording --
 
     def _record(self, version: int) -> Recorded:
-        self._store.bytes()  # makes the folders, if they are not there or no more
-        tree, mapped = scan(self._top), _shared_files()
-        changing = mapped | self._mapped
-        self._mapped = mapped
-        changed = self._take_over(tree, changing)
+        tree = self._look()
+        changed = self._take_over(tree)
         self._wait_for_a_tick(changed, tree)
         copies = _Copies(self._top, self._store)
         for path in changed:
@@ -131,15 +127,22 @@ class WorkdirVersions:
             not_named=max(0, len(skipped) - MAX_SKIPPED),
         )
 
-    def _take_over(self, tree: Tree, changing: frozenset[int]) -> list[str]:
+    def _look(self) -> Tree:
+        tree, mapped = scan(self._top), _shared_files()
+        if mapped:
+            for path, entry in tree.items():
+                if entry.signature.inode in mapped:
+                    tree[path] = entry._replace(signature=entry.signature.doubted())
+        return tree
+
+    def _take_over(self, tree: Tree) -> list[str]:
         """Give files that are as they were the content that they had. Gives the paths of the others."""
-        changed = []
+        changed, kept = [], self._store.kept()
         for path, entry in tree.items():
             if entry.kind != "file":
                 continue
             last = self._last.get(path)
-            same = last is not None and last.signature == entry.signature and last.content
-            if last is not None and same and entry.signature.inode not in changing:
+            if last and entry.signature.proves(last.signature) and last.content in kept:
                 tree[path] = last
             else:
                 changed.append(path)
@@ -166,7 +169,7 @@ class WorkdirVersions:
 
     def _learn(self, version: int, target: Tree) -> Tree:
         """The version as it lies on the disk now: the same contents, other signatures."""
-        now = scan(self._top)
+        now = self._look()
         if self._fine_clock is False:
             clock.wait_until_past(max(entry.signature.ctime_ns for entry in now.values()))
         tree = {
@@ -174,7 +177,6 @@ class WorkdirVersions:
             for path, entry in target.items()
         }
         self._last, self._last_version = tree, version
-        self._mapped = _shared_files()
         return tree
 
 
@@ -192,6 +194,8 @@ class _Copies:
             return done
         try:
             entry = self._taken(path)
+            if signature == signature.doubted():
+                entry = entry._replace(signature=entry.signature.doubted())
         except OSError as error:
             entry = Entry(signature, reason=f"it cannot be read: {error.strerror}")
         except NoRoom as refusal:
