@@ -12,6 +12,7 @@ __builtins__ = BUILTINS
 
 Kind = Literal["file", "folder", "link", "other"]
 
+_FORMAT = 0o170000
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
@@ -49,7 +50,7 @@ class Signature(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        return _KINDS.get(stat.S_IFMT(self.mode), "other")
+        return _KINDS.get(self.mode & _FORMAT, "other")
 
     @property
     def file(self) -> tuple[int, int]:
