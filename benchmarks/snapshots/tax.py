@@ -8,6 +8,7 @@ in its own CPU time, while a governor beside it looks at it each millisecond as 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import statistics
@@ -24,6 +25,7 @@ Mode = Literal["no snapshot", "kept", "governed"]
 Work = Callable[[], object]
 
 PAUSE = 0.001
+PR_SET_PDEATHSIG = 1
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -64,6 +66,7 @@ def measure(make: Callable[[], Work], mode: Mode) -> tuple[float, bool]:
     live = os.fork()
     if live == 0:
         os.setpgid(0, 0)
+        end_with_parent()
         _live(make(), mode, write)
     os.close(write)
     with open(read) as lines:
@@ -76,6 +79,10 @@ def measure(make: Callable[[], Work], mode: Mode) -> tuple[float, bool]:
     return seconds, kept and mode != "no snapshot"
 
 
+def end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _live(work: Work, mode: Mode, pipe: int) -> None:
     import gc
 
@@ -83,6 +90,7 @@ def _live(work: Work, mode: Mode, pipe: int) -> None:
     gc.freeze()
     copy = 0 if mode == "no snapshot" else os.fork()
     if copy == 0 and mode != "no snapshot":
+        end_with_parent()
         signal.pause()
     os.write(pipe, f"{copy}\n".encode())
     time.sleep(5 * PAUSE)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 COPY_SECONDS: Final = 4e-6
-"""What one copied page costs: the middle of what was measured, with small pages and with huge ones, which are split."""
+"""What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
 GRACE_SECONDS: Final = 0.005
 """Tax that no cell is spared: a snapshot is worth that much."""
@@ -44,7 +44,7 @@ class Sample:
 
 
 class SnapshotTax:
-    """The tax of one cell. To be fed each millisecond or two: what happens between two samples is taken for one kind."""
+    """The tax of one cell. To be fed each millisecond or two: what happens in between is taken for one kind."""
 
     def __init__(self, begin: Sample) -> None:
         """begin: seen when the cell begins, after the copy was made: all that is resident is shared then."""
