@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
+from cenote_worker.in_jail.forking.open_files import descriptors
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-_FOLDER = "/proc/self/fd"
 _KINDS = {
     "socket": "a socket: the other end has seen everything since",
     "pipe": "a pipe: what was read from it since is gone",
-    "shared": "memory shared with other processes, which is as it was left last",
+    "memory": "memory shared with other processes, which is as it was left last",
 }
 
-_listdir, _readlink = os.listdir, os.readlink
+_fstat = os.fstat
 
 
 def left_behind(ours: Collection[int] = ()) -> tuple[str, ...]:
     """One line per kind of thing. ours: descriptors that belong to the worker itself."""
-    found = Counter(
-        kind for name in _listdir(_FOLDER) if int(name) not in ours and (kind := _kind(name)) in _KINDS
-    )
-    found["shared"] = len(MemoryMap().shared_with_copies())
-    return tuple(f"{_KINDS[kind]} ({number})" for kind, number in found.items() if number)
+    found = Counter(_kind(number) for number in descriptors() if number not in ours)
+    found["memory"] = len(MemoryMap().shared_with_copies())
+    return tuple(f"{text} ({found[kind]})" for kind, text in _KINDS.items() if found[kind])
 
 
-def _kind(name: str) -> str:
+def _kind(number: int) -> str:
     with suppress(OSError):
-        return _readlink(f"{_FOLDER}/{name}").partition(":")[0]
+        mode = _fstat(number).st_mode
+        return "socket" if stat.S_ISSOCK(mode) else "pipe" if stat.S_ISFIFO(mode) else ""
     return ""

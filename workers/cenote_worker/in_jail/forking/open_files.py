@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,6 +17,9 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _FOLDER = "/proc/self/fd"
+_MOST = 1024
+"""Where they cannot be listed, higher numbers than the usual limit are not looked at."""
+
 _listdir, _fstat, _lseek = os.listdir, os.fstat, os.lseek
 
 Positions = Mapping[int, "Position"]
@@ -30,9 +33,17 @@ class Position:
     at: int
 
 
+def descriptors() -> Iterable[int]:
+    """The numbers of all open ones, and some that are not."""
+    try:
+        return map(int, _listdir(_FOLDER))
+    except PermissionError:  # at `landlock`
+        return range(_MOST)
+
+
 def remember() -> Positions:
     """The positions of all regular files, by descriptor. To be called right before a fork."""
-    return {number: found for name in _listdir(_FOLDER) if (found := _position(number := int(name)))}
+    return {number: found for number in descriptors() if (found := _position(number))}
 
 
 def put_back(positions: Positions) -> list[int]:
