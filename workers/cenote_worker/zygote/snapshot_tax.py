@@ -1,12 +1,12 @@
 """When a snapshot costs a running cell too much, so that it had better be given up. Pure: samples in, verdicts out.
 
-After a fork, whoever first writes to a page that the copy has too pays for copying it: 3 to 5 µs. A cell that sweeps a
-gigabyte in place pays a second for that, many times what its work takes. Whoever watches the cell ends the copy then:
-a page without a second owner is no longer copied, and what was spared is most of the tax.
+After a fork, whoever first writes to a page that the copy has too pays for copying it: 3 to 5 µs. A cell that sweeps
+a gigabyte in place pays a second for that, many times what its work takes. Whoever watches the cell ends the copy
+then: a page without a second owner is no longer copied, and what was spared is most of the tax.
 
-What can be seen from outside at little cost are page faults. A fault makes a new page resident or copies one that was,
-so the faults of a short time less the growth in that time are the copies. Memory that is given back and asked for
-again looks the same. So this is a suspicion only, and what is still shared, which the kernel counts in some
+What can be seen from outside at little cost are page faults. A fault makes a new page resident or copies one that
+was, so the faults of a short time less the growth in that time are the copies. Memory that is given back and asked
+for again looks the same. So this is a suspicion only, and what is still shared, which the kernel counts in some
 milliseconds per gigabyte, decides. The process's own system time would be cheaper and is no measure: where the kernel
 samples it by ticks, a sweep of seconds was seen with none.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 COPY_SECONDS: Final = 4e-6
-"""What one copied page costs: the middle of what was measured, with 4 KiB pages and with huge ones, which are split."""
+"""What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
 GRACE_SECONDS: Final = 0.005
 """Tax that no cell is spared: a snapshot is worth that much."""
@@ -33,8 +33,9 @@ Verdict = Literal["keep", "check"]
 class Sample:
     """A running process, seen from outside.
 
-    elapsed: seconds since its cell began. faults: minor page faults, ever. resident: pages of its own memory, without
-    those of files.
+    elapsed: seconds since its cell began, without those in which it waited for a processor (the second number in
+    `/proc/<pid>/schedstat`): on a busy machine they would hide any tax. faults: minor page faults, ever.
+    resident: pages of its own memory, without those of files.
     """
 
     elapsed: float
@@ -43,7 +44,7 @@ class Sample:
 
 
 class SnapshotTax:
-    """The tax of one cell. To be fed each few milliseconds: what happens between two samples is taken for one kind."""
+    """The tax of one cell. To be fed each millisecond or two: what happens in between is taken for one kind."""
 
     def __init__(self, begin: Sample) -> None:
         """begin: seen when the cell begins, after the copy was made: all that is resident is shared then."""

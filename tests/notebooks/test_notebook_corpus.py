@@ -1,0 +1,41 @@
+"""The corpus itself: real notebooks that give the same every time, with patches that apply."""
+
+from __future__ import annotations
+
+import pytest
+from tests.notebooks.notebook import NAMES, load
+
+from cenote.demo.dataset import read_csv_bytes
+from cenote.runtime import PythonRuntime
+
+
+def _printed(name: str) -> list[str]:
+    with PythonRuntime() as runtime:
+        runtime.files.write("penguins-raw.csv", read_csv_bytes())
+        results = [runtime.execute(cell) for cell in load(name).cells]
+    assert [None] * len(results) == [result.error for result in results]
+    return [result.stdout for result in results]
+
+
+def test_there_are_ten_with_five_patches_each() -> None:
+    """What is published about the corpus is about this many."""
+    assert len(NAMES) >= 10
+    assert {5} == {len(load(name).edits) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_alike_in_any_runtime(name: str) -> None:
+    """A notebook that differs from run to run could not tell a wrong re-execution from a right one."""
+    first = _printed(name)
+
+    assert first == _printed(name)
+    assert any(first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_patch_has_one_place(name: str) -> None:
+    """A patch that fits nowhere, or twice, is a mistake in the corpus."""
+    notebook = load(name)
+
+    assert [1] * 5 == [notebook.cells[edit.step - 1].count(edit.find) for edit in notebook.edits]
+    assert all(notebook.edited(edit) != notebook.cells for edit in notebook.edits)

@@ -1,0 +1,38 @@
+"""The traps of `traps.txt`, as data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trap:
+    """step: counted from 1. look: an expression that must come out as in a full run of the patched program."""
+
+    name: str
+    cells: tuple[str, ...]
+    step: int
+    code: str
+    look: str
+
+    @property
+    def patched(self) -> tuple[str, ...]:
+        return (*self.cells[: self.step - 1], self.code, *self.cells[self.step :])
+
+
+def _trap(text: str) -> Trap:
+    head, _, look = text.rpartition("\n?? ")
+    cells, step, code = re.split(r"(?m)^>> (\d+)\n", head)
+    name, _, cells = cells.partition("\n")
+    parts = tuple(part.strip("\n") for part in re.split(r"(?m)^--$", cells))
+    return Trap(name=name.strip(), cells=parts, step=int(step), code=code.strip("\n"), look=look.strip())
+
+
+def load() -> tuple[Trap, ...]:
+    text = (Path(__file__).parent / "traps.txt").read_text()
+    return tuple(_trap(part) for part in re.split(r"(?m)^== ", text)[1:])
+
+
+TRAPS = load()
