@@ -64,6 +64,10 @@ class Setback:
             success=False, error=error, step=step, state="rolled_back", author=author, back_at=self.step
         )
 
+    def as_news(self) -> str:
+        """For whoever has run a cell in the namespace as it is now."""
+        return f"before this cell, {self.death.describe()}; {self._where()}"
+
     def _where(self) -> str:
         if self.step == self.before:
             return "the namespace is as it was before the cell"

@@ -57,7 +57,7 @@ class Printed:
 class Record:
     """The request that a jail works on. room: bytes of displayed objects that are still kept.
 
-    unkept: why the state before it is not kept any more.
+    unkept: why the state before it is not kept any more. news: see ExecutionResult.
     """
 
     request: JailRequest
@@ -67,6 +67,7 @@ class Record:
     outputs: list[MimeBundle] = field(default_factory=list)
     timer: Timer | None = None
     unkept: str = ""
+    news: tuple[str, ...] = ()
 
     def display(self, event: DisplayEvent) -> None:
         if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:
@@ -163,6 +164,7 @@ class Record:
             notices=notices,
             unkept=unkept,
             back_at=back_at,
+            news=self.news,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

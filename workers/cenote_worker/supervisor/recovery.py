@@ -17,7 +17,8 @@ class Recovery:
     setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
     told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
     spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
-    all snapshots but the newest were given up.
+    all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back than
+    the running request.
     """
 
     struck: Death | None = None
@@ -26,6 +27,7 @@ class Recovery:
     touched: bool = False
     spared: bool = False
     relieved: bool = False
+    missing: bool = False
 
     def begin(self) -> None:
         """Another request is about to be sent."""
@@ -50,7 +52,7 @@ class Recovery:
     def revive(self, found: Death, step: int) -> bool:
         """A copy goes on. True when the state is another than the one before, or a request may have been lost."""
         death, self.struck = self.struck or found, None
-        changed = step != self.head or self.touched
+        changed = self.missing = step != self.head or self.touched
         nearest = self.head if self.setback is None else self.setback.before
         self.setback = Setback(death=death, step=step, before=nearest)
         self.head, self.touched = step, False
@@ -61,6 +63,11 @@ class Recovery:
         self.head = step
         if self.setback is not None:
             self.setback = replace(self.setback, step=step)
+
+    def news(self) -> tuple[str, ...]:
+        """For the result of a cell that ran in a successor of the worker, which was idle when it died."""
+        setback, missing = self.told(), self.missing
+        return (setback.as_news(),) if setback is not None and missing else ()
 
     def told(self) -> Setback | None:
         """The setback, for whoever is told of it now."""

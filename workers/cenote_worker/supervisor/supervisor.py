@@ -627,7 +627,6 @@ class Supervisor:
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
-        self._recovery.told()  # the worker died, and its successor had this request
         outcome: Outcome = reply
         if isinstance(reply, edge.SurveyedReply):
             self._recovery.found_at(reply.step)
@@ -635,6 +634,7 @@ class Supervisor:
         elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
             self._recovery.touched = True
         if isinstance(reply, edge.ExecutedReply):
+            running.news = self._recovery.news()
             self._recovery.ran(running.request.step)
             outcome = running.finished(
                 reply, self._take_background(), self._account.spent(), time.monotonic()

@@ -25,7 +25,7 @@ class Pulse:
 
     def __init__(self) -> None:
         self._tax: SnapshotTax | None = None
-        self._began = self._last = 0.0
+        self._began = self._waited = self._last = 0.0
 
     def copied(self, worker: int) -> None:
         """A copy of it was made just now. Until its next cell begins it does not work."""
@@ -39,14 +39,21 @@ class Pulse:
             os.read(PULSE, 8)
         now = time.monotonic()
         if now - self._last > _LATE * EVERY / _NANOSECONDS:
-            self._began = now - FIRST / _NANOSECONDS
+            self._began, self._waited = now - FIRST / _NANOSECONDS, _waited(worker)
         self._last = now
-        sample = _sample(worker, now - self._began)
+        sample = _sample(worker, max(now - self._began - (_waited(worker) - self._waited), 0.0))
         if sample is None:
             return False
         if self._tax is None:
             self._tax = SnapshotTax(sample)
         return self._tax.see(sample) == "check" and self._tax.is_too_much(usage.shared_pages(worker))
+
+
+def _waited(pid: int) -> float:
+    """Seconds that a process was ready to run and had no processor; 0 where the kernel does not count them."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/schedstat", "rb") as file:
+        return int(file.read().split()[1]) / _NANOSECONDS
+    return 0.0
 
 
 def _sample(pid: int, elapsed: float) -> Sample | None:

@@ -6,23 +6,20 @@ import errno
 import os
 import select
 import socket
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.in_jail.snapshots.frozen import freeze
+from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
 from cenote_worker.in_jail.snapshots.line import MAX_LABEL, say
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
-_THREADS: Final = "threads were running, which a copy of the process would not have"
+_THREADS: Final = "threads were running that a copy of the process would not have"
 
-_SETTLE: Final = 0.005
-"""Seconds that a thread which has ended may take to be the kernel's no more."""
+_MAX_REASON: Final = 500
 
 
 class Copies:
@@ -40,6 +37,7 @@ class Copies:
         self._inode = os.fstat(line).st_ino if line >= 0 else 0
         self._keep = keep
         self._quiet = quiet
+        self._safety = ForkSafety()
         self._changed = True
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
@@ -97,14 +95,14 @@ class Copies:
         if os.fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         self._quiet()
-        if not _is_alone():
-            self._unkept = _THREADS
+        if reasons := self._safety.make_quiet():
+            self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
             return False
         holdings = Holdings.now((*self._keep(), line.fileno()))
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
-            pid = libc.sibling_fork()
-            if pid != 0:
+            pid = fork_beside()
+            if pid is not None:
                 say(line, {"op": "copy", "pid": pid, "step": self._step}, here)
                 self._unkept = ""
                 return False
@@ -121,24 +119,3 @@ class Copies:
             self.severed = holdings.links
             return True
         os._exit(1)
-
-
-def _is_alone() -> bool:
-    """Whether this process has one thread. Those that Python knows of count where nothing else can be read."""
-    deadline = time.monotonic() + _SETTLE
-    while threading.active_count() == 1:
-        if _kernel_threads() <= 1:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        os.sched_yield()
-    return False
-
-
-def _kernel_threads() -> int:
-    """0 where a process may not read about itself: with `landlock`, one that was revived."""
-    with suppress(OSError), open("/proc/self/status", "rb") as lines:
-        for line in lines:
-            if line.startswith(b"Threads:"):
-                return int(line[8:])
-    return 0
