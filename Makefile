@@ -51,6 +51,7 @@ format: environment-check
 types: environment-check
 	$(BIN)/mypy
 	$(BIN)/mypy examples scripts tests/escape
+	$(BIN)/mypy benchmarks
 
 imports: environment-check
 	$(BIN)/lint-imports --no-cache

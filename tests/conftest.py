@@ -44,6 +44,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+# -- processes of a run -----------------------------------------------------------------------------------
+# Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
+
+TOGETHER = "tests/cluster/"
+"""One process of a run does all of these: a standing platform is dear, and two of them are in each other's way."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else nodeid
+
+    return Scheduling(config, log)
+
+
 # -- network ----------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,9 @@ from cenote.runtime import PythonRuntime
 from cenote_security.policy import Limits, SandboxPolicy
 from cenote_security.walls.cgroups_client import ClientGroups
 from cenote_security.walls.cgroups_jail import JailGroup, Share
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.supervisor.group_account import GroupAccount
+from cenote_worker.supervisor.tree_account import TreeAccount
 from cenote_worker.zygote.usage import descendants
 
 MEMORY = 256 * 2**20
@@ -39,12 +42,10 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     try:
         with PythonRuntime(sandbox=policy) as runtime:
             runtime.core.start()
-            supervisor = runtime.core.backend.supervisor
-            assert supervisor is not None
-            account = supervisor._account
-            if limits == "watchdog":
-                _move(account._worker.warden, yardstick)  # type: ignore[attr-defined]
-            limit: int = account._limit.total  # type: ignore[attr-defined]
+            account = _account(runtime)
+            if isinstance(account, TreeAccount):
+                _move(account._worker.warden, yardstick)
+            limit = account._limit.total
             started = time.perf_counter()
             result = runtime.execute(source)
             seconds = time.perf_counter() - started
@@ -55,9 +56,18 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     return Overshoot(limit=limit, peak=peak, reason=reason, seconds=seconds)
 
 
+def _account(runtime: PythonRuntime) -> GroupAccount | TreeAccount:
+    hosted = runtime.core.backend
+    assert isinstance(hosted, HostedRuntime)
+    assert hosted._supervisor is not None
+    account = hosted._supervisor._account
+    assert isinstance(account, GroupAccount | TreeAccount)
+    return account
+
+
 def _move(warden: int, group: JailGroup) -> None:
     for pid in (warden, *descendants(warden)):
-        (group._folders["memory"] / "cgroup.procs").write_text(str(pid))
+        (group.folders["memory"] / "cgroup.procs").write_text(str(pid))
 
 
 def _remove(group: JailGroup) -> None:

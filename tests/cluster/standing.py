@@ -7,14 +7,16 @@ import os
 import select
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 
+from cenote.gateway.daemon_lock import running_at
 from cenote_security.errors import UnavailableError
 from cenote_worker.keeper.client import KeeperClient, connect
 
@@ -22,8 +24,6 @@ PATIENCE = 60.0
 
 
 class StandingPlatform:
-    """`up` may be called again once its gateway was killed."""
-
     def __init__(self, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
@@ -31,12 +31,24 @@ class StandingPlatform:
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
-        self.gateway = 0
 
-    def up(self) -> None:
-        port = self.address.rpartition(":")[2] or "0"  # the same again: clients have it
-        told = json.loads(self.command("up", "--port", port, "--json").stdout)
-        self.address, self.gateway = told["address"], told["pid"]
+    def up(self, *options: str) -> None:
+        self.address = json.loads(self.command("up", "--port", "0", "--json", *options).stdout)["address"]
+
+    @property
+    def gateway(self) -> int:
+        """The process now: one that was killed is started again, at the same address."""
+        return _holder(self._state / "daemon.lock")
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is ready."""
+        running = running_at(self._state / "daemon.lock")
+        return running is not None and running.address != ""
+
+    @property
+    def watcher(self) -> int:
+        return _holder(self._state / "watch.lock")
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Raises CalledProcessError with what it said."""
@@ -49,6 +61,11 @@ class StandingPlatform:
     def token(self) -> str:
         return (self._config / "token").read_text().strip()
 
+    def unmade(self) -> list[str]:
+        """Runtimes that are being made."""
+        with closing(sqlite3.connect(self._state / "gateway.db")) as database:
+            return [id for (id,) in database.execute("SELECT id FROM runtimes WHERE made IS NULL")]
+
     # -- its processes --
 
     @property
@@ -58,6 +75,9 @@ class StandingPlatform:
     def processes(self, title: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
         return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
+
+    def raylets(self) -> list[int]:
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
 
     @property
     def keeper_folder(self) -> Path:
@@ -81,6 +101,13 @@ class StandingPlatform:
             client.close()
 
 
+def _holder(lock: Path) -> int:
+    until(lambda: running_at(lock) is not None)
+    running = running_at(lock)
+    assert running is not None
+    return running.pid
+
+
 def kill(*pids: int) -> None:
     """Each at once, and gone when this returns."""
     handles = [os.pidfd_open(pid) for pid in pids]
@@ -101,13 +128,20 @@ def until(condition: Callable[[], bool]) -> None:
 
 def living_in(session: object) -> list[int]:
     """The processes of a session, but for those that nobody has buried yet."""
-    found = []
-    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-        with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            if fields[3] == str(session) and fields[0] not in "ZX":
-                found.append(pid)
-    return found
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return [pid for pid in pids if lives(pid) and _fields(pid)[3:4] == [str(session)]]
+
+
+def lives(pid: int) -> bool:
+    """Whether it does anything still: one that nobody has buried yet does not."""
+    return _fields(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def _fields(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def descriptors(pid: int) -> int:

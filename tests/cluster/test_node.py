@@ -22,7 +22,10 @@ PATIENCE = 20.0
 
 
 class FakeHost:
-    """Keeps assignments where a real one does. dying: the call in which its process ends."""
+    """Keeps assignments where a real one does. dying: the call in which its process ends.
+
+    attaching: a runtime whose client comes between a look at it and its end.
+    """
 
     def __init__(self, name: str, keeper: KeeperClient, dying: str = "") -> None:
         self.id = HostId(name)
@@ -32,6 +35,7 @@ class FakeHost:
         self.bound: dict[str, Assignment] = {}
         self.ended: list[str] = []
         self.idle = 0.0
+        self.attaching = ""
         self._keeper = keeper
 
     def bind(self, assignment: Assignment) -> None:
@@ -50,20 +54,33 @@ class FakeHost:
         self._keeper.drop(KEY.format(runtime))
         self.ended.append(runtime)
 
+    def end_idle(self, runtime: str, seconds: float) -> bool:
+        if self.attaching == runtime:
+            self.idle = 0.0
+        if self.idle <= seconds:
+            return False
+        self.end(runtime)
+        return True
+
+    def fact(self, runtime: str) -> RuntimeFacts:
+        self._live("fact")
+        return self._fact(runtime)
+
     def facts(self) -> list[RuntimeFacts]:
         self._live("facts")
-        return [
-            RuntimeFacts(
-                runtime=one.runtime,
-                tenant=one.tenant,
-                clients=0,
-                steps=0,
-                running=False,
-                idle=self.idle,
-                lease=one.lease,
-            )
-            for one in self.bound.values()
-        ]
+        return [self._fact(runtime) for runtime in self.bound]
+
+    def _fact(self, runtime: str) -> RuntimeFacts:
+        one = self.bound[runtime]
+        return RuntimeFacts(
+            runtime=one.runtime,
+            tenant=one.tenant,
+            clients=0,
+            steps=0,
+            running=False,
+            idle=self.idle,
+            lease=one.lease,
+        )
 
     def dismiss(self) -> None:
         self.dismissed.set()
@@ -217,3 +234,29 @@ def test_a_lease_runs_out(world: World) -> None:
     host.idle = 6.0
     world.node.sweep()
     assert ["leased"] == host.ended
+
+
+def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
+    """Between the look at who has no client and the end of those."""
+    host = world.host("a")
+    world.node.joined(host, expected=False)
+    world.node.create(assignment("leased", lease=5.0))
+    host.idle, host.attaching = 6.0, "leased"
+    world.node.sweep()
+    assert [] == host.ended
+    assert "at a" == world.node.locate("leased")
+
+
+def test_one_runtime_is_asked_after_alone(world: World) -> None:
+    """Its host is asked for it and for no other; one that dies over that is replaced."""
+    host = world.host("a")
+    world.staff = [host]
+    world.node.create(assignment())
+    host.dying = "facts"
+    assert "r" == world.node.runtime("r").runtime
+    host.dying = "fact"
+    world.staff = [world.host("b")]
+    assert world.node.runtime("r") == within(lambda: world.node.runtime("r"))
+    assert "at b" == world.node.locate("r")
+    with pytest.raises(UnknownRuntimeError):
+        world.node.runtime("other")

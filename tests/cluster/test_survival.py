@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
 from cenote import PythonRuntime, Variable
-from cenote.runtime import ExecutionResult
-from cenote_security.errors import CenoteError
-
-pytestmark = pytest.mark.xdist_group("cluster")
-
-CELL = """
-import time
-for number in range(30):
-    print(number, flush=True)
-    time.sleep(0.1)
-before + number
-"""
-
-PRINTED = "".join(f"{number}\n" for number in range(30))
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingPlatform]:
-    standing = StandingPlatform(tmp_path_factory.mktemp("standing"))
-    standing.up()
-    yield standing
-    session, folder, keeper = standing.cluster["pid"], standing.cluster["folder"], standing.keeper
-    standing.command("down")
-    until(lambda: not living_in(session) and not Path(f"/proc/{keeper}").exists())
-    assert not Path(str(folder)).exists()
 
 
 @pytest.fixture
@@ -42,40 +16,6 @@ def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
     with PythonRuntime(address=platform.address, token=platform.token) as runtime:
         assert runtime.execute("before = 13").success
         yield runtime
-
-
-class Running:
-    """A cell that is under way, its output as it comes."""
-
-    def __init__(self, runtime: PythonRuntime) -> None:
-        self.heard = ""
-        self._some = threading.Event()
-        self._result: ExecutionResult | CenoteError | None = None
-        self._thread = threading.Thread(target=self._run, args=(runtime,), daemon=True)
-        self._thread.start()
-        assert self._some.wait(60), "it does not begin"
-
-    def result(self) -> ExecutionResult | CenoteError:
-        self._thread.join(90)
-        assert self._result is not None, "it hangs"
-        return self._result
-
-    def _run(self, runtime: PythonRuntime) -> None:
-        try:
-            self._result = runtime.execute(CELL, on_output=self._hear)
-        except CenoteError as error:
-            self._result = error
-
-    def _hear(self, stream: str, text: str) -> None:
-        self.heard += text
-        self._some.set()
-
-
-def check_whole(running: Running) -> None:
-    """The cell came to its end as if nothing had been, and nothing was heard twice."""
-    result = running.result()
-    assert isinstance(result, ExecutionResult), result
-    assert (PRINTED, PRINTED, "42") == (result.stdout, running.heard, result.value)
 
 
 def test_a_cell_goes_on_when_its_supervisor_is_killed(
@@ -118,16 +58,30 @@ def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, ru
 def test_a_cell_goes_on_when_the_gateway_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
-    """Clients have lines of their own. `cenote up` finds the cluster again, and each runtime by its name."""
+    """Clients have lines of their own. The next gateway comes by itself, and finds cluster and runtimes again."""
     with PythonRuntime(address=platform.address, token=platform.token, name="kept") as named:
         assert named.execute("x = 6").success
         running = Running(runtime)
-        kill(platform.gateway)
-        cluster = platform.cluster
-        platform.up()
-        assert cluster == platform.cluster
+        cluster, gateway = platform.cluster, platform.gateway
+        kill(gateway)
         check_whole(running)
+        until(lambda: gateway != platform.gateway and platform.answers)
+        assert cluster == platform.cluster
         assert "6" == named.execute("x").value
+
+
+def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
+    """Without its raylet nothing of Ray works. The platform comes back with another cluster, on the same machine,
+    and finds its jails there."""
+    platform.command("runtime", "create", "lasting")
+    platform.command("runtime", "exec", "lasting", "-c", "before = 13")
+    former, gateway = platform.cluster, platform.gateway
+    kill(*platform.raylets())
+    until(lambda: gateway != platform.gateway and platform.answers)
+    assert former["pid"] != platform.cluster["pid"]
+    assert not living_in(former["pid"])
+    assert "13\n" == platform.command("runtime", "exec", "lasting", "-c", "print(before)").stdout
+    platform.command("runtime", "rm", "lasting")
 
 
 def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform, runtime: PythonRuntime) -> None:

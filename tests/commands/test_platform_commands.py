@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from cenote.cli.main import main
+from cenote.gateway.daemon_lock import running_at
+from cenote.gateway.state_folder import StateFolder
 
 Finished = subprocess.CompletedProcess[str]
 Cenote = Callable[..., Finished]
@@ -55,6 +57,11 @@ def up(at_home: Cenote) -> Cenote:
     return at_home
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    return StateFolder(path=tmp_path / "state" / "cenote")
+
+
 def runs(pid: int) -> bool:
     """Whether a process does anything still; one that nobody has buried yet does not."""
     try:
@@ -70,25 +77,49 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
     again = at_home("up")
     assert (4, True) == (again.returncode, f"pid {started['pid']}" in again.stderr)
-    assert {"ended": True, "pid": started["pid"]} == json.loads(at_home("down", "--json").stdout)
+    ended = {"ended": True, "pid": started["pid"], "forced": False}
+    assert ended == json.loads(at_home("down", "--json").stdout)
     assert not runs(started["pid"])
     assert 4 == at_home("status").returncode
     assert "no platform runs here\n" == at_home("down").stdout
 
 
-def test_a_platform_that_was_killed_is_gone(up: Cenote) -> None:
-    """Whatever it left in its files: the next one starts, and says what was lost."""
-    up("runtime", "create", "etl")
-    pid = json.loads(up("down", "--json").stdout)["pid"]
-    assert not runs(pid)
-    started = json.loads(up("up", "--without-ray", "--port", "0", "--json").stdout)
+def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
+    """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
+    started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)
+    at_home("runtime", "create", "etl")
     os.kill(started["pid"], signal.SIGKILL)
-    while runs(started["pid"]):
+    while runs(started["pid"]) or (again := running_at(state.lock)) is None or not again.address:
         time.sleep(0.01)
-    assert 4 == up("status").returncode
-    assert 0 == up("up", "--without-ray", "--port", "0").returncode
-    (lost,) = json.loads(up("runtime", "ls", "--json").stdout)
+    assert (started["address"], True) == (again.address, started["pid"] != again.pid)
+    (lost,) = json.loads(at_home("runtime", "ls", "--json").stdout)
     assert ("etl", "lost") == (lost["name"], lost["state"])
+    assert {"ended": True, "pid": again.pid, "forced": False} == json.loads(at_home("down", "--json").stdout)
+    assert (None, None) == (running_at(state.watch), running_at(state.lock))
+
+
+def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFolder) -> None:
+    """What is in its files, the next one finds; nobody else has started one meanwhile."""
+    for lock in (state.watch, state.lock):
+        running = running_at(lock)
+        assert running is not None
+        os.kill(running.pid, signal.SIGKILL)
+        while runs(running.pid):
+            time.sleep(0.01)
+    assert 4 == up("status").returncode
+    assert "no platform runs here\n" == up("down").stdout
+    assert 0 == up("up", "--without-ray", "--port", "0").returncode
+
+
+def test_down_ends_a_platform_that_is_started_again(up: Cenote, state: StateFolder) -> None:
+    """Between two lives, too."""
+    running, watcher = running_at(state.lock), running_at(state.watch)
+    assert running is not None
+    assert watcher is not None
+    os.kill(running.pid, signal.SIGKILL)
+    up("down")
+    assert not runs(watcher.pid)
+    assert (None, None) == (running_at(state.watch), running_at(state.lock))
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:

@@ -157,6 +157,15 @@ def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
     assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
 
 
+def test_a_value_that_is_let_go_of_before_it_was_held_goes_at_once(world: World) -> None:
+    """A release may overtake the hold of the same client; the hold comes too late then."""
+    acme = world.user("acme")
+    reference = acme.share(acme.create("one"), "[1, 2]")
+    acme.release(reference)
+    assert [] == list(acme.references().references)
+    assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.hold(reference)).code
+
+
 def test_what_a_restart_loses_is_said(world: World) -> None:
     """A named runtime is lost, with the reason, until it is removed; one that had a lease is over."""
     acme = world.user("acme")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ ORPHAN = (
 )
 TEMPORARY = "import tempfile\ndef test_it(): tempfile.mkdtemp(prefix='forgotten-')"
 ADDRESSED = "import pytest\n@pytest.mark.parametrize('x', [object()], ids=repr)\ndef test_it(x): pass"
+MANY = "import pytest\n@pytest.mark.parametrize('x', range(8))\ndef test_it(x): pass"
 BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
 
 
@@ -53,6 +55,21 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
     """A test that connects or looks up a name beyond loopback fails at once."""
     with pytest.raises(AssertionError, match="only loopback"):
         socket.create_connection(address, timeout=1)
+
+
+def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
+    """One process of a run has all of them; the others are shared out."""
+    tests = tmp_path / "tests"
+    (tests / "cluster").mkdir(parents=True)
+    shutil.copy(CONFTEST, tests)
+    for path in ("cluster/test_one.py", "cluster/test_two.py", "test_other.py"):
+        (tests / path).write_text(MANY)
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", str(tests)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = re.findall(r"\[(gw\d)\].*PASSED tests/(\w+)", done.stdout)
+    assert 24 == len(ran), done.stdout + done.stderr
+    assert 1 == len({worker for worker, folder in ran if folder == "cluster"})
+    assert 2 == len({worker for worker, _ in ran})
 
 
 def test_an_id_is_the_same_in_every_process(tmp_path: Path) -> None:

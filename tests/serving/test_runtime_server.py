@@ -73,6 +73,7 @@ def test_clients_are_counted(world: World) -> None:
     """Whoever hosts a runtime ends it when nobody has come for a while."""
     name = world.runtime()
     assert 0 == world.server.attached(name)
+    assert 0 < world.server.idle(name)
     world.line(name, "one")
     world.line(name, "two")
     assert 2 == world.server.attached(name)
@@ -115,3 +116,18 @@ def settled(others: set[threading.Thread]) -> int:
         assert time.monotonic() < deadline, "a server's thread goes on"
         time.sleep(0.02)
     return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_runtime_is_removed_when_it_has_had_no_client_for_long_enough(world: World) -> None:
+    """Not while it has one, nor right after it had."""
+    name = world.runtime()
+    line = world.line(name)
+    assert not world.server.remove_idle(name, 0.0)
+    line.finish()
+    while world.server.attached(name):
+        time.sleep(0.01)
+    assert not world.server.remove_idle(name, 60.0)
+    while not world.server.remove_idle(name, 0.05):
+        time.sleep(0.01)
+    with pytest.raises(UnknownRuntimeError):
+        world.server.idle(name)

@@ -44,8 +44,8 @@ def send_packet(sock: socket.socket, data: bytes, descriptors: list[int] | None 
     if not descriptors:
         sock.send(data, socket.MSG_NOSIGNAL)
         return
-    rights = array.array("i", descriptors)
-    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+    payload = array.array("i", descriptors)
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, payload)], socket.MSG_NOSIGNAL)
 
 
 def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
@@ -55,7 +55,7 @@ def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
     the socket does not block and has nothing.
     """
     data, ancillary, message_flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC | flags)
-    packet = Packet(data, _rights(ancillary))
+    packet = Packet(data, rights(ancillary))
     if message_flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         packet.close()
         raise ProtocolViolation("a packet is over the limit in bytes or descriptors")
@@ -64,7 +64,8 @@ def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
     return packet
 
 
-def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+def rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors beside a packet, as `recvmsg` gives them."""
     descriptors = array.array("i")
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -8,6 +8,11 @@ import json
 from cenote.cli.exit_status import ExitStatus
 from cenote.terminal.screen import Screen
 
+_FORCED = (
+    "warning: the platform had been killed, or did not end in time; what it had left was ended in its place, "
+    "its runtimes with it"
+)
+
 EPILOG = "Exit status: 0 no platform runs here any more, 4 one is being started or ended just now."
 
 
@@ -23,9 +28,17 @@ def handle(arguments: argparse.Namespace) -> int:
 
     screen = Screen()
     screen.progress("ending the platform")
-    running = stop_platform(state_folder())
+    ending = stop_platform(state_folder())
+    running = ending.platform
+    if ending.forced:
+        screen.note(_FORCED)
     if arguments.json:
-        screen.line(json.dumps({"ended": running is not None, "pid": running.pid if running else None}))
+        told = {
+            "ended": running is not None,
+            "pid": running.pid if running else None,
+            "forced": ending.forced,
+        }
+        screen.line(json.dumps(told))
     elif running is None:
         screen.line("no platform runs here")
     else:

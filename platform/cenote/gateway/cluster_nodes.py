@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
@@ -21,21 +23,26 @@ if TYPE_CHECKING:
     from cenote.gateway.own_cluster_unsafe import OwnCluster
     from cenote_worker.cluster.ray_cluster import AgentSettings
 
+log = logging.getLogger("cenote.gateway")
+
 HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
 """Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
+
+OWN_NODE: Final = "local"
+"""The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
 
 FRESH_FOR: Final = 1.0
 """Seconds for which the list of machines is taken to be true."""
 
 
 @contextmanager
-def ray_nodes(options: PlatformOptions, key: MasterKey) -> Iterator[Nodes]:
-    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own.
+def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event) -> Iterator[Nodes]:
+    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own. ending: see RayNodes.
 
     Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
     """
-    with ExitStack() as ending:
-        address = options.ray_address or _own_address(options, ending)
+    with ExitStack() as opened:
+        address = options.ray_address or _own_address(options, opened, ending)
         from cenote.gateway.ray_nodes import RayNodes
         from cenote_worker.cluster import ray_cluster
 
@@ -44,34 +51,37 @@ def ray_nodes(options: PlatformOptions, key: MasterKey) -> Iterator[Nodes]:
             ray_cluster.join(address)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
-        ending.callback(ray_cluster.leave)
+        opened.callback(ray_cluster.leave)
         agents = _Agents(settings)
-        threading.Thread(
-            target=agents, name="cenote-agents", daemon=True
-        ).start()  # ready for the first request
-        yield RayNodes(key, agents)
+        # Now, to be ready for the first request.
+        threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
+        yield RayNodes(key, agents, ending)
         # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         ray_cluster.dissolve(settings)
 
 
-def _own_address(options: PlatformOptions, ending: ExitStack) -> str:
+def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.Event) -> str:
     from cenote.gateway.own_cluster_unsafe import guard, own_cluster
 
     guard(options.state)
     cluster, fresh = own_cluster(options.state)
-    ending.push(partial(_end_own, options.state, cluster, fresh))
+    opened.push(partial(_end_own, options.state, fresh))
+    threading.Thread(target=_outlive, args=(cluster, ending), name="cenote-cluster", daemon=True).start()
     return cluster.address
 
 
-def _end_own(
-    state: StateFolder, cluster: OwnCluster, fresh: bool, failed: type[BaseException] | None, *_: object
-) -> None:
-    """One that was there before is left, when this gateway fails: what runs on it is not its alone."""
-    from cenote.gateway.own_cluster_unsafe import forget
+def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
+    """Ends this process with its cluster. The next makes another, whose agent finds all runtimes in the keeper."""
+    cluster.outlive()
+    if not ending.is_set():
+        log.error("the Ray cluster of this platform has died")
+        os._exit(1)  # Ray would first look for its cluster for a minute
 
+
+def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None, *_: object) -> None:
+    """One that was there before is left, when this gateway fails: what runs on it is not its alone."""
     if fresh or failed is None:
-        cluster.end()
-        forget(state)
+        end_remains(state)
 
 
 class _Agents:
@@ -101,6 +111,7 @@ def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
         key=key.for_runtime(REFERENCES),
         host="127.0.0.1" if options.ray_address is None else "",
         hosts=HOSTS,
+        only_node=OWN_NODE if options.ray_address is None else "",
         room=_half_of_memory(),
     )
 

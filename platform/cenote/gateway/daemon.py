@@ -1,4 +1,4 @@
-"""The process of a platform: `python -m cenote.gateway.daemon OPTIONS PIPE`, started by `launch.start_platform`."""
+"""The process of a platform: `python -m cenote.gateway.daemon OPTIONS PIPE`, started by `watcher`."""
 
 from __future__ import annotations
 

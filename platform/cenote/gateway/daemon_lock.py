@@ -42,6 +42,7 @@ class DaemonLock:
         except OSError:
             os.close(self._fd)
             raise runs_already(running_at(path)) from None
+        os.ftruncate(self._fd, 0)  # what it says of one that was killed
 
     def write(self, running: Running) -> None:
         """Says who holds it. Readers see the old text, nothing or the new text, and take nothing for nobody yet."""

@@ -1,4 +1,4 @@
-"""Starts the process of a platform, apart from the one that starts it: own session, own log, no terminal."""
+"""Starts the processes of a platform, apart from the one that starts it: own session, own log, no terminal."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ class Daemon:
     process: subprocess.Popen[bytes]
     pipe: int
 
-    def kill(self) -> None:
-        """Ends it, and waits for that."""
-        self.process.kill()
-        self.process.wait()
-
 
 @contextmanager
-def spawn(options: str, log: Path) -> Iterator[Daemon]:
-    """options: of the platform, as it spells them. log: where its output goes; its owner's alone."""
+def spawn(module: str, options: str, log: Path) -> Iterator[Daemon]:
+    """module: what it runs. options: of the platform, as it spells them. log: its output, its owner's alone."""
     reading, writing = os.pipe()
     try:
         try:
-            process = _process(options, log, writing)
+            process = _process(module, options, log, writing)
         finally:
             os.close(writing)
         yield Daemon(process=process, pipe=reading)
@@ -38,12 +33,12 @@ def spawn(options: str, log: Path) -> Iterator[Daemon]:
         os.close(reading)
 
 
-def _process(options: str, log: Path, writing: int) -> subprocess.Popen[bytes]:
+def _process(module: str, options: str, log: Path, writing: int) -> subprocess.Popen[bytes]:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         return subprocess.Popen(
             # -P: a file of the user's in the current folder is not to be imported in place of a module
-            [sys.executable, "-P", "-m", "cenote.gateway.daemon", options, str(writing)],
+            [sys.executable, "-P", "-m", module, options, str(writing)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

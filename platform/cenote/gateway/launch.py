@@ -9,20 +9,39 @@ import os
 import select
 import signal
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from cenote.gateway.announcement import read_announcement
-from cenote.gateway.daemon_lock import Running, running_at, runs_already
+from cenote.gateway.daemon_lock import DaemonLock, Running, running_at, runs_already
 from cenote.gateway.daemon_unsafe import Daemon, spawn
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
 READY_PATIENCE: Final = 60.0
 """Seconds for a platform to be ready; a second or two is usual."""
 
-END_PATIENCE: Final = 30.0
-"""Seconds for a platform to end what it has, before it is ended."""
+END_PATIENCE: Final = 50.0
+"""Seconds for a platform to end what it has, before it is ended: for its agents, and then for its cluster."""
+
+KILL_PATIENCE: Final = 10.0
+"""Seconds for a process that was killed to be gone."""
+
+_MODULE: Final = "cenote.gateway.watcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a platform ended. platform: None when none ran.
+
+    forced: it did not end by itself in time, or was killed before; what it had left was ended in its place.
+    """
+
+    platform: Running | None
+    forced: bool
 
 
 def start_platform(options: PlatformOptions) -> Running:
@@ -30,38 +49,36 @@ def start_platform(options: PlatformOptions) -> Running:
 
     Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
     """
-    if (running := running_at(options.state.lock)) is not None:
-        raise runs_already(running)
+    for lock in (options.state.lock, options.state.watch):
+        if (running := running_at(lock)) is not None:
+            raise runs_already(running)
     options.state.make()
-    with spawn(options.to_json(), options.state.log) as daemon:
+    with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
         message = _first_words(daemon)
         if not message:
-            daemon.kill()
+            _end_processes(options.state)
             raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
     return read_announcement(message)
 
 
-def stop_platform(state: StateFolder) -> Running | None:
-    """Ends the platform of a state folder and waits until it is gone. None when there was none.
+def stop_platform(state: StateFolder) -> Ending:
+    """Ends the platform of a state folder and all that it has, in bounded time, whatever of it hangs.
 
     Raises UnavailableError for one that is being started.
     """
     running = running_at(state.lock)
-    if running is None:
-        return None
+    orderly = _end_processes(state)
+    return Ending(platform=running, forced=_end_remains(state) or not orderly)
+
+
+def _end_remains(state: StateFolder) -> bool:
+    if not state.path.is_dir():
+        return False
+    lock = DaemonLock(state.lock)  # nobody starts one meanwhile
     try:
-        process = os.pidfd_open(running.pid)
-    except ProcessLookupError:
-        return running
-    try:
-        if (
-            running_at(state.lock) != running
-        ):  # from here on the descriptor is surely the one that holds the lock
-            raise runs_already(None)
-        _end(process)
+        return end_remains(state)
     finally:
-        os.close(process)
-    return running
+        lock.release()
 
 
 def _first_words(daemon: Daemon) -> bytes:
@@ -74,9 +91,35 @@ def _first_words(daemon: Daemon) -> bytes:
     return b""
 
 
-def _end(process: int) -> None:
+def _end_processes(state: StateFolder) -> bool:
+    """Whether they ended by themselves. First the one that would start the other again, and tells it to end."""
+    orderly = _end_holder(state.watch, END_PATIENCE)
+    return _end_holder(state.lock, END_PATIENCE if orderly else 0.0) and orderly
+
+
+def _end_holder(lock: Path, patience: float) -> bool:
+    """Ends whoever holds a lock. Whether it did so by itself within that many seconds; nobody has."""
+    holder = running_at(lock)
+    if holder is None:
+        return True
+    try:
+        process = os.pidfd_open(holder.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        # From here on the descriptor is surely the one that holds the lock.
+        again = running_at(lock)
+        if again is None or again.pid != holder.pid:
+            raise runs_already(None)
+        return _end(process, patience)
+    finally:
+        os.close(process)
+
+
+def _end(process: int, patience: float) -> bool:
     signal.pidfd_send_signal(process, signal.SIGTERM)
-    if select.select([process], [], [], END_PATIENCE)[0]:
-        return
+    if select.select([process], [], [], patience)[0]:
+        return True
     signal.pidfd_send_signal(process, signal.SIGKILL)
-    select.select([process], [], [], END_PATIENCE)
+    select.select([process], [], [], KILL_PATIENCE)
+    return False

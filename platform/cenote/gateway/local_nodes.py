@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +40,6 @@ _LOOK_EVERY: Final = 1.0
 class _Hosted:
     runtime: HostedRuntime
     lease: float
-    seen: float
-    """When it last had a client."""
 
 
 class LocalNodes:
@@ -60,10 +57,8 @@ class LocalNodes:
         warm: bool = False,
         credentials: grpc.ServerCredentials | None = None,
         patience: Patience = PATIENCE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._key = key
-        self._clock = clock
         self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
         self._references = LocalReferences(room)
         self._server = RuntimeServer(
@@ -126,7 +121,7 @@ class LocalNodes:
             raise
         with self._lock:
             self._keys[runtime] = (self._key.for_runtime(runtime),)
-            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease, seen=self._clock())
+            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease)
         return self._place
 
     def locate(self, runtime: RuntimeId) -> Place:
@@ -179,10 +174,7 @@ class LocalNodes:
                 _quietly(partial(self._look, name, hosted))
 
     def _look(self, runtime: RuntimeId, hosted: _Hosted) -> None:
-        now = self._clock()
-        if self._server.attached(runtime):
-            hosted.seen = now
-        elif now - hosted.seen > hosted.lease:
+        if self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
 
 

@@ -27,7 +27,8 @@ from cenote_security.secret_files import kept_secret
 START_PATIENCE: Final = 60.0
 """Seconds for the processes of a cluster to come up; five to ten are usual."""
 
-END_PATIENCE: Final = 20.0
+END_PATIENCE: Final = 10.0
+"""Seconds for its processes to end when they are told to, before they are killed."""
 
 _LOOK_EVERY: Final = 0.05
 
@@ -52,10 +53,37 @@ class OwnCluster:
         """Until it is up: its raylet listens, the last to come and the first that a driver speaks to."""
         deadline = time.monotonic() + START_PATIENCE
         while self.living and time.monotonic() < deadline:
-            if any(map(_listens, Path(self.folder).glob("session_2*/sockets/raylet"))):
+            if self._listens:
                 return True
             time.sleep(_LOOK_EVERY)
         return False
+
+    def outlive(self) -> None:
+        """Returns when its raylet has died, and nothing works in it any more; its other processes follow."""
+        while self.living and (lines := self._lines()):
+            for line in lines:
+                with line, suppress(OSError):
+                    line.recv(1)  # it says nothing to strangers: this is its end
+            time.sleep(_LOOK_EVERY)
+
+    @property
+    def broken(self) -> bool:
+        """Whether its raylet was there and is no more."""
+        return bool(self._places) and not self._listens
+
+    @property
+    def _places(self) -> list[Path]:
+        return list(Path(self.folder).glob("session_2*/sockets/raylet"))
+
+    @property
+    def _listens(self) -> bool:
+        lines = self._lines()
+        for line in lines:
+            line.close()
+        return bool(lines)
+
+    def _lines(self) -> list[socket.socket]:
+        return [line for line in map(_line, self._places) if line is not None]
 
     def end(self) -> None:
         """Ends all processes of the cluster and removes what they wrote."""
@@ -76,9 +104,9 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
 
     Raises UnavailableError.
     """
-    kept = _kept(state)
+    kept = kept_cluster(state)
     if kept is not None:
-        if kept.living and kept.wait():
+        if kept.living and not kept.broken and kept.wait():
             return kept, False
         kept.end()
     cluster = _start(state)
@@ -88,6 +116,14 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
         forget(state)
         raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
     return cluster, True
+
+
+def kept_cluster(state: StateFolder) -> OwnCluster | None:
+    """What was written down of it; it may have ended since."""
+    try:
+        return OwnCluster(**json.loads(state.cluster.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def forget(state: StateFolder) -> None:
@@ -125,13 +161,14 @@ def _start(state: StateFolder) -> OwnCluster:
     return OwnCluster(pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder)
 
 
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as sock:
-        try:
-            sock.connect(str(path))
-        except OSError:
-            return False
-        return True
+def _line(path: Path) -> socket.socket | None:
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        line.connect(str(path))
+    except OSError:
+        line.close()
+        return None
+    return line
 
 
 def _free_port() -> int:
@@ -169,10 +206,3 @@ def _end(process: int) -> None:
     if not select.select([process], [], [], END_PATIENCE)[0]:
         signal.pidfd_send_signal(process, signal.SIGKILL)
         select.select([process], [], [], END_PATIENCE)
-
-
-def _kept(state: StateFolder) -> OwnCluster | None:
-    try:
-        return OwnCluster(**json.loads(state.cluster.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None

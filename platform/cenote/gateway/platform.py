@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.daemon_lock import DaemonLock, Running
+from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import Nodes
@@ -36,7 +36,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         lock.write(running)
         secured = transport(options)
         stores = opened.enter_context(Stores(options.state))
-        nodes = opened.enter_context(_nodes(options, stores))
+        ending = threading.Event()
+        nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"
         server = GatewayServer(
             stores,
@@ -47,6 +48,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             preloads=options.preloads,
         )
         opened.enter_context(closing(server))
+        opened.callback(ending.set)  # first of all: the server waits for what its threads wait for
         running = replace(running, address=server.start(), authority=secured.authority)
         leave_token(stores, token_file())
         lock.write(running)
@@ -55,15 +57,15 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
 
 def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
     """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once."""
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    end = EndSignal()
     with platform(options) as running:
         ready(running)
-        ended.wait()
+        end.wait()
 
 
-def _nodes(options: PlatformOptions, stores: Stores) -> AbstractContextManager[Nodes]:
+def _nodes(
+    options: PlatformOptions, stores: Stores, ending: threading.Event
+) -> AbstractContextManager[Nodes]:
     if options.without_ray:
         return LocalNodes(stores.master_key, warm=True)
-    return ray_nodes(options, stores.master_key)
+    return ray_nodes(options, stores.master_key, ending)

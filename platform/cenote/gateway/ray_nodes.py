@@ -19,11 +19,16 @@ Agents = Callable[[], Mapping[str, Any]]
 
 
 class RayNodes:
-    """See Nodes. key: what the keys of runtimes are derived from."""
+    """See Nodes. key: what the keys of runtimes are derived from.
 
-    def __init__(self, key: MasterKey, agents: Agents) -> None:
+    ending: set when the platform ends. From then on nobody waits for an agent, which may be stuck: what is asked for
+    fails, with UnavailableError.
+    """
+
+    def __init__(self, key: MasterKey, agents: Agents, ending: threading.Event) -> None:
         self._key = key
         self._agents = agents
+        self._ending = ending
         self._lock = threading.Lock()
         self._homes: dict[str, str] = {}
 
@@ -57,8 +62,7 @@ class RayNodes:
         raise UnknownRuntimeError(runtime)
 
     def delete(self, runtime: RuntimeId) -> None:
-        node = self.locate(runtime).node
-        self._ask(node, "end", runtime)
+        self._ask(self._home(runtime), "end", runtime)
         with self._lock:
             self._homes.pop(runtime, None)
 
@@ -66,11 +70,8 @@ class RayNodes:
         return [self._described(node) for node in self._agents()]
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
-        node = self.locate(runtime).node
-        for one in self._ask(node, "runtimes"):
-            if one.runtime == runtime:
-                return RuntimeFacts(clients=one.clients, steps=one.steps)
-        raise UnknownRuntimeError(runtime)
+        facts = self._ask(self._home(runtime), "runtime", runtime)
+        return RuntimeFacts(clients=facts.clients, steps=facts.steps)
 
     def reference_address(self, reference: str) -> str:
         node = reference.rpartition("_")[2]
@@ -78,6 +79,10 @@ class RayNodes:
             raise UnknownReferenceError(reference)
         address: str = self._ask(node, "any_address")
         return address
+
+    def _home(self, runtime: RuntimeId) -> str:
+        """Raises UnknownRuntimeError."""
+        return self._homes.get(runtime) or self.locate(runtime).node
 
     def _described(self, node: str) -> NodeFacts:
         facts = self._ask(node, "facts")
@@ -100,7 +105,7 @@ class RayNodes:
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """An agent's answer. All that it is asked may be asked twice."""
-        return ask(lambda: self._agent(node), what, *arguments)
+        return ask(lambda: self._agent(node), what, *arguments, ending=self._ending)
 
     def _agent(self, node: str) -> Any:
         agent = self._agents().get(node)

@@ -136,10 +136,9 @@ class Registry:
         self._stores.recorder.record(access_decided(subject, "delete")).result()
         self._forget(subject, record, "deleted")
 
-    def tidy(self) -> None:
-        """At the start: ends what a former gateway began to make and nobody was told of."""
-        for record in self._stores.runtimes.unmade():
-            self.abandon(record)
+    def unmade(self) -> list[RuntimeRecord]:
+        """At the start, before anything is made: what a former gateway began to make and nobody was told of."""
+        return self._stores.runtimes.unmade()
 
     def sweep(self) -> None:
         """Puts on record what the operator did, and frees names and quotas of runtimes whose lease ran out."""

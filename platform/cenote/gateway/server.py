@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -25,6 +26,7 @@ from cenote.gateway.platform_service import PlatformService
 from cenote.gateway.reference_relay import ReferenceRelay
 from cenote.gateway.registry import Registry
 from cenote.gateway.runtime_relay import RuntimeRelay
+from cenote.gateway.runtimes import RuntimeRecord
 from cenote.gateway.stores import Stores
 from cenote.gateway.upstream import Upstream
 from cenote_proto.v1 import platform_pb2
@@ -86,11 +88,10 @@ class GatewayServer:
 
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
-        self._registry.tidy()
-        self._registry.sweep()
+        former = self._registry.unmade()
         self._thread.start()
         try:
-            return self._await(self._open())
+            return self._await(self._open(former))
         except BaseException:
             self.close()
             raise
@@ -113,7 +114,7 @@ class GatewayServer:
 
     # -- on the loop --
 
-    async def _open(self) -> str:
+    async def _open(self, former: Sequence[RuntimeRecord]) -> str:
         upstream = Upstream(self._upstream_credentials)
         self._opened.push_async_callback(upstream.close)
         creations = Creations(self._registry, self._pool)
@@ -131,7 +132,7 @@ class GatewayServer:
         address = self._bind(server)
         await server.start()
         self._opened.push_async_callback(server.stop, STOP_PATIENCE)
-        sweeping = asyncio.create_task(self._sweep(), name="cenote-sweep")
+        sweeping = asyncio.create_task(self._sweep(former), name="cenote-sweep")
         self._opened.callback(sweeping.cancel)
         return address
 
@@ -148,13 +149,22 @@ class GatewayServer:
             ) from None
         return f"{self._listen.rpartition(':')[0]}:{port}"
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, former: Sequence[RuntimeRecord]) -> None:
+        """Behind the start, which is not to wait for machines that are being started again too.
+
+        former: what is ended first.
+        """
+        for record in former:
+            await self._look_after(partial(self._registry.abandon, record))
         while True:
+            await self._look_after(self._registry.sweep)
             await asyncio.sleep(SWEEP_EVERY)
-            try:
-                await self._loop.run_in_executor(self._pool, self._registry.sweep)
-            except CenoteError as error:  # the next one may do better
-                log.warning("the platform could not look after its records: %s", error)
+
+    async def _look_after(self, work: Callable[[], None]) -> None:
+        try:
+            await self._loop.run_in_executor(self._pool, work)
+        except CenoteError as error:  # the next one may do better
+            log.warning("the platform could not look after its records: %s", error)
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -40,6 +40,16 @@ class StateFolder:
         return self.path / "daemon.lock"
 
     @property
+    def watch(self) -> Path:
+        """The lock of whoever starts the platform's process again."""
+        return self.path / "watch.lock"
+
+    @property
+    def nodes(self) -> list[Path]:
+        """Folders of keepers of this machine, which are named for their nodes."""
+        return sorted(self.path.glob("node-*"))
+
+    @property
     def cluster(self) -> Path:
         """Which Ray cluster is this platform's own."""
         return self.path / "cluster.json"

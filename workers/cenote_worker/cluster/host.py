@@ -56,9 +56,6 @@ class _Bound:
     assignment: Assignment
     hosted: HostedRuntime
     kept: KeptRuntime
-    seen: float
-    """When a client was there last, monotonic."""
-
     refill: Callable[[], None] = _nothing
 
 
@@ -104,7 +101,7 @@ class RuntimeHost:
         try:
             hosted, kept = self._taken_up(assignment, relay)
             self._keeper.put(KEY.format(name), assignment.record())
-            bound = _Bound(assignment=assignment, hosted=hosted, kept=kept, seen=time.monotonic())
+            bound = _Bound(assignment=assignment, hosted=hosted, kept=kept)
             bound.refill = partial(self._refill, bound)
             with self._lock:
                 self._keys[name] = assignment.keys
@@ -147,6 +144,21 @@ class RuntimeHost:
         bound.hosted.close()
         self._keeper.drop(KEY.format(runtime))
 
+    def end_idle(self, runtime: str, seconds: float) -> bool:
+        """Ends it if it has had no client for so long. Whether it did. Raises UnknownRuntimeError."""
+        idle = self._server.remove_idle(runtime, seconds)
+        if idle:
+            self.end(runtime)
+        return idle
+
+    def fact(self, runtime: str) -> RuntimeFacts:
+        """Raises UnknownRuntimeError."""
+        with self._lock:
+            bound = self._bound.get(runtime)
+        if bound is None:
+            raise UnknownRuntimeError(runtime)
+        return self._fact(bound)
+
     def facts(self) -> list[RuntimeFacts]:
         """Of all runtimes that are served here."""
         with self._lock:
@@ -154,16 +166,14 @@ class RuntimeHost:
         return [self._fact(one) for one in bound]
 
     def _fact(self, bound: _Bound) -> RuntimeFacts:
-        clients, now = self._server.attached(bound.assignment.runtime), time.monotonic()
-        if clients:
-            bound.seen = now
+        name = bound.assignment.runtime
         return RuntimeFacts(
-            runtime=bound.assignment.runtime,
+            runtime=name,
             tenant=bound.assignment.tenant,
-            clients=clients,
+            clients=self._server.attached(name),
             steps=bound.hosted.step,
             running=bound.hosted.running,
-            idle=now - bound.seen,
+            idle=self._server.idle(name),
             lease=bound.assignment.lease,
         )
 

@@ -37,6 +37,8 @@ class Host(Protocol):
     def address(self) -> str: ...
     def bind(self, assignment: Assignment) -> None: ...
     def end(self, runtime: str) -> None: ...
+    def end_idle(self, runtime: str, seconds: float) -> bool: ...
+    def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
     def dismiss(self) -> None:
         """Ends its process, if that has not ended already. Never raises HostGone."""
@@ -156,9 +158,18 @@ class Node:
                     self.left(host.id)
                 else:
                     break
-            with self._lock:
-                self._placement.remove(runtime)
+            self._forget(runtime)
+
+    def _end_idle(self, runtime: str, lease: float) -> None:
+        """Ends a runtime that still has no client, now that nobody is told where it is."""
+        with self._turn(runtime):
+            host = self._serving(runtime)
+            if host is not None and host.end_idle(runtime, lease):
+                self._forget(runtime)
+
+    def _forget(self, runtime: str) -> None:
         with self._lock:
+            self._placement.remove(runtime)
             self._turns.pop(runtime, None)
 
     def _serving(self, runtime: str) -> Host | None:
@@ -172,7 +183,18 @@ class Node:
             raise UnknownRuntimeError(runtime)
         return Assignment.of_record(kept.record)
 
+    def runtime(self, runtime: str) -> RuntimeFacts:
+        """How it is. Raises UnknownRuntimeError; UnavailableError while it has no host."""
+        while True:
+            with self._turn(runtime):
+                host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            try:
+                return host.fact(runtime)
+            except HostGone:
+                self.left(host.id)
+
     def runtimes(self) -> list[RuntimeFacts]:
+        """Of those that have a host."""
         found: list[RuntimeFacts] = []
         with self._lock:
             hosts = list(self._hosts.values())
@@ -194,9 +216,11 @@ class Node:
     def sweep(self) -> None:
         """Ends runtimes whose clients have been gone for too long; lets go of what nobody holds or fetches."""
         for one in self.runtimes():
-            if one.lease and not one.clients and one.idle > one.lease:
-                with suppress(CenoteError):  # its client has ended it just now
-                    self.end(one.runtime)
+            if one.lease and one.idle > one.lease:
+                with suppress(
+                    CenoteError, HostGone
+                ):  # its client has ended it just now; or the next sweep will
+                    self._end_idle(one.runtime, one.lease)
         self._references.sweep()
         sweep_spares(self._keeper, time.time() - SPARE_SECONDS)
 

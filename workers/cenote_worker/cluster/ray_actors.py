@@ -96,6 +96,12 @@ class RuntimeActor:
     def end(self, runtime: str) -> None:
         self._host.end(runtime)
 
+    def end_idle(self, runtime: str, seconds: float) -> bool:
+        return self._host.end_idle(runtime, seconds)
+
+    def fact(self, runtime: str) -> RuntimeFacts:
+        return self._host.fact(runtime)
+
     def facts(self) -> list[RuntimeFacts]:
         return self._host.facts()
 
@@ -142,8 +148,8 @@ class NodeAgent:
     def end(self, runtime: str) -> None:
         self._node.end(runtime)
 
-    def runtimes(self) -> list[RuntimeFacts]:
-        return self._node.runtimes()
+    def runtime(self, runtime: str) -> RuntimeFacts:
+        return self._node.runtime(runtime)
 
     def facts(self) -> NodeFacts:
         return self._node.facts()
@@ -254,6 +260,12 @@ class _DistantHost:
 
     def end(self, runtime: str) -> None:
         answer(self._handle.end.remote(runtime))
+
+    def end_idle(self, runtime: str, seconds: float) -> bool:
+        return answer(self._handle.end_idle.remote(runtime, seconds))
+
+    def fact(self, runtime: str) -> RuntimeFacts:
+        return answer(self._handle.fact.remote(runtime))
 
     def facts(self) -> list[RuntimeFacts]:
         return answer(self._handle.facts.remote())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -21,7 +22,14 @@ THREADS: Final = 64
 PATIENCE: Final = 60.0
 """Seconds for an actor that was killed to be there again."""
 
+ANSWER_PATIENCE: Final = 180.0
+"""Seconds for an answer: several times what a runtime takes to start on a busy machine. A process that was stopped,
+not killed, gives none, and Ray does not notice."""
+
 _PAUSE: Final = 0.2
+
+_LOOK_EVERY: Final = 0.5
+"""Seconds between two looks whether anybody waits for an answer still."""
 
 T = TypeVar("T")
 
@@ -45,19 +53,42 @@ def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
 
 
-def ask(actor: Callable[[], Any], what: str, *arguments: object) -> Any:
+def ask(
+    actor: Callable[[], Any], what: str, *arguments: object, ending: threading.Event | None = None
+) -> Any:
     """The answer of an actor that Ray starts again when it was killed, and that is then asked again.
 
-    actor: finds it; raises ValueError while it is not there. Raises what `answer` does, but never HostGone.
+    actor: finds it; raises ValueError while it is not there. ending: once it is set nobody waits any longer.
+
+    Raises what `answer` does, but never HostGone; UnavailableError when no answer comes, too.
     """
+    ending = ending or threading.Event()
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return answer(getattr(actor(), what).remote(*arguments))
+            return answer(_arrived(getattr(actor(), what).remote(*arguments), ending))
         except (HostGone, ValueError) as error:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"a process of the platform does not come back: {error}") from error
-            time.sleep(_PAUSE)
+            ending.wait(_PAUSE)
+
+
+def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.ObjectRef[T]:
+    """An answer that is there, or the news that none will come."""
+    deadline = time.monotonic() + ANSWER_PATIENCE
+    while not ending.is_set():
+        if time.monotonic() > deadline:
+            raise UnavailableError("a process of the platform does not answer; `cenote status` tells more")
+        if _is_there(reference):
+            return reference
+    raise UnavailableError("the platform is being ended")
+
+
+def _is_there(reference: ray.ObjectRef[T]) -> bool:
+    try:
+        return bool(ray.wait([reference], timeout=_LOOK_EVERY)[0])
+    except RayError as error:
+        raise UnavailableError(f"the cluster does not answer: {error}") from error
 
 
 def here() -> NodeAffinitySchedulingStrategy:

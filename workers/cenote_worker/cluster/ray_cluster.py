@@ -5,28 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-os.environ.setdefault(
-    "RAY_ENABLE_AUTO_CONNECT", "0"
-)  # else a lost connection silently starts a cluster of its own
+# Else a lost connection silently starts a cluster of its own.
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
-from cenote_security.errors import CenoteError
-from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings, agent_name
-from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, answer
+from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS
 
 SHORT: Final = 8
 """Characters of a node's id that tell the nodes of one cluster apart."""
 
-DISSOLVE_SECONDS: Final = 20.0
+DISSOLVE_SECONDS: Final = 15.0
+"""For all machines together."""
 
 
 def join(address: str) -> None:
@@ -40,9 +37,8 @@ def join(address: str) -> None:
         ignore_reinit_error=True,
     )
     if threading.current_thread() is threading.main_thread():
-        signal.signal(
-            signal.SIGTERM, ending
-        )  # Ray puts its own way out there, which leaves everything as it is
+        # Ray puts its own way out there, which leaves everything as it is.
+        signal.signal(signal.SIGTERM, ending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,8 @@ class AgentSettings:
     """What the agents of all nodes have in common.
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
-    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node.
+    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node. only_node: the
+    name of the only machine; empty for those that Ray gives.
     """
 
     folder: Path
@@ -58,22 +55,22 @@ class AgentSettings:
     host: str = ""
     hosts: int
     room: int
+    only_node: str = ""
 
 
 def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
-    """An agent on each machine that is there, by the short id of its node. Those that run already are kept."""
-    return {
-        node["NodeID"][:SHORT]: _agent(_settings(settings, node), node["NodeID"])
-        for node in _nodes()
-        if node["Alive"]
-    }
+    """An agent on each machine that is there, by the name of its node. Those that run already are kept."""
+    alive = [node for node in _nodes() if node["Alive"]]
+    described = [(_settings(settings, node), node["NodeID"]) for node in alive]
+    return {one.node: _agent(one, node) for one, node in described}
 
 
 def dissolve(settings: AgentSettings) -> None:
-    """Ends all runtimes, shared values and actors of ours, on each machine."""
-    for agent in ensure_agents(settings).values():
-        with suppress(HostGone, CenoteError):  # the next machine's are to end all the same
-            answer(agent.dissolve.remote(), DISSOLVE_SECONDS)
+    """Ends all runtimes, shared values and actors of ours, on each machine; an agent that is stuck, after a while."""
+    agents = list(ensure_agents(settings).values())
+    if ends := [agent.dissolve.remote() for agent in agents]:
+        ray.wait(ends, num_returns=len(ends), timeout=DISSOLVE_SECONDS)
+    for agent in agents:
         ray.kill(agent)
 
 
@@ -82,10 +79,10 @@ def leave() -> None:
 
 
 def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
-    short = node["NodeID"][:SHORT]
+    name = common.only_node or node["NodeID"][:SHORT]
     return NodeSettings(
-        node=short,
-        folder=str(common.folder / f"node-{short}"),
+        node=name,
+        folder=str(common.folder / f"node-{name}"),
         listen=f"{common.host or node['NodeManagerAddress']}:0",
         hosts=common.hosts,
         room=common.room,

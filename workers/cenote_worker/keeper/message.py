@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from cenote_worker.frames import rights
+
 MAX_KEY: Final = 300
 """Bytes. A kind, the name of a runtime, a number."""
 
@@ -64,7 +66,7 @@ class Message:
         size = _HEAD.size + MAX_KEY + MAX_RECORD
         # Not recv_fds, which drops its flags: what is received must not be inherited by a program started here.
         packet, ancillary, flags, _ = sock.recvmsg(size, _ROOM, socket.MSG_CMSG_CLOEXEC)
-        descriptors = _rights(ancillary)
+        descriptors = rights(ancillary)
         if not packet and not descriptors:
             return None
         try:
@@ -85,14 +87,6 @@ class Message:
             raise ValueError("a message without its key")
         record = packet[_HEAD.size + length :]
         return cls(kind=kind, key=key.decode(), record=record, descriptors=descriptors)
-
-
-def _rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    descriptors = array.array("i")
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
-    return list(descriptors)
 
 
 def close_all(descriptors: Sequence[int]) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc.aio
 
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceServicer
-from cenote_security.errors import CenoteError, UsageError
+from cenote_security.errors import CenoteError, UnknownReferenceError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.serving.limits import MAX_NAME
 from cenote_worker.serving.references import LONGEST_LEASE, UNCLAIMED, ReferenceRecord, ReferenceStore
@@ -66,9 +67,13 @@ class ReferenceService(ReferenceServiceServicer):
     async def ReleaseReference(
         self, request: reference_pb2.ReleaseRequest, context: Context
     ) -> reference_pb2.ReleaseReply:
-        await self._carry_out(
-            context, lambda tenant: self._store.release(request.id, tenant, holder=request.holder)
-        )
+        def release(tenant: str) -> None:
+            self._store.release(request.id, tenant, holder=request.holder)
+            with suppress(UnknownReferenceError):  # it went with this holder
+                # Whoever lets go of it has got it. Its hold may still be on its way, and then comes too late.
+                self._store.release(request.id, tenant, holder=UNCLAIMED)
+
+        await self._carry_out(context, release)
         return reference_pb2.ReleaseReply()
 
     async def ReadReference(

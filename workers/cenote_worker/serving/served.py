@@ -43,6 +43,7 @@ class ServedRuntime:
         self._grace = grace
         self._clients: dict[str, Client] = {}
         self._threads = 0
+        self._seen = loop.time()
         relay.bind(self)
 
     # -- clients --
@@ -51,6 +52,11 @@ class ServedRuntime:
     def attached(self) -> int:
         """Clients that have a line, or had one a moment ago."""
         return len(self._clients)
+
+    @property
+    def idle(self) -> float:
+        """Seconds without any; 0 while there are some."""
+        return 0.0 if self._clients else self.loop.time() - self._seen
 
     def client(self, client: str) -> Client | None:
         return self._clients.get(client)
@@ -92,6 +98,7 @@ class ServedRuntime:
         client.give_up()
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
+            self._seen = self.loop.time()
         self.relay.gone(client)
 
     def close(self, error: CenoteError) -> None:

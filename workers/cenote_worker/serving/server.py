@@ -94,9 +94,20 @@ class RuntimeServer:
         """
         self._call(lambda: self._remove(runtime))
 
+    def remove_idle(self, runtime: str, seconds: float) -> bool:
+        """The same, if it has had no client for so long: none can come between the look and the end.
+
+        Whether it had none. Raises UnknownRuntimeError.
+        """
+        return self._call(lambda: self._remove_idle(runtime, seconds))
+
     def attached(self, runtime: str) -> int:
         """How many clients the runtime has, or had a moment ago. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).attached)
+
+    def idle(self, runtime: str) -> float:
+        """For how many seconds it has had none. Raises UnknownRuntimeError."""
+        return self._call(lambda: self._find(runtime).idle)
 
     def close(self) -> None:
         """Ends all streams; the thread ends by itself, soon. Closing twice is fine."""
@@ -155,6 +166,12 @@ class RuntimeServer:
             served.close(
                 UnavailableError(f"runtime {runtime!r} is not served here any more; ask where it is")
             )
+
+    def _remove_idle(self, runtime: str, seconds: float) -> bool:
+        idle = self._find(runtime).idle > seconds
+        if idle:
+            self._remove(runtime)
+        return idle
 
     def _find(self, runtime: str) -> ServedRuntime:
         if runtime not in self._runtimes:

@@ -1,0 +1,110 @@
+"""The parent of a platform's process, which starts it again: `python -m cenote.gateway.watcher OPTIONS PIPE`.
+
+It does nothing else and holds nothing, so there is little in it that can fail. Started by `launch.start_platform`;
+where something else starts services again, as systemd does, `cenote up --foreground` does without.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import time
+from dataclasses import replace
+from typing import BinaryIO
+
+from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.daemon_lock import DaemonLock, Running
+from cenote.gateway.daemon_unsafe import Daemon, spawn
+from cenote.gateway.end_signal import EndSignal
+from cenote.gateway.options import PlatformOptions
+from cenote.gateway.restarts import Restarts
+from cenote_security.errors import CenoteError
+
+_MODULE = "cenote.gateway.daemon"
+
+log = logging.getLogger("cenote.gateway")
+
+
+class Watcher:
+    """told: where the first word of the first process goes."""
+
+    def __init__(self, options: PlatformOptions, told: BinaryIO) -> None:
+        self._options = options
+        self._told = told
+        self._end = EndSignal()
+        self._restarts = Restarts()
+        self._ready = False
+
+    def run(self) -> int:
+        """Until the platform ends as agreed, cannot be had in the first place, or dies too often; an exit status."""
+        while status := self._life():
+            pause = self._restarts.pause(time.monotonic())
+            if not self._ready or pause is None:
+                log.error("the platform ended with status %s and is not started again", status)
+                return 1
+            log.warning("the platform ended with status %s and is started again", status)
+            if self._end.wait(pause):
+                return 0
+        return 0
+
+    def _life(self) -> int:
+        """Of one process, from its start; its exit status, 0 as well where it was told to end."""
+        with spawn(_MODULE, self._options.to_json(), self._options.state.log) as daemon:
+            life = os.pidfd_open(daemon.process.pid)
+            try:
+                status = self._end_of(daemon, life)
+            finally:
+                os.close(life)
+        return 0 if self._end.wait(0) else status
+
+    def _end_of(self, daemon: Daemon, life: int) -> int:
+        watched: set[int] = {daemon.pipe, self._end.fileno(), life}
+        said = b""
+        while True:
+            news = select.select(watched, [], [])[0]
+            if self._end.fileno() in news:
+                daemon.process.terminate()
+                watched.discard(self._end.fileno())
+            if daemon.pipe in news:  # before its end: what it said last is why
+                more = os.read(daemon.pipe, 65536)
+                said += more
+                if not more:
+                    watched.discard(daemon.pipe)
+                    self._heard(said)
+            elif life in news:
+                return daemon.process.wait()
+
+    def _heard(self, said: bytes) -> None:
+        """Passes on what it said, and keeps the port for the next one: clients have it."""
+        if not self._told.closed:
+            with self._told:
+                self._told.write(said)
+        try:
+            port = int(read_announcement(said).address.rpartition(":")[2])
+        except (CenoteError, ValueError):
+            return  # the process ends, or has ended
+        self._options = replace(self._options, port=port)
+        self._ready = True
+
+
+def main(options: str, pipe: int) -> int:
+    """Its exit status."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    wanted = PlatformOptions.from_json(options)
+    with open(pipe, "wb") as told:
+        try:
+            lock = DaemonLock(wanted.state.watch)
+        except CenoteError as error:
+            announce(told, error)
+            return 1
+        lock.write(Running(pid=os.getpid(), since=time.time()))
+        try:
+            return Watcher(wanted, told).run()
+        finally:
+            lock.release()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,53 @@
+"""A cell that takes some seconds and prints meanwhile, for processes to be killed under it."""
+
+from __future__ import annotations
+
+import threading
+
+from cenote import PythonRuntime
+from cenote.runtime import ExecutionResult
+from cenote_security.errors import CenoteError
+
+CELL = """
+import time
+for number in range(30):
+    print(number, flush=True)
+    time.sleep(0.1)
+before + number
+"""
+
+PRINTED = "".join(f"{number}\n" for number in range(30))
+
+
+class Running:
+    """A cell that is under way, its output as it comes."""
+
+    def __init__(self, runtime: PythonRuntime) -> None:
+        self.heard = ""
+        self._some = threading.Event()
+        self._result: ExecutionResult | CenoteError | None = None
+        self._thread = threading.Thread(target=self._run, args=(runtime,), daemon=True)
+        self._thread.start()
+        assert self._some.wait(60), "it does not begin"
+
+    def result(self) -> ExecutionResult | CenoteError:
+        self._thread.join(90)
+        assert self._result is not None, "it hangs"
+        return self._result
+
+    def _run(self, runtime: PythonRuntime) -> None:
+        try:
+            self._result = runtime.execute(CELL, on_output=self._hear)
+        except CenoteError as error:
+            self._result = error
+
+    def _hear(self, stream: str, text: str) -> None:
+        self.heard += text
+        self._some.set()
+
+
+def check_whole(running: Running) -> None:
+    """The cell came to its end as if nothing had been, and nothing was heard twice."""
+    result = running.result()
+    assert isinstance(result, ExecutionResult), result
+    assert (PRINTED, PRINTED, "42") == (result.stdout, running.heard, result.value)
