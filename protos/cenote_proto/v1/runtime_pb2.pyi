@@ -732,6 +732,7 @@ class CellResult(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
     BACK_AT_FIELD_NUMBER: _builtins.int
+    NEWS_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -751,6 +752,8 @@ class CellResult(_message.Message):
     def error(self) -> _jail_pb2.CellError: ...
     @_builtins.property
     def usage(self) -> Global___Usage: ...
+    @_builtins.property
+    def news(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -768,10 +771,11 @@ class CellResult(_message.Message):
         usage: Global___Usage | None = ...,
         unkept: _builtins.str = ...,
         back_at: _builtins.int | None = ...,
+        news: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "duration", b"duration", "error", b"error", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
     _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015

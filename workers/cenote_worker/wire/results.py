@@ -40,6 +40,7 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         truncated=result.truncated,
         unkept=_text(result.unkept),
         back_at=result.back_at,
+        news=map(_text, result.news),
     )
     if result.value is not None:
         message.value = _text(result.value)
@@ -77,6 +78,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         ),
         unkept=message.unkept,
         back_at=message.back_at if message.HasField("back_at") else None,
+        news=tuple(message.news),
     )
 
 
