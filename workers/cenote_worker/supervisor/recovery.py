@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cenote_worker.supervisor.autopsy import Death, Setback
 
-STRIKE_SECONDS = 3.0
+STRIKE_SECONDS = 12.0
 """What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
 
 

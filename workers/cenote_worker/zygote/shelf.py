@@ -17,7 +17,7 @@ from cenote_worker.zygote.usage import private_memory
 MOST: Final = 8
 """Copies kept of one worker at once. Each is a process, and has page tables of its own."""
 
-WAKE_SECONDS: Final = 2.0
+WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
 
 

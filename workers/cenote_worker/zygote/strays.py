@@ -11,7 +11,7 @@ from typing import Final
 
 from cenote_worker.zygote.usage import descendants
 
-PATIENCE: Final = 1.0
+PATIENCE: Final = 5.0
 """Seconds. A tree that forks faster than it is killed is at its limit of processes soon, and then loses."""
 
 _PAUSE: Final = 0.0005
