@@ -14,8 +14,9 @@ from cenote_security.policy import Mount, SandboxPolicy
 _ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
 _LIMITS: Final = ("watchdog", "auto", "cgroup")
 
-NOT_COMPARED: Final = frozenset({"env", "preload"})
-"""Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it."""
+NOT_COMPARED: Final = frozenset({"env", "preload", "snapshots"})
+"""Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it;
+and a snapshot is memory and a process like any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,19 @@ class FileTakenError(FileRefusedError):
         super().__init__(path, "it exists already; pass overwrite=True to replace it")
 
 
+class NotKeptError(UsageError):
+    """There is no snapshot of that step, or of that label. target: which was asked for."""
+
+    def __init__(self, target: int | str) -> None:
+        super().__init__(target)
+        self.target = target
+
+    def __str__(self) -> str:
+        labelled = isinstance(self.target, str)
+        what = f"labelled {self.target!r}" if labelled else f"of the state after step {self.target}"
+        return f"no snapshot {what} is kept; `snapshots()` lists those that are"
+
+
 class UnknownEntryError(UsageError):
     """The caller's tenant has nothing of that name. What another tenant has is answered in the same words.
 
@@ -330,6 +343,19 @@ class JailLostError(JailError):
 
     def __str__(self) -> str:
         return f"the runtime's jail ended ({self.reason}); its namespace is gone, the next call starts a fresh one"
+
+
+class RolledBackError(JailError):
+    """The process died during a request other than a cell, and a snapshot goes on. step: whose end that is of."""
+
+    def __init__(self, reason: str, step: int) -> None:
+        super().__init__(reason, step)
+        self.reason = reason
+        self.step = step
+
+    def __str__(self) -> str:
+        where = f"after step {self.step}" if self.step else "before the first cell"
+        return f"the runtime's process died ({self.reason}); its namespace is back as it was {where}"
 
 
 class ProtocolViolation(JailError):

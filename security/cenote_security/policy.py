@@ -72,6 +72,9 @@ class SandboxPolicy:
     network: `"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; takes `strict`.
     env: environment variables of the jail. They are not secrets: model-written code can read them.
     mounts: host paths that the jail may see.
+    snapshots: `auto`: the state before each cell is kept in memory, so that a cell that takes its process down does
+        not take the namespace with it, and `rollback` can go back; copies count as memory, and up to a quarter of
+        `processes`. `none`: nothing is kept.
     preload: modules imported once, before jails are forked, so that importing them in a cell is free.
     tracking: each result says what the cell read and wrote (`ExecutionResult.trace`), for a millisecond or two.
     """
@@ -89,6 +92,7 @@ class SandboxPolicy:
     network: Literal["none"] | Allow = "none"
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
+    snapshots: Literal["auto", "none"] = "auto"
     preload: Sequence[str] = ("numpy", "pandas")
     tracking: bool = True
 
@@ -118,6 +122,8 @@ class SandboxPolicy:
             raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
 
     def _check_surroundings(self) -> None:
+        if self.snapshots not in ("auto", "none"):
+            raise UsageError(f"unknown snapshots {self.snapshots!r}; use auto or none")
         if self.isolation not in ISOLATIONS:
             raise UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
         if not isinstance(self.noexec, bool):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -107,15 +108,15 @@ class Node:
         self._spares = 0
         until.callback(self.keeper.shut_down)
 
-    def spare(self) -> None:
+    def spare(self, *, snapshots: bool = True) -> None:
         """Starts a jail, for whoever takes it."""
-        ends = start_ends(POLICY)
+        ends = start_ends(POLICY if snapshots else replace(POLICY, snapshots="none"))
         self._spares += 1
         self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
         ends.close()
 
-    def victim(self) -> Victim:
-        self.spare()
+    def victim(self, *, snapshots: bool = True) -> Victim:
+        self.spare(snapshots=snapshots)
         victim = Victim(self.folder)
         self._until.callback(lambda: victim.process.poll() is None and victim.kill())
         return victim

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,7 @@ from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import connect
 from cenote_worker.keeper.message import close_all
+from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 
@@ -125,7 +127,7 @@ while True:
     node.spare()
     runtime = node.adopt()
     result = join(runtime, "stubborn").result()
-    assert ("lost", "interrupt") == (result.state, result.error and result.error.reason)
+    assert ("rolled_back", "interrupt") == (result.state, result.error and result.error.reason)
     assert "2" == value(runtime, "1 + 1")
 
 
@@ -146,7 +148,7 @@ def test_a_taken_over_cell_can_be_interrupted(node: Node) -> None:
 
 def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
     """Nobody supervised it: its cell is lost, with what it printed, and the next call starts a fresh jail."""
-    victim = node.victim()
+    victim = node.victim(snapshots=False)
     victim.tell("inject", "gift", name="gift", value=7, size=100_000)
     victim.execute("import time, os\nprint('begun', flush=True)\ntime.sleep(0.7)\nos._exit(3)", "end")
     victim.heard("end", "begun")
@@ -161,6 +163,44 @@ def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
     assert "7" == value(runtime, "gift[0]")
 
 
+def test_a_worker_that_died_alone_is_followed_by_its_snapshot(node: Node) -> None:
+    """The warden needs nobody to let it go on: the successor hears what became of the cell, and has the state."""
+    victim = node.victim()
+    victim.execute("x = 1", "first")
+    victim.value("first")
+    victim.execute("import time, os\nx = 2\nprint('begun', flush=True)\ntime.sleep(0.7)\nos._exit(3)", "end")
+    victim.heard("end", "begun")
+    victim.kill()
+    threading.Event().wait(1)
+    runtime = node.adopt()
+    result = join(runtime, "end").result()
+    assert ("rolled_back", "begun\n", 1) == (result.state, result.stdout, result.back_at)
+    assert result.error is not None
+    assert ("exit", True) == (result.error.reason, "as it was before the cell" in result.error.message)
+    assert "1" == value(runtime, "x")
+
+
+def test_what_became_of_a_worker_is_written_down(node: Node) -> None:
+    """Its supervisor heard of the death, and was killed before anybody was told."""
+    victim = node.victim()
+    victim.execute("x = 1", "first")
+    victim.value("first")
+    victim.execute("import os\nx = 2\nos._exit(3)", "end")
+    victim.value("end")
+    victim.kill()
+    runtime = node.adopt()
+    assert "rolled_back" == join(runtime, "end").result().state
+    result = runtime_crash(runtime)
+    assert ("rolled_back", 1) == (result.state, result.back_at)
+    assert "as it was before the cell" in str(result.error)
+
+
+def runtime_crash(runtime: HostedRuntime) -> ExecutionResult:
+    listener = Heard()
+    runtime.execute("import os; os.abort()", None, listener)
+    return listener.result()
+
+
 def wait_for_end(node: Node) -> None:
     """Until the first process of the jail has ended."""
     kept = node.keeper.get("runtime/adopted/jail")
@@ -173,7 +213,7 @@ def wait_for_end(node: Node) -> None:
 
 def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None:
     """The next call hears of it, the one after that has a fresh jail."""
-    victim = node.victim()
+    victim = node.victim(snapshots=False)
     victim.execute("import os, threading\nthreading.Timer(0.5, os._exit, [3]).start()", "end")
     victim.value("end")
     victim.kill()
@@ -400,7 +440,7 @@ def test_what_is_not_kept_cannot_be_handed_over() -> None:
 
 def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> None:
     """The jail died between two cells, and then its process: the reason is the jail's."""
-    victim = node.victim()
+    victim = node.victim(snapshots=False)
     victim.execute("import os, threading\nthreading.Timer(0.2, os._exit, [3]).start()", "end")
     victim.value("end")
     wait_until(lambda: "runtime/adopted/jail" not in keys(node))
@@ -414,7 +454,7 @@ def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> 
 
 def test_an_end_that_somebody_was_told_of_is_not_told_again(node: Node) -> None:
     """The result of the cell that took its jail along was the message."""
-    victim = node.victim()
+    victim = node.victim(snapshots=False)
     victim.execute("import os; os._exit(3)", "end")
     victim.value("end")
     wait_until(lambda: "runtime/adopted/jail" not in keys(node))

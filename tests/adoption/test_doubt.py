@@ -15,7 +15,7 @@ from cenote_security.errors import UnavailableError
 from cenote_worker.journal.file import JournalFile, entries_of
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor.edge import DoneReply, ReplyEvent
+from cenote_worker.supervisor.edge import DoneReply, ReplyEvent, SurveyedReply
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 
 
@@ -69,6 +69,10 @@ def conversation() -> Conversation:
     return taken_up
 
 
+def surveyed(number: int) -> ReplyEvent:
+    return ReplyEvent(number, SurveyedReply(("a",), 3))
+
+
 def done(number: int) -> ReplyEvent:
     return ReplyEvent(number, DoneReply())
 
@@ -76,12 +80,12 @@ def done(number: int) -> ReplyEvent:
 def test_the_order_of_the_answers_says_what_was_sent() -> None:
     """The jail answers in order: an answer to the later question means that the earlier one never came."""
     lost = conversation()
-    assert NeverLeft() == lost.hear(done(8))
+    assert NeverLeft(("a",), 3) == lost.hear(surveyed(8))
     assert Phase.IDLE is lost.phase
     sent = conversation()
     assert DoneReply() == sent.hear(done(7))
     assert Phase.BUSY is sent.phase
-    assert sent.hear(done(8)) is None
+    assert sent.hear(surveyed(8)) is None
     assert Phase.IDLE is sent.phase
     assert 9 == sent.ask(Ask.EXECUTE) == lost.ask(Ask.EXECUTE)
 
@@ -117,6 +121,15 @@ def test_a_jail_of_a_former_start_is_not_taken_for_the_last(node: Node) -> None:
     node.spare()
     runtime = node.adopt()
     assert "False" == value(runtime, "'x' in globals()")
+
+
+def test_a_question_whose_hearer_died_is_asked_again() -> None:
+    """Only the answer to the last one counts."""
+    asked = conversation()
+    assert 9 == asked.probe()
+    assert asked.hear(surveyed(8)) is None
+    assert Phase.BUSY is asked.phase
+    assert NeverLeft(("a",), 3) == asked.hear(surveyed(9))
 
 
 def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -147,7 +148,7 @@ def test_withdrawing_a_cell_that_runs_interrupts_it(runtime: HostedRuntime) -> N
 
 def test_a_jail_that_a_cell_took_along_is_its_outcome() -> None:
     """The result of a cell that killed its jail is kept like any other."""
-    hosted = HostedRuntime(POLICY, NoHosts(), name="short")
+    hosted = HostedRuntime(replace(POLICY, snapshots="none"), NoHosts(), name="short")
     try:
         lost = execute(hosted, "import os; os._exit(3)", "end").result()
         assert ("lost", lost) == (lost.state, execute(hosted, "", "end").result())

@@ -20,6 +20,7 @@ UNUSUAL = SandboxPolicy(
     cell_timeout=3.5,
     runtime_timeout=70,
     limits="watchdog",
+    snapshots="none",
     network=Allow(["example.com:80"], connections=3),
     env={"A": "b"},
     mounts=[Mount(source="/data", target="/in", writable=True)],

@@ -50,7 +50,7 @@ def test_a_cell_that_took_its_jail_with_it(start_runtime: StartRuntime, mode: st
 
 def test_a_cell_that_did_not_run(start_runtime: StartRuntime) -> None:
     """Zeros, not somebody else's numbers."""
-    runtime = start_runtime(cell_timeout=None)
+    runtime = start_runtime(cell_timeout=None, snapshots="none")
     runtime.execute("import os, threading; threading.Timer(0.01, os._exit, [1]).start()")
     supervisor = runtime.core.backend.supervisor
     while supervisor is not None and supervisor.death is None:

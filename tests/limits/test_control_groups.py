@@ -62,7 +62,7 @@ def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> N
 
 def test_removed_with_the_jail(start_runtime: StartRuntime, site: Site) -> None:
     """Closing a runtime takes its group along, and so does the death of its jail."""
-    runtime = start_runtime(limits="cgroup")
+    runtime = start_runtime(limits="cgroup", snapshots="none")
     runtime.core.start()
     first = list(group_of(runtime).folders.values())
     assert all(folder.is_dir() for folder in first)

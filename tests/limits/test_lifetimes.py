@@ -49,7 +49,7 @@ def test_a_closed_runtime_gives_its_place_back(start_runtime: StartRuntime) -> N
     """However its jail ended."""
     from cenote_worker.supervisor.start import _nursery
 
-    runtime = start_runtime()
+    runtime = start_runtime(snapshots="none")
     runtime.core.start()
     ceiling = _nursery._own_ceiling()
     taken = ceiling._taken

@@ -10,6 +10,7 @@ import pytest
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import UnknownNameError, UsageError
+from cenote_security.policy import SandboxPolicy
 
 
 def methods(face: type) -> dict[str, str]:
@@ -82,7 +83,7 @@ async def test_many_runtimes_at_once() -> None:
 
 async def test_death_between_cells_is_a_result_here_too() -> None:
     """Both faces report a jail that died while nobody looked in the next result, and raise nothing."""
-    async with AsyncPythonRuntime() as runtime:
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
         await runtime.execute("import threading, os\nthreading.Timer(0.05, os._exit, (9,)).start()")
         async with asyncio.timeout(20):
             while runtime.core.running:  # noqa: ASYNC110  (a process outside this loop's reach)

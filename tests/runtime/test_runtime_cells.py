@@ -117,8 +117,9 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
     assert ok(runtime.execute("x")).value == "1"
 
 
-def test_a_cell_that_ignores_the_interrupt_is_killed(runtime: PythonRuntime) -> None:
-    """Then the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
+def test_a_cell_that_ignores_the_interrupt_is_killed(make_runtime) -> None:
+    """Without snapshots the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
+    runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     code = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except BaseException: pass"
     result = runtime.execute(code, timeout=0.2)
     assert ("time", "lost") == (result.error.reason, result.state)
@@ -135,8 +136,9 @@ def test_a_cell_that_ignores_the_interrupt_is_killed(runtime: PythonRuntime) -> 
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed"),
     ],
 )
-def test_a_dying_process(runtime: PythonRuntime, code: str, reason: str) -> None:
-    """The result names the reason; the next cell runs in a fresh jail."""
+def test_a_dying_process(make_runtime, code: str, reason: str) -> None:
+    """The result names the reason; without snapshots, the next cell runs in a fresh jail."""
+    runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     result = runtime.execute(code)
     assert (reason, "lost") == (result.error.reason, result.state)
     assert ok(runtime.execute("'alive'")).value == "'alive'"
@@ -150,8 +152,9 @@ def test_memory_limit(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
-def test_death_between_cells_is_reported_once(runtime: PythonRuntime) -> None:
+def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
+    runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     ok(runtime.execute("import threading, os\nt = threading.Timer(0.05, os._exit, (9,))\nt.start()"))
     deadline = time.monotonic() + 10
     while runtime.core.running and time.monotonic() < deadline:

@@ -20,6 +20,7 @@ from cenote_security.errors import (
     UnsafeValueError,
     UsageError,
 )
+from cenote_security.policy import SandboxPolicy
 
 
 class Color(Enum):
@@ -199,7 +200,8 @@ def test_names(make_runtime) -> None:
 def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
     """A fresh jail has what was injected, updates included, and not what cells made."""
     kit = Toolkit()
-    runtime = make_runtime(variables=[Variable("a", 1), Variable("kit", kit)])
+    policy = SandboxPolicy(snapshots="none")
+    runtime = make_runtime(variables=[Variable("a", 1), Variable("kit", kit)], sandbox=policy)
     runtime.inject(Variable("b", 2))
     runtime.update_variable("a", 5)
     runtime.execute("c = 3; kit.add('x')")

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from cenote.runtime import ExecutionResult, Function, PythonRuntime
+from cenote_security.policy import SandboxPolicy
 
 
 class Gate:
@@ -27,6 +28,13 @@ class Gate:
 def runtime() -> Iterator[PythonRuntime]:
     """A runtime with the default policy; the test is its owner."""
     with PythonRuntime() as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def forgetful() -> Iterator[PythonRuntime]:
+    """One that keeps no snapshots: a cell that takes its process down takes the jail along."""
+    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
         yield runtime
 
 

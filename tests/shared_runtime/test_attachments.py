@@ -111,10 +111,10 @@ def test_only_the_owner_resets(runtime: PythonRuntime, good: Callable) -> None:
     assert "NameError" == ana.execute("x").error.type
 
 
-def test_everybody_hears_once_that_the_jail_is_gone(runtime: PythonRuntime, good: Callable) -> None:
+def test_everybody_hears_once_that_the_jail_is_gone(forgetful: PythonRuntime, good: Callable) -> None:
     """A cell that was about to rely on what another's cell took with it does not run, whoever asks first."""
-    ana, ben, eva = (runtime.attach(name) for name in ("ana", "ben", "eva"))
-    for who in (runtime, ana, ben, eva):
+    ana, ben, eva = (forgetful.attach(name) for name in ("ana", "ben", "eva"))
+    for who in (forgetful, ana, ben, eva):
         good(who, "x = 1")
     killed = ana.execute(DIE)
     assert ("lost", "ana") == (killed.state, killed.author)
@@ -125,15 +125,15 @@ def test_everybody_hears_once_that_the_jail_is_gone(runtime: PythonRuntime, good
     with pytest.raises(JailLostError):
         eva.describe()
     with pytest.raises(JailLostError):
-        runtime.retrieve("x")
-    assert ["kept"] * 4 == [who.execute("2").state for who in (runtime, ana, ben, eva)]
+        forgetful.retrieve("x")
+    assert ["kept"] * 4 == [who.execute("2").state for who in (forgetful, ana, ben, eva)]
 
 
-def test_a_new_author_has_lost_nothing(runtime: PythonRuntime, good: Callable) -> None:
+def test_a_new_author_has_lost_nothing(forgetful: PythonRuntime, good: Callable) -> None:
     """Who comes after the end of a jail is not told of it."""
-    good(runtime, "x = 1")
-    assert "lost" == runtime.execute(DIE).state
-    assert "2" == good(runtime.attach("ana"), "2").value
+    good(forgetful, "x = 1")
+    assert "lost" == forgetful.execute(DIE).state
+    assert "2" == good(forgetful.attach("ana"), "2").value
 
 
 def test_closing_an_attachment_ends_nothing_else(runtime: PythonRuntime, good: Callable) -> None:

@@ -174,8 +174,9 @@ def test_they_wait_for_the_author(runtime: PythonRuntime, own: PythonRuntime, go
     assert "NameError" == runtime.attach("own").execute("made").error.type
 
 
-def test_injections_survive_the_jail(runtime: PythonRuntime, own: PythonRuntime, good: Callable) -> None:
+def test_injections_survive_the_jail(forgetful: PythonRuntime, good: Callable) -> None:
     """The next jail gets them in the same namespace, with the latest value."""
+    runtime, own = forgetful, forgetful.attach("own", scope="private")
     runtime.inject(Variable("x", "common"))
     own.inject(Variable("x", "own"), Function(lambda: "here", name="who", host=True))
     own.update_variable("x", "newer")

@@ -18,6 +18,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.frames import MAX_PACKET, Packet
 from cenote_worker.supervisor import edge
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 
@@ -99,6 +100,18 @@ class Refuser:
         self.calls += 1
 
 
+class Deaf:
+    """Observes a control line and does nothing."""
+
+    def ended(self, death: Death) -> None: ...
+
+    def revived(self, death: Death, step: int, pid: int) -> None: ...
+
+    def rolled_back(self, step: int | None, pid: int) -> None: ...
+
+    def dropped(self) -> None: ...
+
+
 def feed(seed: Seed, descriptors: int = 0) -> bool:
     """Whether the decoder took the message; False when it is a violation. Anything else is an error of ours."""
     try:
@@ -109,7 +122,7 @@ def feed(seed: Seed, descriptors: int = 0) -> bool:
             case "host":
                 _over_socket(seed.data, lambda sock: HostLine(sock, Refuser(), LIMIT).read(1))
             case "control":
-                _over_socket(seed.data, lambda sock: ControlLine(sock, lambda death: None).read())
+                _over_socket(seed.data, lambda sock: ControlLine(sock, Deaf()).read())
     except ProtocolViolation:
         return False
     return True

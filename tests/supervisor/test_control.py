@@ -8,17 +8,31 @@ import socket
 import pytest
 
 from cenote_security.errors import ProtocolViolation
+from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.control import MAX_MESSAGE, ControlLine
 
 
 class Line:
-    """A control line with the warden's end in the test's hand."""
+    """A control line with the warden's end in the test's hand; what it observed."""
 
     def __init__(self) -> None:
         ours, self.warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.deaths: list[Death] = []
-        self.line = ControlLine(ours, self.deaths.append)
+        self.revivals: list[tuple[str, int, int]] = []
+        self.rollbacks: list[int | None] = []
+        self.line = ControlLine(ours, self)
+
+    def ended(self, death: Death) -> None:
+        self.deaths.append(death)
+
+    def revived(self, death: Death, step: int, pid: int) -> None:
+        self.revivals.append((death.reason, step, pid))
+
+    def rolled_back(self, step: int | None, pid: int) -> None:
+        self.rollbacks.append(step)
+
+    def dropped(self) -> None: ...
 
     def says(self, data: object) -> None:
         self.warden.send(data if isinstance(data, bytes) else json.dumps(data).encode())
@@ -71,6 +85,36 @@ def test_the_end(message: dict[str, object], reason: str) -> None:
     assert [reason] == [death.reason for death in line.deaths]
 
 
+def test_a_worker_that_a_copy_follows() -> None:
+    """The jail goes on: why the worker died, and where its successor is."""
+    line = Line()
+    line.says({"op": "revived", "signal": 11, "step": 4, "pid": 7})
+    assert ([("signal 11", 4, 7)], []) == (line.revivals, line.deaths)
+
+
+def test_a_rollback_is_answered_once() -> None:
+    """With the step that the jail is at now, or None if nothing is kept of the one that was asked for."""
+    line = Line()
+    line.line.rollback(3, "")
+    asked = line.heard()
+    assert (3, True) == (asked["step"], line.line.busy)
+    line.says({"op": "rolled_back", "id": asked["id"], "step": 3, "pid": 7})
+    line.line.rollback(9, "")
+    line.says({"op": "not_kept", "id": line.heard()["id"]})
+    assert ([3, None], False) == (line.rollbacks, line.line.busy)
+    with pytest.raises(ProtocolViolation):
+        line.says({"op": "rolled_back", "id": asked["id"], "step": 3, "pid": 7})
+
+
+def test_snapshots_are_listed() -> None:
+    """Labels are a jail's words: shown, they can do no harm."""
+    line, told = Line(), []
+    line.line.snapshots(told.append, lambda: told.append(None))
+    kept = [{"step": 0, "label": "", "memory": 1}, {"step": 2, "label": "a\x1b", "memory": 2}]
+    line.says({"op": "snapshots", "id": line.heard()["id"], "kept": kept})
+    assert [(SnapshotInfo(step=0, memory=1), SnapshotInfo(step=2, label="a\\x1b", memory=2))] == told
+
+
 def test_silence_is_an_end_too() -> None:
     """A warden that is gone without a word was killed."""
     line = Line()
@@ -89,6 +133,9 @@ def test_silence_is_an_end_too() -> None:
         b'{"op": "status", "id": -1}',
         b'{"op": "dance"}',
         b"{}",
+        b'{"op": "revived", "step": -1}',
+        b'{"op": "rolled_back", "id": 1, "step": 1, "pid": 1}',
+        b'{"op": "snapshots", "id": 1, "kept": []}',
         b"[" * 4000,
         b"x" * (MAX_MESSAGE + 1),
     ],

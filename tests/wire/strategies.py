@@ -44,6 +44,9 @@ results = st.builds(
     truncated=st.booleans(),
     reply=st.none() | texts,
     usage=usages,
+    unkept=texts,
+    back_at=st.none() | st.integers(0, 2**62),
+    news=st.lists(texts, max_size=2).map(tuple),
 )
 statuses = st.builds(
     JailStatus,

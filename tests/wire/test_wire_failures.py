@@ -14,6 +14,7 @@ from cenote_worker.wire.failures import MAX_FACTS, TABLE, Row, status_of, to_err
 FACTS = {
     errors.UnknownNameError: ("x", ("y", "z")),
     errors.NotTransferableError: ("x", "why"),
+    errors.RolledBackError: ("why", 3),
     errors.FileRefusedError: ("p", "why"),
     errors.RuntimeExpiredError: (2.5,),
     errors.UnsafeValueError: ("a.B", "detail"),

@@ -26,6 +26,7 @@ POLICIES = [
         cell_timeout=2.5,
         runtime_timeout=60,
         limits="watchdog",
+        snapshots="none",
         env={"A": "1", "B": ""},
         mounts=[Mount(source="/usr", target="/data", writable=False)],
         preload=("json",),

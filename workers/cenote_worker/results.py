@@ -103,6 +103,8 @@ class ExecutionResult:
     author: who ran it, as given to `attach`; empty for the runtime's owner.
     notices: what other authors did to names that this one relies on, since this one's cell before.
     trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
+    unkept: why the state before the cell is not kept as a snapshot; empty when it is.
+    back_at: of a cell that was rolled back: the step whose end the namespace is back at, 0 for the beginning.
     """
 
     success: bool
@@ -121,6 +123,33 @@ class ExecutionResult:
     author: str = ""
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = field(default=None, repr=False)
+    unkept: str = ""
+    back_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotInfo:
+    """A state that is kept in memory, as its jail tells it.
+
+    step: whose end it is, 0 for the beginning. memory: bytes that would be free without it.
+    """
+
+    step: int
+    label: str = ""
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """What a rollback gave. step: whose end the namespace is back at.
+
+    severed: variables that are there but useless, since they were a connection, a pipe, a thread or a process.
+    unkept: why the state before the rollback is not kept; empty when it is.
+    """
+
+    step: int
+    severed: tuple[str, ...] = ()
+    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

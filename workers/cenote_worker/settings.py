@@ -16,6 +16,8 @@ class WorkerSettings:
     memory, disk, output_bytes: bytes. processes: processes and threads at once.
     egress: whether there is a way out, through a proxy that the environment names.
     tracking: whether it says of each cell what it read and wrote.
+    snapshots: whether the policy wants any. warden: descriptor of the line to the warden, which keeps copies of the
+    worker; -1 when none are kept. pulse: that of a timer to be started with each cell, likewise.
     """
 
     workdir: str
@@ -28,3 +30,6 @@ class WorkerSettings:
     processes: int
     egress: bool = False
     tracking: bool = True
+    snapshots: bool = False
+    warden: int = -1
+    pulse: int = -1

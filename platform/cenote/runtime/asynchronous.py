@@ -21,12 +21,24 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done, nearest, past, reference, result, status, value, variables
+from cenote.runtime.replies import (
+    done,
+    nearest,
+    past,
+    reference,
+    result,
+    rollback,
+    snapshot,
+    snapshots,
+    status,
+    value,
+    variables,
+)
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -110,6 +122,28 @@ class AsyncPythonRuntime:
     async def outcome(self, key: str) -> ExecutionResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named."""
         return past(await self._call(lambda listener: self.core.outcome(key, listener)))
+
+    # -- snapshots --
+
+    async def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """The states that are kept in memory, by step: `rollback` can go back to each."""
+        await self._start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[SnapshotInfo, ...] | None] = loop.create_future()
+
+        def answered(answer: tuple[SnapshotInfo, ...] | None) -> None:
+            loop.call_soon_threadsafe(future.set_result, answer)
+
+        self.core.snapshots(answered)
+        return snapshots(await future)
+
+    async def snapshot(self, label: str = "") -> SnapshotInfo:
+        """Keeps the state as it is now; with a label it is kept longer than others, and found by it."""
+        return snapshot(await self._call(partial(self.core.snapshot, label)), label)
+
+    async def rollback(self, to: int | str) -> Rollback:
+        """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label."""
+        return rollback(await self._call(partial(self.core.rollback, to)))
 
     # -- values --
 

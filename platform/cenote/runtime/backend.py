@@ -10,6 +10,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import JailStatus
+from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener
 
 Withdraw = Callable[[], None]
@@ -98,6 +99,15 @@ class Backend(Protocol):
 
     def file(self, ask: FileAsk, listener: Listener) -> None:
         """About the working directory. Disposes of what the request owns, whatever happens."""
+
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+        """told(what is kept, by step), on any thread; failed() if the jail ends before it can be asked."""
+
+    def snapshot(self, label: str, listener: Listener) -> None:
+        """Keeps the state: a KeptReply, or UnavailableError with the reason."""
+
+    def rollback(self, to: int | str, listener: Listener) -> None:
+        """Goes back to the state after a step, or to that of a label: a Rollback."""
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""

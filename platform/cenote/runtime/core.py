@@ -24,7 +24,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, StreamName
+from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -163,6 +163,20 @@ class RuntimeCore:
 
     def outcome(self, key: str, listener: Listener) -> None:
         self.backend.outcome(key, listener)
+
+    # -- snapshots --
+
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
+        """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+        self.backend.snapshots(answer, lambda: answer(None))
+
+    def snapshot(self, label: str, listener: Listener) -> None:
+        """Keeps the state."""
+        self.backend.snapshot(label, listener)
+
+    def rollback(self, to: int | str, listener: Listener) -> None:
+        """Goes back to a state that is kept."""
+        self.backend.rollback(to, listener)
 
     # -- values --
 

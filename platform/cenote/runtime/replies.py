@@ -12,8 +12,8 @@ from cenote_security.errors import JailError, JailLostError, MalformedValueError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
-from cenote_worker.supervisor.edge import RefusedReply, ValueReply, VariablesReply
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.supervisor.edge import KeptReply, RefusedReply, ValueReply, VariablesReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 
 
@@ -64,6 +64,27 @@ def status(answer: JailStatus | Exception | None) -> JailStatus:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def snapshots(answer: tuple[SnapshotInfo, ...] | None) -> tuple[SnapshotInfo, ...]:
+    if answer is None:
+        raise JailLostError("it ended before it could be asked")
+    return answer
+
+
+def snapshot(outcome: Outcome, label: str) -> SnapshotInfo:
+    kept = done(outcome, "")
+    if not isinstance(kept, KeptReply):
+        raise JailError("the runtime did not say what it kept")
+    return SnapshotInfo(step=kept.step, label=label)
+
+
+def rollback(outcome: Outcome) -> Rollback:
+    if isinstance(outcome, Exception):
+        raise outcome
+    if not isinstance(outcome, Rollback):
+        raise JailError("the runtime did not say where it went back to")
+    return outcome
 
 
 def past(outcome: Outcome) -> ExecutionResult | None:

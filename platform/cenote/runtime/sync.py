@@ -21,12 +21,24 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done, nearest, past, reference, result, status, value, variables
+from cenote.runtime.replies import (
+    done,
+    nearest,
+    past,
+    reference,
+    result,
+    rollback,
+    snapshot,
+    snapshots,
+    status,
+    value,
+    variables,
+)
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult, JailStatus, VariableInfo
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -119,6 +131,30 @@ class PythonRuntime:
         it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or long ago.
         """
         return past(self._call(lambda listener: self.core.outcome(key, listener)))
+
+    # -- snapshots --
+
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """The states that are kept in memory, by step: `rollback` can go back to each."""
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
+        self.core.snapshots(answers.put)
+        return snapshots(answers.get())
+
+    def snapshot(self, label: str = "") -> SnapshotInfo:
+        """Keeps the state as it is now; with a label it is kept longer than others, and found by it.
+
+        Raises UnavailableError with the reason why it cannot be kept, such as threads that are running.
+        """
+        return snapshot(self._call(partial(self.core.snapshot, label)), label)
+
+    def rollback(self, to: int | str) -> Rollback:
+        """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label; in milliseconds.
+
+        Every object is as it was, open generators and closures too; connections, pipes, threads and processes are
+        not, and are named in what this returns. Files are not brought back. The state before is kept, if it can be:
+        roll back to its step to have it again. Raises NotKeptError, and does nothing, when there is no such snapshot.
+        """
+        return rollback(self._call(partial(self.core.rollback, to)))
 
     # -- values --
 

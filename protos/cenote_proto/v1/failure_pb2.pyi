@@ -41,6 +41,7 @@ class Failure(_message.Message):
         UNKNOWN_FILE: Failure._Kind.ValueType  # 6
         FILE_EXISTS: Failure._Kind.ValueType  # 7
         FILE_REFUSED: Failure._Kind.ValueType  # 8
+        NOT_KEPT: Failure._Kind.ValueType  # 9
         REJECTED: Failure._Kind.ValueType  # 20
         """A policy, a quota or an authority refused it; nothing ran."""
         UNAUTHENTICATED: Failure._Kind.ValueType  # 21
@@ -61,6 +62,8 @@ class Failure(_message.Message):
         """It ran, and the jail died or broke the protocol."""
         JAIL_LOST: Failure._Kind.ValueType  # 81
         PROTOCOL: Failure._Kind.ValueType  # 82
+        ROLLED_BACK: Failure._Kind.ValueType  # 83
+        """The process died, and a snapshot goes on."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """Named for what the caller may do about it; values are never reused."""
@@ -75,6 +78,7 @@ class Failure(_message.Message):
     UNKNOWN_FILE: Failure.Kind.ValueType  # 6
     FILE_EXISTS: Failure.Kind.ValueType  # 7
     FILE_REFUSED: Failure.Kind.ValueType  # 8
+    NOT_KEPT: Failure.Kind.ValueType  # 9
     REJECTED: Failure.Kind.ValueType  # 20
     """A policy, a quota or an authority refused it; nothing ran."""
     UNAUTHENTICATED: Failure.Kind.ValueType  # 21
@@ -95,6 +99,8 @@ class Failure(_message.Message):
     """It ran, and the jail died or broke the protocol."""
     JAIL_LOST: Failure.Kind.ValueType  # 81
     PROTOCOL: Failure.Kind.ValueType  # 82
+    ROLLED_BACK: Failure.Kind.ValueType  # 83
+    """The process died, and a snapshot goes on."""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int

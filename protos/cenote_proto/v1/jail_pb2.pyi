@@ -70,6 +70,8 @@ class Request(_message.Message):
     DELETE_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
@@ -89,6 +91,10 @@ class Request(_message.Message):
     def describe(self) -> Global___Describe: ...
     @_builtins.property
     def file(self) -> Global___FileRequest: ...
+    @_builtins.property
+    def snapshot(self) -> Global___Snapshot: ...
+    @_builtins.property
+    def survey(self) -> Global___Survey: ...
     def __init__(
         self,
         *,
@@ -99,18 +105,58 @@ class Request(_message.Message):
         delete: Global___Delete | None = ...,
         describe: Global___Describe | None = ...,
         file: Global___FileRequest | None = ...,
+        snapshot: Global___Snapshot | None = ...,
+        survey: Global___Survey | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "private", b"private"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "private", b"private", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___Request: _TypeAlias = Request  # noqa: Y015
+
+@_typing.final
+class Snapshot(_message.Message):
+    """Keep the state as it is now. Answered by Kept, or refused with the reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
+
+@_typing.final
+class Survey(_message.Message):
+    """What of the namespace did not come along when it was taken over or rolled back? Answered by Surveyed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survey: _TypeAlias = Survey  # noqa: Y015
 
 @_typing.final
 class Execute(_message.Message):
@@ -571,6 +617,8 @@ class Reply(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    SURVEYED_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     @_builtins.property
     def executed(self) -> Global___Executed: ...
@@ -586,6 +634,10 @@ class Reply(_message.Message):
     def folder(self) -> Global___Folder: ...
     @_builtins.property
     def file(self) -> Global___FileContent: ...
+    @_builtins.property
+    def kept(self) -> Global___Kept: ...
+    @_builtins.property
+    def surveyed(self) -> Global___Surveyed: ...
     def __init__(
         self,
         *,
@@ -597,12 +649,14 @@ class Reply(_message.Message):
         refusal: Global___Refusal | None = ...,
         folder: Global___Folder | None = ...,
         file: Global___FileContent | None = ...,
+        kept: Global___Kept | None = ...,
+        surveyed: Global___Surveyed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "id", b"id", "refusal", b"refusal", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "id", b"id", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal", "folder", "file"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal", "folder", "file", "kept", "surveyed"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -624,6 +678,51 @@ class Done(_message.Message):
 Global___Done: _TypeAlias = Done  # noqa: Y015
 
 @_typing.final
+class Kept(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Kept: _TypeAlias = Kept  # noqa: Y015
+
+@_typing.final
+class Surveyed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEVERED_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Whose end the namespace is at."""
+    @_builtins.property
+    def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of variables whose threads, sockets, pipes or processes are gone."""
+
+    def __init__(
+        self,
+        *,
+        severed: _abc.Iterable[_builtins.str] | None = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Surveyed: _TypeAlias = Surveyed  # noqa: Y015
+
+@_typing.final
 class Executed(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -634,10 +733,13 @@ class Executed(_message.Message):
     DURATION_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    UNKEPT_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
     duration: _builtins.float
+    unkept: _builtins.str
+    """Why the state before the cell is not kept; empty when it is."""
     @_builtins.property
     def error(self) -> Global___CellError: ...
     @_builtins.property
@@ -656,10 +758,11 @@ class Executed(_message.Message):
         duration: _builtins.float = ...,
         notices: _abc.Iterable[Global___Notice] | None = ...,
         trace: Global___StepTrace | None = ...,
+        unkept: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -43,6 +43,7 @@ class JournalEntry(_message.Message):
     COUNTED_FIELD_NUMBER: _builtins.int
     FILLED_FIELD_NUMBER: _builtins.int
     MOURNED_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def began(self) -> Global___Began: ...
     @_builtins.property
@@ -77,6 +78,8 @@ class JournalEntry(_message.Message):
     def filled(self) -> Global___Filled: ...
     @_builtins.property
     def mourned(self) -> Global___Mourned: ...
+    @_builtins.property
+    def moved(self) -> Global___Moved: ...
     def __init__(
         self,
         *,
@@ -97,12 +100,13 @@ class JournalEntry(_message.Message):
         counted: Global___Counted | None = ...,
         filled: Global___Filled | None = ...,
         mourned: Global___Mourned | None = ...,
+        moved: Global___Moved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -121,6 +125,7 @@ class Began(_message.Message):
     KILLS_FIELD_NUMBER: _builtins.int
     FILLED_FIELD_NUMBER: _builtins.int
     MOURNED_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     jail: _builtins.int
     ends_at: _builtins.float
     """When it is ended in any case, on the monotonic clock; 0 for never."""
@@ -130,6 +135,7 @@ class Began(_message.Message):
     kills: _builtins.int
     filled: _builtins.bool
     mourned: _builtins.bool
+    head: _builtins.int
     def __init__(
         self,
         *,
@@ -140,10 +146,11 @@ class Began(_message.Message):
         kills: _builtins.int = ...,
         filled: _builtins.bool = ...,
         mourned: _builtins.bool = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "filled", b"filled", "jail", b"jail", "kills", b"kills", "mourned", b"mourned", "number", b"number", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "filled", b"filled", "head", b"head", "jail", b"jail", "kills", b"kills", "mourned", b"mourned", "number", b"number", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -515,6 +522,40 @@ class Ended(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ended: _TypeAlias = Ended  # noqa: Y015
+
+@_typing.final
+class Moved(_message.Message):
+    """The namespace is back at the end of an earlier step: by a rollback, or since the worker died. See Setback."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    reason: _builtins.str
+    """Empty for a rollback."""
+    detail: _builtins.str
+    text: _builtins.str
+    before: _builtins.int
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        text: _builtins.str = ...,
+        before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "detail", b"detail", "reason", b"reason", "step", b"step", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Moved: _TypeAlias = Moved  # noqa: Y015
 
 @_typing.final
 class Mourned(_message.Message):

@@ -761,6 +761,9 @@ class CellResult(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    UNKEPT_FIELD_NUMBER: _builtins.int
+    BACK_AT_FIELD_NUMBER: _builtins.int
+    NEWS_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -772,6 +775,10 @@ class CellResult(_message.Message):
     reply: _builtins.str
     author: _builtins.str
     """See Hello.author."""
+    unkept: _builtins.str
+    """Why the state before the cell is not kept; empty when it is."""
+    back_at: _builtins.int
+    """Of a cell that was rolled back: the step whose end the namespace is back at."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MimeBundle]: ...
     @_builtins.property
@@ -784,6 +791,8 @@ class CellResult(_message.Message):
 
     @_builtins.property
     def notices(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.Notice]: ...
+    @_builtins.property
+    def news(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -802,15 +811,22 @@ class CellResult(_message.Message):
         trace: _jail_pb2.StepTrace | None = ...,
         author: _builtins.str = ...,
         notices: _abc.Iterable[_jail_pb2.Notice] | None = ...,
+        unkept: _builtins.str = ...,
+        back_at: _builtins.int | None = ...,
+        news: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "author", b"author", "duration", b"duration", "error", b"error", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
+    _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__back_at) -> _WhichOneofReturnType__back_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reply) -> _WhichOneofReturnType__reply | None: ...
     @_typing.overload
@@ -1176,6 +1192,7 @@ class Policy(_message.Message):
     PRELOAD_FIELD_NUMBER: _builtins.int
     NOEXEC_FIELD_NUMBER: _builtins.int
     UNTRACKED_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
     cpus: _builtins.float
@@ -1189,6 +1206,7 @@ class Policy(_message.Message):
     noexec: _builtins.bool
     untracked: _builtins.bool
     """True: nothing watches what cells read and write."""
+    snapshots: _builtins.str
     @_builtins.property
     def network(self) -> Global___Network:
         """absent: none"""
@@ -1217,10 +1235,11 @@ class Policy(_message.Message):
         preload: _abc.Iterable[_builtins.str] | None = ...,
         noexec: _builtins.bool = ...,
         untracked: _builtins.bool = ...,
+        snapshots: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "untracked", b"untracked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots", "untracked", b"untracked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

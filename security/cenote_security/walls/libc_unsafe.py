@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from collections.abc import Iterable
 
-from cenote_security.walls.syscalls import number
+from cenote_security.walls.syscalls import machine, number
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock during the call
@@ -141,6 +142,7 @@ PR_SET_KEEPCAPS = 8
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_TID_ADDRESS = 40
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -154,6 +156,27 @@ def bare_fork() -> int:
     What else they do, new random state above all, the child must do itself.
     """
     return _check(_python.fork(), "fork")
+
+
+_CLONE_PARENT = 0x8000
+_CLONE_CHILD_CLEARTID = 0x20_0000
+_CLONE_CHILD_SETTID = 0x100_0000
+
+
+def sibling_fork() -> int:
+    """`bare_fork`, but the new process is the parent's child: its end is nothing that this one could wait for.
+
+    Nothing of the C library's own fork happens beyond the thread's number, which is put where that would put it:
+    `abort` signals the thread of that number. No handler of `pthread_atfork` runs.
+    """
+    thread_number = ctypes.c_ulong(0)
+    _check(_libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(thread_number), 0, 0, 0), "prctl(PR_GET_TID_ADDRESS)")
+    flags = _ulong(_CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD)
+    place, no_storage = thread_number, _ulong(0)
+    last = (place, no_storage) if machine() == "x86_64" else (no_storage, place)
+    return _check(
+        _python.syscall(ctypes.c_long(number("clone")), flags, _ulong(0), _ulong(0), *last), "clone"
+    )
 
 
 def prctl(option: int, argument: int | bytes = 0) -> int:
@@ -200,6 +223,34 @@ def close_range(first: int, last: int = HIGHEST_DESCRIPTOR) -> None:
 def userfaultfd(flags: int) -> int:
     """A descriptor for handling this process's page faults."""
     return _syscall("userfaultfd", "userfaultfd", ctypes.c_int(flags))
+
+
+# -- timers -----------------------------------------------------------------------------------------------
+
+_CLOCK_MONOTONIC = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+def timerfd() -> int:
+    """A descriptor that becomes readable as `set_timer` says. It does not block, and is shared by forks."""
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    return _check(_libc.timerfd_create(ctypes.c_int(_CLOCK_MONOTONIC), ctypes.c_int(flags)), "timerfd_create")
+
+
+def set_timer(timer: int, first: int, every: int) -> None:
+    """first, every: nanoseconds, below a second; 0 and 0 for never."""
+    spec = _Itimerspec(_Timespec(0, every), _Timespec(0, first))
+    _check(
+        _libc.timerfd_settime(ctypes.c_int(timer), ctypes.c_int(0), ctypes.byref(spec), None),
+        "timerfd_settime",
+    )
 
 
 # -- seccomp ----------------------------------------------------------------------------------------------

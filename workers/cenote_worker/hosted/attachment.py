@@ -12,6 +12,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.results import JailStatus
+from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 
 if TYPE_CHECKING:
@@ -112,6 +113,20 @@ class AttachedRuntime:
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
         self.check_open()
         self._runtime.status(answer, self._seat)
+
+    # -- snapshots --
+
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+        self.check_open()
+        self._runtime.snapshots(told, failed, self._seat)
+
+    def snapshot(self, label: str, listener: Listener) -> None:
+        self.check_open()
+        self._runtime.snapshot(label, listener, self._seat)
+
+    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
 
     # -- values --
 

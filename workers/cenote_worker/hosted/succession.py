@@ -13,7 +13,7 @@ from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.journal.story import Request, Story
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.account import Baseline
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Piece, Succession, Underway
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
@@ -52,8 +52,17 @@ def succession(kept: KeptRuntime, story: Story, ends: JailEnds, listener: Listen
         begun=Baseline(cpu=asked.cpu, written=asked.written, kills=kills),
         underway=under,
         background=story.background.after(0)[1],
+        head=story.jail.head,
+        setback=_setback(story.setback),
         skip=lambda: kept.take_up(ends, story),
     )
+
+
+def _setback(moved: journal_pb2.Moved | None) -> Setback | None:
+    if moved is None:
+        return None
+    death = Death(reason=moved.reason, detail=moved.detail, text=moved.text)
+    return Setback(death=death, step=moved.step, before=moved.before)
 
 
 def _underway(request: Request, listener: Listener) -> Underway:

@@ -57,6 +57,11 @@ class CellRunner:
                 value = await value
         return value
 
+    def renew(self) -> None:
+        """This process is another than the one whose loop it was."""
+        if self._loop is not None:
+            self._loop.renew()
+
     def _open_loop(self) -> CellLoop:
         if self._loop is None:
             # asyncio takes 50 ms to import, and few namespaces ever await.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import socket
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -42,7 +44,10 @@ Answer = Content | ReferenceAnswer
 
 @dataclass(slots=True)
 class HostChannel:
-    """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call."""
+    """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call.
+
+    It ends whenever the process is to be copied, and starts again with the next call, or when one is still waiting.
+    """
 
     sock: socket.socket
     send_packet: Send
@@ -50,6 +55,7 @@ class HostChannel:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _sending: threading.Lock = field(default_factory=threading.Lock)
     _reader: threading.Thread | None = None
+    _rest: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
     _pid: int = field(default_factory=os.getpid)
 
     def call(
@@ -99,18 +105,44 @@ class HostChannel:
         request.release.reference = reference
         self._send(request, [])
 
+    def rest(self) -> None:
+        """Ends the reader thread. See `resume`."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            os.eventfd_write(self._rest, 1)
+            reader.join()
+            os.eventfd_read(self._rest)
+
+    def resume(self) -> None:
+        """Behind `rest`, in the same process."""
+        if self._waiting and self._reader is None:
+            self._start()
+
+    def revive(self) -> None:
+        """In a process that was copied from the one that had this channel: what it waited for was for that one."""
+        self._pid = os.getpid()
+        self._numbers = itertools.count(
+            time.monotonic_ns()
+        )  # a late answer to that one must not pass for ours
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.cancel()
+
+    def _start(self) -> None:
+        self._reader = threading.Thread(target=self._read, name="cenote-host-replies", daemon=True)
+        self._reader.start()
+
     def _send(self, request: jail_pb2.HostRequest, descriptors: list[int]) -> None:
         data = request.SerializeToString()
         if len(data) > MAX_PACKET:
             raise ValueError("a host call's names are too long")
         with self._sending:
             if self._reader is None:
-                self._reader = threading.Thread(target=self._read, name="cenote-host-replies", daemon=True)
-                self._reader.start()
+                self._start()
             self.send_packet(self.sock, data, descriptors)
 
     def _read(self) -> None:
-        while (packet := receive_packet(self.sock)) is not None:
+        while self._heard() and (packet := receive_packet(self.sock)) is not None:
             reply = jail_pb2.HostReply()
             try:
                 reply.ParseFromString(packet.data)
@@ -118,6 +150,13 @@ class HostChannel:
                 packet.close()
                 continue
             self._settle(reply, packet.descriptors)
+
+    def _heard(self) -> bool:
+        """Waits for a packet. False when the thread is to end."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        poll.register(self._rest, select.POLLIN)
+        return self._rest not in dict(poll.poll())
 
     def _settle(self, reply: jail_pb2.HostReply, descriptors: list[int]) -> None:
         future = self._waiting.pop(reply.id, None)

@@ -32,6 +32,11 @@ class Interrupts:
         if _get_handler(_SIGINT) is not self._handler:
             _set_handler(_SIGINT, self._handler)
 
+    def forget(self) -> None:
+        """What was heard was meant for another process."""
+        self.armed = self._heard = False
+        self.cancel = None
+
     def begin_cell(self, *, after_interrupt: bool) -> None:
         """Arms. Raises KeyboardInterrupt if an interrupt came before the cell could begin.
 

@@ -145,6 +145,12 @@ class Kernel:
         """One variable, private or not. Raises KeyError if there is none of that name."""
         return describe_variable(name, self.namespace[name])
 
+    def revive(self) -> None:
+        """In a process that goes on where the one that was the kernel had been copied."""
+        self._pid = getpid()
+        self._interrupts.forget()
+        self._runner.renew()
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """For work outside cells that runs users' code, such as pickling: an interrupt raises here too."""

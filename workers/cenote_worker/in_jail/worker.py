@@ -18,11 +18,14 @@ from cenote_security.values.encoder import encode
 from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
-from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.in_jail.snapshots.copies import Copies
+from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pickled_unsafe import loads
@@ -32,6 +35,12 @@ from cenote_worker.settings import WorkerSettings
 
 MESSAGE_LIMIT = 4_000
 """Characters of a refusal's text."""
+
+_BEHIND_A_COPY = frozenset({"execute", "snapshot"})
+"""Requests before which the state is copied, if it has changed since that was done last."""
+
+_CHANGES = frozenset({"execute", "inject", "delete"})
+_FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE)
 
 _CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
 
@@ -70,12 +79,50 @@ class Worker:
         self._kernel = Kernel(self._sink, tracking=settings.tracking)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
-        self._pid = os.getpid()
+        self._pulse = settings.pulse
+        self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
 
     def serve(self) -> None:
-        self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=self._pid)))
-        while (packet := receive_packet(self._sock)) is not None:
-            self._answer(jail_pb2.Request.FromString(packet.data), packet.descriptors)
+        self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
+        while (packet := self._next()) is not None:
+            request = jail_pb2.Request.FromString(packet.data)
+            if request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
+                packet.close()  # it was for the process that this one was copied from
+            else:
+                self._answer(request, packet.descriptors)
+
+    def _next(self) -> Packet | None:
+        if self._copies.rest(self._sock):
+            self._revive()
+        self._resume()
+        return receive_packet(self._sock)
+
+    def _copied(self) -> bool:
+        """Copies the state if it has changed. True in a process that goes on from the copy."""
+        if self._copies.take():
+            self._revive()
+            return True
+        self._resume()
+        return False
+
+    def _kept_descriptors(self) -> tuple[int, ...]:
+        """What a copy needs of the pipes and sockets of this process."""
+        hosts = () if self._hosts is None else (self._hosts.sock.fileno(),)
+        return 0, 1, 2, self._sock.fileno(), *hosts
+
+    def _quiet(self) -> None:
+        if self._hosts is not None:
+            self._hosts.rest()
+
+    def _resume(self) -> None:
+        if self._hosts is not None:
+            self._hosts.resume()
+
+    def _revive(self) -> None:
+        self._kernel.revive()
+        if self._hosts is not None:
+            self._hosts.revive()
+        self._copies.alive()
 
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
@@ -86,6 +133,8 @@ class Worker:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
+        if _changes_something(request):
+            self._copies.changed(request.execute.step or None)
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -127,7 +176,20 @@ class Worker:
                     fill(reply.variables.variables.add(), info)
             case "file":
                 return self._file(request.file, descriptors, reply)
+            case "snapshot":
+                reply.kept.step = self._snapshot(request.snapshot.label)
+            case "survey":
+                names = severed_names(self._kernel.namespace, self._copies.severed)
+                reply.surveyed.severed.extend(names)
+                reply.surveyed.step = self._copies.step
         return None
+
+    def _snapshot(self, label: str) -> int:
+        """The state was copied, or could not be, before this was asked for."""
+        if self._copies.unkept:
+            raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
+        self._copies.label(label)
+        return self._copies.step
 
     # -- cells --
 
@@ -138,7 +200,9 @@ class Worker:
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
-        outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
+        executed.unkept = self._copies.unkept
+        with beating(self._pulse):
+            outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         _fill_outcome(executed, outcome)
 
     # -- values --
@@ -250,6 +314,11 @@ class Worker:
         if not request.names:
             return self._kernel.describe()
         return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
+
+
+def _changes_something(request: jail_pb2.Request) -> bool:
+    body = request.WhichOneof("body")
+    return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
 
 
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:

@@ -18,7 +18,7 @@ from cenote_worker.journal.journal import Journal
 from cenote_worker.journal.story import Story
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.account import Baseline
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.edge import MAX_REPLY
 from cenote_worker.supervisor.requests import JailRequest
 
@@ -113,6 +113,14 @@ class JailJournal:
 
     def interrupted(self, at: float, *, expired: bool) -> None:
         self._write(JournalEntry(interrupted=journal_pb2.Interrupted(at=at, expired=expired)))
+
+    def moved(self, step: int, setback: Setback | None) -> None:
+        moved = journal_pb2.Moved(step=step)
+        if setback is not None:
+            death = setback.death
+            moved.reason, moved.detail, moved.text = death.reason, death.detail, death.text
+            moved.before = setback.before
+        self._write(JournalEntry(moved=moved))
 
     def mourned(self) -> None:
         self._journal.mourned(self._number)

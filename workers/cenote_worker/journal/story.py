@@ -66,6 +66,8 @@ class Story:
         self.untaken = False
         """Whether the last packet may still stand in its socket."""
         self.background = Transcript(BACKGROUND)
+        self.setback: journal_pb2.Moved | None = None
+        """What happened to the jail's worker, until the next request."""
         self.steps = 0
         self.outcomes: OrderedDict[str, Outcome] = OrderedDict()
         self.forgotten: OrderedDict[str, int] = OrderedDict()
@@ -112,6 +114,9 @@ class Story:
                 self.steps = entry.counted.steps
             case "filled":
                 self.jail.filled = True
+            case "moved":
+                self.jail.head = entry.moved.step
+                self.setback = entry.moved if entry.moved.reason else None
             case _:
                 self._follow_request(entry)
 
@@ -131,14 +136,14 @@ class Story:
     def _begin(self, began: journal_pb2.Began) -> None:
         self.jail = journal_pb2.Began()
         self.jail.CopyFrom(began)
-        self.ended, self.request, self.untaken = None, None, False
+        self.ended, self.request, self.untaken, self.setback = None, None, False, None
         self.background = Transcript(BACKGROUND)
         self.host_calls.clear()
 
     def _ask(self, asked: journal_pb2.Asked) -> None:
         if self.ended is not None:
             return
-        self.request = Request(asked, Transcript(self._limit), room=self._limit)
+        self.request, self.setback = Request(asked, Transcript(self._limit), room=self._limit), None
         self.jail.number = asked.number
         self.jail.kills = max(self.jail.kills, asked.kills)
         self.steps = max(self.steps, asked.step)
@@ -173,6 +178,8 @@ class Story:
     def _answer(self, arrived: journal_pb2.Arrived) -> None:
         if self.request is None:
             return
+        if self.request.ask is Ask.EXECUTE:
+            self.jail.head = self.request.asked.step
         if self.request.asked.key:
             self.request.answered = True
             self.request.packets.append(arrived)
@@ -231,6 +238,8 @@ class Story:
             yield JournalEntry(printed=piece)
         if self.request is not None:
             yield from _retold_request(self.request)
+        if self.setback is not None:
+            yield JournalEntry(moved=self.setback)
         if self.ended is not None:
             yield JournalEntry(ended=self.ended)
 

@@ -7,7 +7,7 @@ import logging
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult, JailStatus
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
@@ -29,7 +29,7 @@ def answer(call: int, outcome: Outcome | JailStatus) -> tuple[Frame, Content | N
             return Frame(call=call, result=from_result(outcome)), None
         case Exception():
             return failure(call, outcome), None
-        case ExecutedReply() | SharedReply():
+        case ExecutedReply() | SharedReply() | Rollback():
             return failure(call, TypeError(f"an answer that is no answer: {type(outcome).__name__}")), None
     reply, content = from_reply(outcome)
     return Frame(call=call, reply=reply), content

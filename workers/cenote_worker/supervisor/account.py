@@ -70,6 +70,9 @@ class Account(Protocol):
     def watch(self, condemn: Condemn) -> None:
         """Begins to hold the limits that the kernel does not hold by itself."""
 
+    def follow(self, pid: int) -> None:
+        """Another process is the jail's worker now. pid: as the jail sees it."""
+
     def close(self) -> None:
         """The jail has ended, or is about to."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cenote_worker.results import ErrorInfo, ExecutionResult
@@ -40,6 +41,46 @@ class Death:
         error = ErrorInfo(type="RuntimeLost", message=message, reason=self.reason)
         return ExecutionResult(success=False, error=error, step=step, state="lost", author=author)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setback:
+    """The worker died, and a copy of it goes on. step: whose end that is at. before: where the worker was."""
+
+    death: Death
+    step: int
+    before: int
+
+    def as_error(self, severed: Sequence[str] = ()) -> ErrorInfo:
+        """Of the cell that the worker died in. severed: see Rollback."""
+        kind = _KINDS.get(self.death.reason, "CellCrashed")
+        message = f"{self.death.describe()}; {self._where()}{_cut_off(severed)}"
+        return ErrorInfo(type=kind, message=message, reason=self.death.reason)
+
+    def before_cell(self, step: int, author: str = "") -> ExecutionResult:
+        """The result of a cell that did not run, since the worker had died before it."""
+        text = f"the cell did not run: before it, {self.death.describe()}; {self._where()}"
+        error = ErrorInfo(type="CellCrashed", message=text, reason=self.death.reason)
+        return ExecutionResult(
+            success=False, error=error, step=step, state="rolled_back", author=author, back_at=self.step
+        )
+
+    def as_news(self) -> str:
+        """For whoever has run a cell in the namespace as it is now."""
+        return f"before this cell, {self.death.describe()}; {self._where()}"
+
+    def _where(self) -> str:
+        if self.step == self.before:
+            return "the namespace is as it was before the cell"
+        at = f"after step {self.step}" if self.step else "before the first cell"
+        return f"the namespace is back as it was {at}, the nearest state that was kept"
+
+
+def _cut_off(severed: Sequence[str]) -> str:
+    names = ", ".join(f"`{name}`" for name in severed)
+    return f"; connections, threads and processes could not come along: {names}" if names else ""
+
+
+_KINDS = {"time": "TimeoutError", "memory": "MemoryError"}
 
 _TEXTS = {
     "time": "the cell ran out of time, ignored the interrupt and was killed",

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from cenote_worker.frames import Packet, receive_packet
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.account import Baseline
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.requests import JailRequest
 
 Piece = tuple[StreamName, str] | Packet
@@ -37,6 +37,9 @@ class Chronicle(Protocol):
 
     def interrupted(self, at: float, *, expired: bool) -> None:
         """The running cell is about to be interrupted, because its time is over or for another reason."""
+
+    def moved(self, step: int, setback: Setback | None) -> None:
+        """The namespace is at the end of another step. setback: if nobody asked for it."""
 
     def rest(self) -> None:
         """Nothing is under way just now: a time to tidy up."""
@@ -67,6 +70,9 @@ class Unwritten:
         pass
 
     def interrupted(self, at: float, *, expired: bool) -> None:
+        pass
+
+    def moved(self, step: int, setback: Setback | None) -> None:
         pass
 
     def rest(self) -> None:
@@ -104,7 +110,8 @@ class Succession:
     """How a former supervisor of a jail left it.
 
     ready: whether the jail has said that it is. number: of the last request. begun: the counters when that began.
-    background: what was printed behind it. skip: called before anything is read from the frames socket.
+    background: what was printed behind it. head: the step whose end the namespace is at. setback: what nobody was
+    told of yet. skip: called before anything is read from the frames socket.
     """
 
     ready: bool
@@ -113,3 +120,5 @@ class Succession:
     underway: Underway | None
     background: Sequence[Piece]
     skip: Callable[[], None]
+    head: int = 0
+    setback: Setback | None = None

@@ -1,4 +1,4 @@
-"""The line to a jail's warden: interrupts, status questions, and the news of the end."""
+"""The line to a jail's warden: interrupts, status questions, snapshots, and the news of the end."""
 
 from __future__ import annotations
 
@@ -6,33 +6,57 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from cenote_security.errors import ProtocolViolation
+from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.autopsy import Death, from_warden
 
-MAX_MESSAGE = 4096
-"""Bytes. The longest honest message has about a hundred."""
+MAX_MESSAGE = 16_384
+"""Bytes. The longest honest message is a list of some labelled snapshots."""
 
 MAX_PENDING = 1_000
 """Questions that may wait for an answer; a jail that answers none is not asked for ever."""
 
+MAX_SNAPSHOTS = 64
+MAX_LABEL = 100
+
 Answered = Callable[[int, int], None]
+Told = Callable[[tuple[SnapshotInfo, ...]], None]
+
+
+class Observer(Protocol):
+    """Hears what happens to the jail's worker."""
+
+    def ended(self, death: Death) -> None:
+        """The jail has ended: what is known of it. The last call."""
+
+    def revived(self, death: Death, step: int, pid: int) -> None:
+        """The worker has died; a copy goes on in its place. step: whose end it is at. pid: as the jail sees it."""
+
+    def dropped(self) -> None:
+        """The running cell had to pay too much for its snapshots, and none is kept any more."""
+
+    def rolled_back(self, step: int | None, pid: int) -> None:
+        """A copy has taken the worker's place as asked; None when there is no such copy, and nothing was done."""
 
 
 class ControlLine:
     """Speaks JSON with the warden. The warden is inside the jail: its every word is checked.
 
-    on_end: called once, with what is known about the end of the jail.
+    observer: called while something is read.
     """
 
-    def __init__(self, sock: socket.socket, on_end: Callable[[Death], None]) -> None:
+    def __init__(self, sock: socket.socket, observer: Observer) -> None:
         self._sock = sock
         self._sock.setblocking(False)
-        self._on_end = on_end
+        self._observer = observer
         self._number = 0
         self._before = 0
         self._interrupts: set[int] = set()
         self._questions: dict[int, tuple[Answered, Callable[[], None]]] = {}
+        self._listings: dict[int, tuple[Told, Callable[[], None]]] = {}
+        self._rollback = 0
 
     def take_up(self) -> None:
         """Goes on behind another process, whose questions may still be answered and interrupts be on their way.
@@ -54,7 +78,7 @@ class ControlLine:
     @property
     def busy(self) -> bool:
         """Something was asked that is not answered yet."""
-        return bool(self._interrupts or self._questions)
+        return bool(self._interrupts or self._questions or self._listings or self._rollback)
 
     def interrupt(self) -> None:
         number = self._send("interrupt")
@@ -69,6 +93,25 @@ class ControlLine:
         else:
             self._questions[number] = (answered, failed)
 
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+        """told(what is kept), or failed() when the jail ends first."""
+        number = self._send("snapshots") if len(self._listings) < MAX_PENDING else None
+        if number is None:
+            failed()
+        else:
+            self._listings[number] = (told, failed)
+
+    def rollback(self, step: int, label: str) -> None:
+        """Puts a copy in the worker's place, which must be idle. See `Observer.rolled_back`. label: if not empty."""
+        self._rollback = self._send("rollback", step=step, label=label) or 0
+
+    def relieve(self) -> None:
+        """Gives up all snapshots but the newest: memory is short."""
+        self._send("relieve")
+
+    def kill_worker(self) -> None:
+        self._send("kill_worker")
+
     def read(self) -> None:
         """Takes what the warden said. Raises ProtocolViolation for what it may not say."""
         while True:
@@ -79,7 +122,7 @@ class ControlLine:
             except OSError:
                 data = b""
             if not data:
-                self._on_end(Death(reason="killed"))
+                self._observer.ended(Death(reason="killed"))
                 return
             if self._hear(_parse(data)):
                 return
@@ -87,13 +130,15 @@ class ControlLine:
     def close(self) -> None:
         questions, self._questions = self._questions, {}
         self._interrupts.clear()
-        for _, failed in questions.values():
+        listings, self._listings = self._listings, {}
+        for _, failed in (*questions.values(), *listings.values()):
             failed()
 
-    def _send(self, operation: str) -> int | None:
+    def _send(self, operation: str, **facts: int | str) -> int | None:
         self._number += 1
+        message = json.dumps({"op": operation, "id": self._number, **facts}).encode()
         try:
-            self._sock.send(json.dumps({"op": operation, "id": self._number}).encode(), socket.MSG_NOSIGNAL)
+            self._sock.send(message, socket.MSG_NOSIGNAL)
         except OSError:  # gone, or so far behind that it will be killed by the clock
             return None
         return self._number
@@ -106,9 +151,18 @@ class ControlLine:
                 self._interrupts.discard(number or 0)
             case "status":
                 self._answer(number, _integer(message, "memory"), _integer(message, "processes"))
+            case "snapshots":
+                self._list(number, message.get("kept"))
+            case "revived":
+                self._observer.revived(_death(message), _integer(message, "step") or 0, _pid(message))
+            case "dropped":
+                self._observer.dropped()
+            case "rolled_back":
+                self._rolled_back(number, _integer(message, "step") or 0, _pid(message))
+            case "not_kept":
+                self._rolled_back(number, None, 0)
             case "exited":
-                signal_number, status = _integer(message, "signal"), _integer(message, "status")
-                self._on_end(from_warden(signal_number, status, message.get("oom") is True))
+                self._observer.ended(_death(message))
                 return True
             case _:
                 raise ProtocolViolation("the warden said something unknown")
@@ -121,6 +175,22 @@ class ControlLine:
         if waiting is None or memory is None or processes is None:
             raise ProtocolViolation("a status that nobody asked for")
         waiting[0](memory, processes)
+
+    def _list(self, number: int | None, kept: object) -> None:
+        if number is not None and 0 < number <= self._before:
+            return
+        waiting = self._listings.pop(number, None) if number is not None else None
+        if waiting is None:
+            raise ProtocolViolation("a list of snapshots that nobody asked for")
+        waiting[0](_snapshots(kept))
+
+    def _rolled_back(self, number: int | None, step: int | None, pid: int) -> None:
+        if number is not None and 0 < number <= self._before:
+            return
+        if not number or number != self._rollback:
+            raise ProtocolViolation("a rollback that nobody asked for")
+        self._rollback = 0
+        self._observer.rolled_back(step, pid)
 
 
 def _nobody_waits() -> None:
@@ -137,6 +207,31 @@ def _parse(data: bytes) -> dict[str, object]:
     if not isinstance(message, dict):
         raise ProtocolViolation("a control message is not an object")
     return message
+
+
+def _death(message: dict[str, object]) -> Death:
+    return from_warden(_integer(message, "signal"), _integer(message, "status"), message.get("oom") is True)
+
+
+def _pid(message: dict[str, object]) -> int:
+    return _integer(message, "pid") or 0
+
+
+def _snapshots(kept: object) -> tuple[SnapshotInfo, ...]:
+    if (
+        not isinstance(kept, list)
+        or len(kept) > MAX_SNAPSHOTS
+        or not all(isinstance(one, dict) for one in kept)
+    ):
+        raise ProtocolViolation("a strange list of snapshots")
+    return tuple(
+        SnapshotInfo(
+            step=_integer(one, "step") or 0,
+            label=printable(str(one.get("label"))[:MAX_LABEL]),
+            memory=_integer(one, "memory") or 0,
+        )
+        for one in kept
+    )
 
 
 def _integer(message: dict[str, object], key: str) -> int | None:

@@ -46,6 +46,9 @@ MAX_ENTRIES = 10_000
 MAX_FILE_NAME = 1_020
 """Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
 
+MAX_SEVERED = 20
+"""Names of variables that a rollback has cut off."""
+
 MAX_NOTICES = 20
 MAX_AUTHOR = 100
 """Notices of one cell, and characters of an author's name, which the client has chosen and checked."""
@@ -83,6 +86,22 @@ class ExecutedReply:
     duration: float
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
+    unkept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReply:
+    """The state is kept. step: whose end it is."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedReply:
+    """step, severed: see Rollback."""
+
+    severed: tuple[str, ...] = ()
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,17 @@ class RefusedReply:
     nearest: tuple[str, ...]
 
 
-ReplyBody = ExecutedReply | DoneReply | ValueReply | VariablesReply | FolderReply | FileReply | RefusedReply
+ReplyBody = (
+    ExecutedReply
+    | DoneReply
+    | ValueReply
+    | VariablesReply
+    | FolderReply
+    | FileReply
+    | KeptReply
+    | SurveyedReply
+    | RefusedReply
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +254,12 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
             return _folder(reply.folder)
         case "file":
             return FileReply(content_of(reply.file.content))
+        case "kept":
+            return KeptReply(reply.kept.step)
+        case "surveyed":
+            names = reply.surveyed.severed[:MAX_SEVERED]
+            severed = tuple(printable(name[:MAX_NAME]) for name in names)
+            return SurveyedReply(severed, reply.surveyed.step)
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(
@@ -245,6 +280,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         duration=max(message.duration, 0.0),
         notices=_notices(message) if message.notices else (),
         trace=traced.read(message.trace) if message.HasField("trace") else None,
+        unkept=printable(message.unkept[:MAX_TEXT]),
     )
 
 

@@ -72,6 +72,9 @@ class GroupAccount:
     def watch(self, condemn: Condemn) -> None:
         """Nothing to do: the kernel watches."""
 
+    def follow(self, pid: int) -> None:
+        self._worker.follow(pid)
+
     def close(self) -> None:
         self._worker.close()
         self._group.kill()

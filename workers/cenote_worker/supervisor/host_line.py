@@ -193,6 +193,13 @@ class HostLine:
         if isinstance(answer, Content):
             answer.close()
 
+    def abandon(self) -> None:
+        """Whoever made the pending calls is gone, and nobody waits for them."""
+        with self._sending:
+            pending, self._pending = self._pending, set()
+        for call_id in pending:
+            self._handler.cancel(call_id)
+
     def close(self) -> None:
         self._handler.ended()
         if self._assembly is not None:

@@ -12,10 +12,12 @@ from cenote_worker.supervisor.edge import (
     FileReply,
     FolderReply,
     JailEvent,
+    KeptReply,
     ReadyEvent,
     RefusedReply,
     ReplyBody,
     ReplyEvent,
+    SurveyedReply,
     ValueReply,
     VariablesReply,
 )
@@ -32,6 +34,8 @@ class Ask(Enum):
     LOOK_UP_FILES = auto()
     READ_FILE = auto()
     CHANGE_FILE = auto()
+    SNAPSHOT = auto()
+    ROLLBACK = auto()
 
 
 class Phase(Enum):
@@ -50,12 +54,20 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.LOOK_UP_FILES: (FolderReply, RefusedReply),
     Ask.READ_FILE: (FileReply, RefusedReply),
     Ask.CHANGE_FILE: (DoneReply, RefusedReply),
+    Ask.SNAPSHOT: (KeptReply, RefusedReply),
+    Ask.ROLLBACK: (SurveyedReply,),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NeverLeft:
-    """The request of which nobody knew whether it was sent was not."""
+    """The request of which nobody knew whether it was sent was not, or whoever had it was gone before the answer.
+
+    step, severed: of whoever answered instead; see Rollback.
+    """
+
+    severed: tuple[str, ...] = ()
+    step: int = 0
 
 
 class Conversation:
@@ -75,9 +87,12 @@ class Conversation:
             self.phase = Phase.IDLE if ask is None else Phase.BUSY
 
     def probe(self) -> int:
-        """Asks behind a request that may not have been sent: if the answer comes first, it was not."""
+        """Asks behind a request that may not have been sent: if the answer comes first, it was not.
+
+        May be asked again, when whoever had the question is gone too. Then only the last answer counts.
+        """
         assert self.phase is Phase.BUSY
-        self._probe = self._number + 1
+        self._probe = max(self._probe, self._number) + 1
         return self._probe
 
     def ask(self, kind: Ask) -> int:
@@ -109,8 +124,10 @@ class Conversation:
         self.phase = Phase.ENDED
 
     def _answer(self, event: ReplyEvent) -> ReplyBody | NeverLeft | None:
+        if self._number < event.id < self._probe:
+            return None
         if self._probe and event.id == self._probe:
-            return self._probed()
+            return self._probed(event.body)
         if self.phase is not Phase.BUSY or self._ask is None:
             raise ProtocolViolation("an answer that nobody waits for")
         if event.id != self._number:
@@ -122,8 +139,10 @@ class Conversation:
             self.phase = Phase.IDLE
         return event.body
 
-    def _probed(self) -> NeverLeft | None:
+    def _probed(self, body: ReplyBody) -> NeverLeft | None:
+        if not isinstance(body, SurveyedReply):
+            raise ProtocolViolation(f"a {type(body).__name__} in answer to a survey")
         unanswered = self._ask is not None
         self._number, self._probe = self._probe, 0
         self.phase, self._ask = Phase.IDLE, None
-        return NeverLeft() if unanswered else None
+        return NeverLeft(body.severed, body.step) if unanswered else None

@@ -14,7 +14,7 @@ from cenote_worker.results import (
     StreamName,
 )
 from cenote_worker.supervisor.account import Spent
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
 from cenote_worker.supervisor.output import HeadAndTail
@@ -56,7 +56,10 @@ class Printed:
 
 @dataclass(slots=True)
 class Record:
-    """The request that a jail works on. room: bytes of displayed objects that are still kept."""
+    """The request that a jail works on. room: bytes of displayed objects that are still kept.
+
+    unkept: why the state before it is not kept any more. news: see ExecutionResult.
+    """
 
     request: JailRequest
     clock: CellClock
@@ -64,6 +67,8 @@ class Record:
     room: int
     outputs: list[MimeBundle] = field(default_factory=list)
     timer: Timer | None = None
+    unkept: str = ""
+    news: tuple[str, ...] = ()
 
     def display(self, event: DisplayEvent) -> None:
         if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:
@@ -92,6 +97,7 @@ class Record:
             reply=reply.reply if success else None,
             notices=reply.notices,
             trace=reply.trace,
+            unkept=reply.unkept or self.unkept,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
@@ -103,6 +109,20 @@ class Record:
             error=death.as_error(),
             duration=now - self.clock.started,
             state="lost",
+        )
+
+    def rolled_back(
+        self, setback: Setback, severed: tuple[str, ...], before: Printed, spent: Spent, now: float
+    ) -> ExecutionResult:
+        """The result of a cell that took its process with it. severed: see Rollback."""
+        return self._result(
+            before,
+            self._usage(spent, now),
+            success=False,
+            error=setback.as_error(severed),
+            duration=now - self.clock.started,
+            state="rolled_back",
+            back_at=setback.step,
         )
 
     def _usage(self, spent: Spent, now: float) -> CellUsage:
@@ -127,6 +147,8 @@ class Record:
         state: StateAfter = "kept",
         notices: tuple[Notice, ...] = (),
         trace: StepTrace | None = None,
+        unkept: str = "",
+        back_at: int | None = None,
     ) -> ExecutionResult:
         return ExecutionResult(
             success=success,
@@ -144,6 +166,9 @@ class Record:
             author=self.request.seat.author,
             notices=notices,
             trace=trace,
+            unkept=unkept,
+            back_at=back_at,
+            news=self.news,
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
-from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
+from cenote_worker.results import ExecutionResult, Rollback, StreamName, VariableInfo
 from cenote_worker.supervisor.edge import ReplyBody
 from cenote_worker.supervisor.protocol import Ask
 
@@ -21,7 +21,7 @@ class SharedReply:
     info: VariableInfo
 
 
-Outcome = ExecutionResult | ReplyBody | SharedReply | Exception
+Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Exception
 """A cell gives a result in any case; other requests a reply, or the error to raise."""
 
 
@@ -65,7 +65,7 @@ class JailRequest:
     owned: called once when the request was sent or dropped, to close what travelled.
     timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
-    seat: who asks. overtaken: by how many requests that came later.
+    step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
     """
 
     ask: Ask
@@ -79,6 +79,7 @@ class JailRequest:
     injection: int = 0
     seat: Seat = OWNER
     overtaken: int = 0
+    label: str = ""
 
     def dispose(self) -> None:
         for close in self.owned:

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, StreamName
+from cenote_worker.results import JailStatus, Rollback, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
@@ -36,7 +35,9 @@ from cenote_worker.supervisor.pipes import PipeReader
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
+from cenote_worker.supervisor.recovery import Recovery
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
+from cenote_worker.supervisor.revival import Revival
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
 PACKETS_PER_TURN = 64
@@ -48,14 +49,14 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-_NO_NAME = "\0"
-"""No variable has it."""
+_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
+"""Requests besides cells that change the state."""
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
 
 
-class Supervisor:
+class Supervisor(Revival):
     """One jail and the requests to it, answered in the order in which they came."""
 
     def __init__(
@@ -98,14 +99,15 @@ class Supervisor:
         self.death: Death | None = None
         self._hosts: HostLine | None = None
         self._interrupted = False  # an interrupt was sent since the last cell was
-        self._control = ControlLine(ends.control, self._bury)
+        self._recovery = Recovery()
+        self._control = ControlLine(ends.control, self)
         self._pipes = (
             PipeReader(ends.stdout, partial(self._piped, "stdout")),
             PipeReader(ends.stderr, partial(self._piped, "stderr")),
         )
         ends.frames.setblocking(False)
         self._end_of_life = None if ends_at is None else reactor.call_at(ends_at, self._expire)
-        account.watch(self.end)
+        account.watch(self.strike)
         if succession is not None:
             self._take_up(succession)
         reactor.call_soon(self._watch)
@@ -120,6 +122,7 @@ class Supervisor:
             ask = under.request.ask if under is not None else None
             self._conversation.take_up(left.number, ask, ready=left.ready)
             self._account.resume(left.begun)
+            self._recovery.head, self._recovery.setback = left.head, left.setback
             for piece in left.background:
                 self._replay(piece)
             if under is None:
@@ -140,7 +143,7 @@ class Supervisor:
         for piece in under.heard:
             self._replay(piece)
         if self._running is not None:
-            if not under.sent:
+            if not under.sent or self._recovery.setback is not None:
                 self._probe()
             self._arm()
 
@@ -152,13 +155,6 @@ class Supervisor:
             self._hear(self._parsed(piece))
         except ProtocolViolation as violation:
             self.end(Death(reason="protocol", detail=str(violation)))
-
-    def _probe(self) -> None:
-        """The running request may never have been sent: asks for nothing behind it. Which is answered first?"""
-        probe = jail_pb2.Request(id=self._conversation.probe())
-        probe.describe.names.append(_NO_NAME)
-        with suppress(OSError):  # the jail is dying, which the control channel reports
-            send_packet(self._ends.frames, probe.SerializeToString())
 
     @property
     def limits(self) -> str:
@@ -175,6 +171,11 @@ class Supervisor:
         with self._lock:
             self._hosts = line
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_host_line))
+
+    @property
+    def head(self) -> int:
+        """The step whose end the live namespace is at."""
+        return self._recovery.head
 
     @property
     def has_host_line(self) -> bool:
@@ -300,6 +301,10 @@ class Supervisor:
         if self._control.interrupting:  # it could hit the next cell: `_on_control` comes back here
             return
         request = self._waiting.popleft()
+        if self._is_told_of_setback(request):
+            self._reactor.call_soon(self._send_waiting)
+            return
+        self._recovery.begin()
         now = time.monotonic()
         kept = self._policy.output_bytes
         self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
@@ -311,6 +316,13 @@ class Supervisor:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
         self._chronicle.asked(number, request, now, begun)
+        if request.ask is Ask.ROLLBACK:
+            self._control.rollback(request.step, request.label)
+            self._arm()
+        else:
+            self._send(request)
+
+    def _send(self, request: JailRequest) -> None:
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
             self._chronicle.sent()
@@ -354,7 +366,8 @@ class Supervisor:
                     self._chronicle.interrupted(time.monotonic(), expired=True)
                     self._send_interrupt()
                 case "kill":
-                    self.end(ignored(clock, time.monotonic()))
+                    self.strike(ignored(clock, time.monotonic()))
+                    return
             self._arm()
 
     def _expire(self) -> None:
@@ -434,20 +447,11 @@ class Supervisor:
         elif isinstance(event, edge.DisplayEvent) and self._running is not None:
             self._running.display(event)
         elif isinstance(reply, NeverLeft):
-            self._never_left()
+            self._never_left(reply)
         elif reply is not None:
             self._finish(reply)
         else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
             self._send_next()
-
-    def _never_left(self) -> None:
-        running, self._running = self._running, None
-        assert running is not None
-        running.rearm(None)
-        self._chronicle.unsent()
-        text = "the runtime was taken over before the request was sent; nothing ran, try again"
-        running.request.listener.done(UnavailableError(text))
-        self._send_next()
 
     def _on_pipe(self, pipe: PipeReader) -> None:
         """Reads a pipe, but only behind every frame that was sent before its bytes were written."""
@@ -500,10 +504,16 @@ class Supervisor:
         assert running is not None
         running.rearm(None)
         outcome: Outcome = reply
+        if isinstance(reply, edge.SurveyedReply):
+            self._recovery.found_at(reply.step)
+            outcome = Rollback(step=reply.step, severed=reply.severed)
+        elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
+            self._recovery.touched = True
         if isinstance(reply, edge.ExecutedReply):
-            outcome = running.finished(
-                reply, self._take_background(), self._account.spent(), time.monotonic()
-            )
+            running.news = self._recovery.news()
+            self._recovery.ran(running.request.step)
+            spent, now = self._account.spent(), time.monotonic()
+            outcome = running.finished(reply, self._take_background(), spent, now)
         try:
             running.request.listener.done(
                 outcome
@@ -544,7 +554,7 @@ class Supervisor:
             if self.death is not None:
                 return
             self._read_last_words()
-            self.death = self._sentence or self._account.explain(found)
+            self.death = self._sentence or self._recovery.struck or self._account.explain(found)
             self._conversation.end()
             running, self._running = self._running, None
             waiting, self._waiting = list(self._waiting), deque()

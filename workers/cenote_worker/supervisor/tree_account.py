@@ -122,6 +122,9 @@ class TreeAccount:
         now = time.monotonic()
         self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
 
+    def follow(self, pid: int) -> None:
+        self._worker.follow(pid)
+
     def close(self) -> None:
         self._watchdog.remove(self)
         with self._looking:

@@ -26,7 +26,13 @@ class WorkerProcess:
         self.warden = warden
         self.pid = -1
         self._io = self._sizes = -1
-        self._find()
+        self._watch(next(iter(self._children()), -1))
+
+    def follow(self, pid: int) -> None:
+        """Another child of the warden is the worker now. pid: as it is in the innermost pid namespace."""
+        self.close()
+        self.pid = -1
+        self._watch(next((child for child in self._children() if _innermost_pid(child) == pid), -1))
 
     def cpu_seconds(self) -> float:
         """CPU time of all its threads; not of its children."""
@@ -61,12 +67,27 @@ class WorkerProcess:
                 os.close(descriptor)
         self._io = self._sizes = -1
 
-    def _find(self) -> None:
-        with suppress(OSError, IndexError):
-            with open(f"/proc/{self.warden}/task/{self.warden}/children") as children:
-                self.pid = int(children.read().split()[0])
+    def _children(self) -> list[int]:
+        with suppress(OSError), open(f"/proc/{self.warden}/task/{self.warden}/children") as children:
+            return [int(pid) for pid in children.read().split()]
+        return []
+
+    def _watch(self, pid: int) -> None:
+        if pid < 0:
+            return
+        with suppress(OSError):
+            self.pid = pid
             self._sizes = os.open(f"/proc/{self.pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
             self._io = os.open(f"/proc/{self.pid}/io", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _innermost_pid(pid: int) -> int:
+    """0 for a process that has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb") as lines:
+        for line in lines:
+            if line.startswith(b"NSpid:"):
+                return int(line.split()[-1])
+    return 0
 
 
 def anonymous_resident(pid: int) -> int:

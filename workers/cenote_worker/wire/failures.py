@@ -39,6 +39,7 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.NO_SUCH_RUNTIME, errors.UnknownRuntimeError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.NO_SUCH_REFERENCE, errors.UnknownReferenceError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.CLOSED, errors.RuntimeClosedError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.NOT_KEPT, errors.NotKeptError, grpc.StatusCode.NOT_FOUND),
     Row(Failure.USAGE, errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),
     Row(Failure.UNAUTHENTICATED, errors.NotAuthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
     Row(Failure.FORBIDDEN, errors.ScopeMissingError, grpc.StatusCode.PERMISSION_DENIED, 2),
@@ -52,6 +53,7 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.UNAVAILABLE, errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
     Row(Failure.OUTCOME_UNKNOWN, errors.OutcomeUnknownError, grpc.StatusCode.UNKNOWN, 3),
     Row(Failure.JAIL_LOST, errors.JailLostError, grpc.StatusCode.ABORTED),
+    Row(Failure.ROLLED_BACK, errors.RolledBackError, grpc.StatusCode.ABORTED, 2),
     Row(Failure.PROTOCOL, errors.ProtocolViolation, grpc.StatusCode.ABORTED),
     Row(Failure.JAIL, errors.JailError, grpc.StatusCode.ABORTED),
 )

@@ -19,6 +19,7 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
         cell_timeout=policy.cell_timeout or 0,
         runtime_timeout=policy.runtime_timeout or 0,
         limits=policy.limits,
+        snapshots=policy.snapshots,
         env=dict(policy.env),
         preload=policy.preload,
         untracked=not policy.tracking,
@@ -46,6 +47,7 @@ def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
         cell_timeout=message.cell_timeout or None,
         runtime_timeout=message.runtime_timeout or None,
         limits=message.limits,  # type: ignore[arg-type]
+        snapshots=message.snapshots or "auto",  # type: ignore[arg-type]
         network=_network(message.network) if message.HasField("network") else "none",
         env=dict(message.env),
         mounts=[Mount(source=m.source, target=m.target, writable=m.writable) for m in message.mounts],

@@ -19,6 +19,8 @@ Reply = (
     | edge.VariablesReply
     | edge.FolderReply
     | edge.FileReply
+    | edge.KeptReply
+    | edge.SurveyedReply
     | edge.RefusedReply
 )
 
@@ -47,6 +49,11 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
         case edge.FolderReply():
             message.folder.entries.extend(map(_entry, reply.entries))
             message.folder.cut = reply.cut
+        case edge.KeptReply():
+            message.kept.step = reply.step
+        case edge.SurveyedReply():
+            message.surveyed.severed.extend(reply.severed)
+            message.surveyed.step = reply.step
         case edge.RefusedReply():
             message.refusal.name, message.refusal.message = reply.name, reply.message
             message.refusal.kind = cast("jail_pb2.Refusal.Kind.ValueType", reply.kind)

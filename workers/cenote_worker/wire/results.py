@@ -42,6 +42,9 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         truncated=result.truncated,
         author=result.author,
         notices=map(_from_notice, result.notices),
+        unkept=clean_text(result.unkept),
+        back_at=result.back_at,
+        news=map(clean_text, result.news),
     )
     if result.value is not None:
         message.value = clean_text(result.value)
@@ -72,6 +75,9 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         trace=traced.read(message.trace) if message.HasField("trace") else None,
         author=message.author,
         notices=tuple(map(_to_notice, message.notices)),
+        unkept=message.unkept,
+        back_at=message.back_at if message.HasField("back_at") else None,
+        news=tuple(message.news),
     )
 
 

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, NoReturn
 
 from cenote_security.walls import libc_unsafe as libc
@@ -31,7 +31,8 @@ from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.boarding_unsafe import Letter, board
-from cenote_worker.zygote.descriptors import FRAMES, JailDescriptors, place
+from cenote_worker.zygote.descriptors import FRAMES, PULSE, WARDEN, JailDescriptors, place
+from cenote_worker.zygote.shelf import MOST
 from cenote_worker.zygote.spec import Failure
 
 Entry = Callable[[int, WorkerSettings], None]
@@ -39,6 +40,12 @@ Entry = Callable[[int, WorkerSettings], None]
 
 START_SECONDS: Final = 20.0
 """A jail that is not ready by then is killed and reported. Two orders above an ordinary start, for a loaded host."""
+
+_PROCESSES_PER_COPY: Final = 4
+"""Copies count as processes of their jail: one part of them in so many at most."""
+
+_PIPE: Final = PULSE + 1
+"""In a worker, until it has said that it is ready."""
 
 _READY: Final = b"ready"
 _MAX_REPORT: Final = 4096
@@ -202,18 +209,25 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
     try:
         inmates.level.settle(inmates.allowance)
         inmates.level.fence_warden()
+        pulse = libc.timerfd()
+        line, worker_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = libc.bare_fork()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
     if child == 0:
-        run_and_exit(lambda: _worker(inmates, pipe))
+        run_and_exit(lambda: _worker(inmates, pipe, worker_line.fileno(), pulse))
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    place([null, null, null, inmates.descriptors.control])
-    warden.watch(child, inmates.oom_kills, holds_signals=inmates.level.holds_signals)
+    place([null, null, null, inmates.descriptors.control, line.detach(), pulse])
+    warden.watch(
+        child,
+        inmates.oom_kills,
+        holds_signals=inmates.level.holds_signals,
+        most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY),
+    )
 
 
-def _worker(inmates: Inmates, pipe: int) -> None:
+def _worker(inmates: Inmates, pipe: int, line: int, pulse: int) -> None:
     try:
         os.setsid()
         inmates.level.fence_worker()
@@ -223,12 +237,14 @@ def _worker(inmates: Inmates, pipe: int) -> None:
         return
     wanted = inmates.descriptors
     environment = {**inmates.environment, **_read_variables(wanted.environment)}
-    place([null, wanted.stdout, wanted.stderr, wanted.frames, pipe])
+    place([null, wanted.stdout, wanted.stderr, wanted.frames, line, pulse, pipe])
     _become_fresh(environment)
     _say_so_many_cpus(whole_cpus(inmates.settings.cpus))
-    os.write(FRAMES + 1, _READY)
-    os.close(FRAMES + 1)
-    inmates.entry(FRAMES, inmates.settings)
+    os.write(_PIPE, _READY)
+    os.close(_PIPE)
+    keeps_copies = inmates.settings.snapshots and not inmates.level.own_kernel
+    settings = replace(inmates.settings, warden=WARDEN, pulse=PULSE) if keeps_copies else inmates.settings
+    inmates.entry(FRAMES, settings)
 
 
 def _read_variables(file: int | None) -> dict[str, str]:

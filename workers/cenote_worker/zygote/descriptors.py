@@ -13,8 +13,17 @@ from cenote_security.walls import libc_unsafe as libc
 FRAMES: Final = 3
 """In a worker: the frames socket. 0 is /dev/null, 1 and 2 are the output pipes."""
 
+WARDEN: Final = 4
+"""In a worker: the line to its warden, where copies of the worker are kept."""
+
+PULSE: Final = 5
+"""In both: a timer that runs while a cell does."""
+
 CONTROL: Final = 3
 """In a warden: the control socket. 0, 1 and 2 are /dev/null."""
+
+LINE: Final = 4
+"""In a warden: the other end of a worker's line."""
 
 _ABOVE_ALL_FIXED: Final = 16
 

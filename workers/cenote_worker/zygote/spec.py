@@ -50,7 +50,7 @@ class ZygoteSpec:
 class JailRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
 
-    noexec, egress: see Allowance.
+    noexec, egress: see Allowance. snapshots: see WorkerSettings.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
     groups: how many entrances of control groups come along. tracking: see WorkerSettings.
@@ -67,6 +67,7 @@ class JailRequest:
     has_environment: bool
     groups: int = 0
     tracking: bool = True
+    snapshots: bool = False
 
     @classmethod
     def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
@@ -82,6 +83,7 @@ class JailRequest:
             has_environment=bool(policy.env),
             groups=groups,
             tracking=policy.tracking,
+            snapshots=policy.snapshots == "auto",
         )
 
     def allowance(self, seat: int, base_memory: int) -> Allowance:
@@ -109,6 +111,7 @@ class JailRequest:
             processes=self.processes,
             egress=self.egress,
             tracking=self.tracking,
+            snapshots=self.snapshots,
         )
 
     def to_json(self) -> str:

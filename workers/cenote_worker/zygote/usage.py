@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-def of_jail() -> tuple[int, int]:
-    """Proportional memory in bytes of all processes below the calling warden, and how many there are."""
+def of_jail(copies: Collection[int] = ()) -> tuple[int, int]:
+    """Proportional memory in bytes of all processes below the calling warden, and how many there are.
+
+    copies: pids that do not count as processes.
+    """
     own = os.getpid()
     found = descendants(own) if Path(f"/proc/{own}/task/{own}/children").exists() else _all_but(own)
-    return sum(map(_proportional_memory, found)), len(found)
+    return sum(map(_proportional_memory, found)), len(set(found).difference(copies))
 
 
 def _all_but(pid: int) -> list[int]:
@@ -46,6 +53,17 @@ def _children(pid: int) -> list[int]:
 def _proportional_memory(pid: int) -> int:
     """0 for a process that ended meanwhile. gVisor knows resident memory only, shared pages in full."""
     return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Pss:") or _kilobytes(f"/proc/{pid}/status", b"VmRSS:")
+
+
+def private_memory(pid: int) -> int:
+    """What a process shares with no other; 0 for one that has ended, or where the kernel does not say."""
+    return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Private_Dirty:")
+
+
+def shared_pages(pid: int) -> int:
+    """How many pages of its own memory a process shares with copies of it."""
+    rollup = f"/proc/{pid}/smaps_rollup"
+    return max(0, _kilobytes(rollup, b"Anonymous:") - _kilobytes(rollup, b"Private_Dirty:")) // _PAGE
 
 
 def _kilobytes(path: str, name: bytes) -> int:

@@ -1,7 +1,8 @@
-"""Pid 1 of a jail: reaps, forwards interrupts, answers how much the jail uses, ends with the worker.
+"""Pid 1 of a jail: reaps, forwards interrupts, answers how much the jail uses, keeps copies of the worker.
 
-When it ends, the kernel ends every process of the jail; when the client's end of the control socket closes, it ends.
-Messages on the control socket are small JSON objects, one per packet.
+When the worker dies, the newest of its copies goes on in its place; without one the jail ends with the worker. When
+the warden ends, the kernel ends every process of the jail; when the client's end of the control socket closes, it
+ends. Messages on the control socket are small JSON objects, one per packet.
 """
 
 from __future__ import annotations
@@ -15,27 +16,41 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_worker.in_jail.snapshots.line import MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
-from cenote_worker.zygote.descriptors import CONTROL
+from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
+from cenote_worker.zygote.pulse import Pulse
+from cenote_worker.zygote.shelf import Copy, Shelf
+from cenote_worker.zygote.strays import end_younger
 
-MAX_MESSAGE: Final = 4096
-"""Bytes of one message, either way. Nothing that is said here needs more."""
+MAX_MESSAGE: Final = 16_384
+"""Bytes of one message, either way. A list of snapshots with labels is the longest."""
 
 _PROC: Final = "/proc"
 _SENDER_GONE: Final = b""
 
+_MESSAGES_PER_TURN: Final = 64
+"""Of the worker's line: one that floods it keeps nobody else waiting."""
+
 
 @dataclass(kw_only=True)
 class Watch:
-    """State of a warden. worker: its pid. oom_kills: the machine's count when the jail started.
+    """State of a warden. worker: pid of the one that lives. oom_kills: the machine's count when the jail started.
 
-    killed: whether it was told to kill the worker.
+    killed: whether it was told to kill the worker. wanted: the copy that is to go on after that, if not the newest,
+    and the number of the message that wants it. alive: False until a worker that has come of a copy has said that it
+    works.
     """
 
     worker: int
     control: socket.socket
+    line: socket.socket
+    shelf: Shelf
     oom_kills: int
+    pulse: Pulse
     killed: bool = False
+    alive: bool = True
+    wanted: tuple[int, Copy] | None = None
 
 
 def heed_signals() -> None:
@@ -44,14 +59,21 @@ def heed_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def watch(worker: int, oom_kills: int, *, holds_signals: bool) -> None:
+def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int) -> None:
     """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
 
-    holds_signals: see Level.
+    holds_signals: see Level. most_copies: of the worker that are kept.
     """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    state = Watch(worker=worker, control=socket.socket(fileno=CONTROL), oom_kills=oom_kills)
+    state = Watch(
+        worker=worker,
+        control=socket.socket(fileno=CONTROL),
+        line=socket.socket(fileno=LINE),
+        shelf=Shelf(most_copies),
+        oom_kills=oom_kills,
+        pulse=Pulse(),
+    )
     try:
         _attend(state, wakeup)
     finally:
@@ -60,12 +82,16 @@ def watch(worker: int, oom_kills: int, *, holds_signals: bool) -> None:
 
 def _attend(state: Watch, wakeup: int) -> None:
     poll = select.poll()
-    poll.register(CONTROL, select.POLLIN)
-    poll.register(wakeup, select.POLLIN)
+    for descriptor in (CONTROL, LINE, PULSE, wakeup):
+        poll.register(descriptor, select.POLLIN)
     while _reap(state):
         ready = dict(poll.poll())
         if wakeup in ready:
             os.read(wakeup, 512)
+        if LINE in ready:
+            _listen(state, _MESSAGES_PER_TURN)
+        if PULSE in ready:
+            _weigh(state)
         if CONTROL in ready and not _serve(state):
             return
 
@@ -86,25 +112,86 @@ def _end_the_rest(*, holds_signals: bool) -> None:
             os.waitpid(-1, 0)
 
 
+# -- the worker and its copies ----------------------------------------------------------------------------
+
+
 def _reap(state: Watch) -> bool:
-    """Collect every dead child, adopted ones too. False once the worker was among them."""
+    """Collect every dead child, adopted ones too. False once the worker was among them, and nothing can follow it."""
     with suppress(ChildProcessError):
         while True:
             pid, status, spent = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return True
-            if pid == state.worker:
-                _say_exited(state, status, spent.ru_maxrss * 1024)
+            if pid != state.worker:
+                state.shelf.forget(pid)
+            elif not _succeed(state, _ending(state, status, spent.ru_maxrss * 1024)):
                 return False
     return True
 
 
-def _say_exited(state: Watch, status: int, max_rss: int) -> None:
+def _listen(state: Watch, most: int) -> None:
+    """Take what the worker says of its copies. It may be anything: what makes no sense is passed over."""
+    for _ in range(most):
+        try:
+            heard = hear(state.line, socket.MSG_DONTWAIT)
+            if heard is None:
+                return
+            if heard.attached is not None:
+                state.shelf.add(number(heard.message, "pid"), number(heard.message, "step"), heard.attached)
+                state.pulse.copied(state.worker)
+            elif heard.message.get("op") == "alive":
+                state.alive = True
+            else:
+                state.shelf.name(number(heard.message, "step"), str(heard.message.get("label"))[:MAX_LABEL])
+        except BlockingIOError:
+            return
+        except (ValueError, OSError):
+            continue
+
+
+def _weigh(state: Watch) -> None:
+    """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
+    if state.pulse.beat(state.worker) and state.shelf.base is not None:
+        state.shelf.clear()
+        _say(state, {"op": "dropped"})
+
+
+def _succeed(state: Watch, ending: Message) -> bool:
+    """Let a copy go on in the place of a dead worker. False when there is none, which the client is told."""
+    _listen(state, _MESSAGES_PER_TURN)
+    if not state.alive and state.shelf.base is not None:
+        state.shelf.drop(state.shelf.base)  # what comes of it dies at once
+    wanted, state.wanted = state.wanted, None
+    if wanted is not None:
+        state.shelf.base = wanted[1]
+    while (copy := state.shelf.base) is not None:
+        if end_younger(copy.born, state.shelf.pids) and (pid := copy.wake()) is not None:
+            _revive(state, copy, pid)
+            told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
+            _say(state, {**told, "step": copy.step, "pid": pid})
+            return True
+        state.shelf.drop(copy)
+    _say(state, {"op": "exited", **ending})
+    return False
+
+
+def _revive(state: Watch, copy: Copy, pid: int) -> None:
+    state.worker, state.killed, state.alive = pid, False, False
+    state.oom_kills = usage.oom_kills(_PROC)
+    state.pulse.copied(pid)
+    if pid == copy.pid:
+        state.shelf.release(copy)
+
+
+def _ending(state: Watch, status: int, max_rss: int) -> Message:
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     # The kernel tells nobody whom it chose. A SIGKILL that was not ours and a counter that rose: as close as it gets.
     oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills(_PROC) > state.oom_kills
-    _say(state, {"op": "exited", "signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom})
+    return {"signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom}
+
+
+# -- the client -------------------------------------------------------------------------------------------
 
 
 def _serve(state: Watch) -> bool:
@@ -116,27 +203,49 @@ def _serve(state: Watch) -> bool:
     if packet == _SENDER_GONE:
         return False
     request = json.loads(packet)
-    number = request["id"]
+    asked = request["id"]
     match request["op"]:
         case "interrupt":
             os.kill(state.worker, signal.SIGINT)
-            _say(state, {"op": "interrupted", "id": number})
+            _say(state, {"op": "interrupted", "id": asked})
         case "kill_worker":
-            state.killed = True
-            os.kill(state.worker, signal.SIGKILL)
+            _kill_worker(state)
+        case "relieve":
+            state.shelf.keep_base()
+        case "rollback":
+            _roll_back(state, asked, request)
+        case "snapshots":
+            _listen(state, _MESSAGES_PER_TURN)
+            _say(state, {"op": "snapshots", "id": asked, "kept": state.shelf.told()})
         case "status":
-            memory, processes = usage.of_jail()
-            _say(state, {"op": "status", "id": number, "memory": memory, "processes": processes})
+            memory, processes = usage.of_jail(state.shelf.pids)
+            _say(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
         case _:
             return False
     return True
+
+
+def _roll_back(state: Watch, asked: int, request: Message) -> None:
+    _listen(state, _MESSAGES_PER_TURN)
+    label, step = request.get("label"), request.get("step")
+    copy = state.shelf.labelled(str(label)) if label else state.shelf.find(int(str(step)))
+    if copy is None:
+        _say(state, {"op": "not_kept", "id": asked})
+        return
+    state.wanted = asked, copy
+    _kill_worker(state)
+
+
+def _kill_worker(state: Watch) -> None:
+    state.killed = True
+    os.kill(state.worker, signal.SIGKILL)
 
 
 def _do_nothing(_number: int, _frame: object) -> None:
     """A handler must exist for the wake-up descriptor to be written."""
 
 
-def _say(state: Watch, message: dict[str, object]) -> None:
+def _say(state: Watch, message: Message) -> None:
     """The client is trusted but may be gone, or slow: a warden never waits for it."""
     with suppress(OSError):
         state.control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -21,7 +21,7 @@ from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, RuntimeClosedError
+from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
@@ -31,6 +31,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.results import JailStatus
+from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -231,6 +232,18 @@ class RemoteRuntime:
             self, self._platform, self._policy, self._desk, self._name, author, private=private
         )
 
+    # -- snapshots --
+
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:  # noqa: ARG002
+        """Raises UnavailableError, as the next two: a platform keeps snapshots only for when a cell crashes."""
+        raise _embedded_only("listed")
+
+    def snapshot(self, label: str, listener: Listener) -> None:  # noqa: ARG002
+        raise _embedded_only("made")
+
+    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
+        raise _embedded_only("gone back to")
+
     # -- questions that are waited for --
 
     @property
@@ -389,6 +402,10 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
+
+
+def _embedded_only(done: str) -> UnavailableError:
+    return UnavailableError(f"snapshots of a runtime on a platform cannot be {done} by its clients")
 
 
 async def _answer(

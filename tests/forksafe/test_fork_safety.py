@@ -1,0 +1,133 @@
+"""What becomes of libraries' threads in a fork: each library is really tried, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cenote import PythonRuntime, SandboxPolicy
+
+POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
+ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
+
+
+def tried(library: str, fork: str = "python_fork", patience: int = 20) -> dict[str, Any]:
+    program = Path(__file__).with_name("copies.py")
+    environment = {**os.environ, **dict.fromkeys(POOLS, "2")}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(program), library, fork, str(patience)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "" == done.stderr
+    return json.loads(done.stdout)
+
+
+def printed(program: str) -> str:
+    """What a Python process without any other thread says."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("fork", ["python_fork", "bare_fork"])
+@pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow"])
+def test_libraries_compute_with_threads_in_a_copy(library: str, fork: str) -> None:
+    """Their pools survive a fork, or were paused before it: in the copy, in its copy, and in the original."""
+    result = tried(library, fork)
+    assert [] == result["reasons"]
+    assert ALL_RIGHT == result["right"]
+
+
+def test_an_event_loop_goes_on_in_a_copy() -> None:
+    """A loop is no thread."""
+    result = tried("event_loop")
+    assert [] == result["reasons"]
+    assert ALL_RIGHT == result["right"]
+
+
+@pytest.mark.parametrize(
+    ("library", "owner"),
+    [
+        ("polars", "Polars"),
+        ("duckdb", "DuckDB"),
+        ("python_thread", "a user's"),
+        ("executor", "ThreadPoolExecutor"),
+    ],
+)
+def test_what_a_copy_would_break_is_refused_by_name(library: str, owner: str) -> None:
+    """And for good reason: forked all the same, the copy hangs, crashes or has lost its threads."""
+    result = tried(library, patience=2)
+    assert any(owner in reason for reason in result["reasons"])
+    assert True is not result["right"]["copy"]
+
+
+def test_a_process_without_threads_is_asked_nothing() -> None:
+    """The common case: a fork costs nothing more than looking how many threads there are."""
+    program = (
+        "import time; from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "safety = ForkSafety(); begin = time.process_time()\n"
+        "for _ in range(100): assert safety.make_quiet() == ()\n"
+        "print((time.process_time() - begin) / 100)"
+    )
+    assert 100e-6 > float(printed(program))
+
+
+def test_the_worker_s_own_threads_are_not_in_the_way() -> None:
+    """Whoever asks knows what becomes of them."""
+    assert "1 0" == printed(
+        "import threading; from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "thread = threading.Thread(target=threading.Event().wait, daemon=True); thread.start()\n"
+        "safety = ForkSafety(); print(len(safety.make_quiet()), len(safety.make_quiet(ours=[thread])))"
+    )
+
+
+def test_a_thread_that_python_does_not_list_is_seen() -> None:
+    """`threading.enumerate` can be replaced, and never knew of threads made by `_thread`."""
+    assert "a thread of Python code is running: without a name" == printed(
+        "import _thread, threading; started, never = threading.Event(), threading.Event()\n"
+        "_thread.start_new_thread(lambda: (started.set(), never.wait()), ()); started.wait()\n"
+        "threading.enumerate = lambda: []\n"
+        "from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "print(*ForkSafety().make_quiet())"
+    )
+
+
+JAILED = """
+import numpy as np; a = np.ones((500, 500)); a @ a
+from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+safety = ForkSafety(); print(*safety.make_quiet())
+import polars as pl; pl.DataFrame({"a": range(1000)}).lazy().group_by("a").len().collect()
+print(*safety.make_quiet())
+"""
+
+
+@pytest.mark.parametrize("isolation", ["strict", "none"])
+def test_libraries_are_known_by_name_inside_a_jail(isolation: Any) -> None:
+    """The kernel shows a jailed process its own threads' stacks."""
+    with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation, cpus=2)) as runtime:
+        result = runtime.execute(JAILED)
+    assert "\nn threads of Polars\n" == re.sub(r"\d+", "n", result.stdout), result.error
+
+
+def test_without_a_look_into_proc_pools_are_paused_all_the_same() -> None:
+    """At `landlock` a process may not list its threads: what is left after the pause is of unknown origin."""
+    with PythonRuntime(sandbox=SandboxPolicy(isolation="landlock", cpus=2)) as runtime:
+        result = runtime.execute(JAILED)
+    assert "\nn threads of unknown origin\n" == re.sub(r"\d+", "n", result.stdout), result.error
+
+
+def test_no_thread_is_waited_for_for_long() -> None:
+    """A thread that computes without end is in the way, and said to be so at once."""
+    program = (
+        "import threading, time, ctypes, os\n"
+        "from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "import hashlib; data = bytes(2**28)\n"
+        "thread = threading.Thread(target=hashlib.sha256, args=(data,), daemon=True); thread.start()\n"
+        "begin = time.perf_counter(); reasons = ForkSafety().make_quiet()\n"
+        "print(len(reasons), time.perf_counter() - begin < 0.5); os._exit(0)"
+    )
+    assert "1 True" == printed(program)

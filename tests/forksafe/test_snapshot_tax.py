@@ -1,0 +1,77 @@
+"""When a snapshot is given up for the sake of the cell that runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cenote_worker.zygote.snapshot_tax import COPY_SECONDS, GRACE_SECONDS, SHARE, Sample, SnapshotTax
+
+GRACE = int(GRACE_SECONDS / COPY_SECONDS)
+HELD = 1_000_000
+
+
+def seen(elapsed: float, faults: int, resident: int = HELD) -> Sample:
+    return Sample(elapsed=elapsed, faults=faults, resident=resident)
+
+
+@pytest.fixture
+def tax() -> SnapshotTax:
+    return SnapshotTax(seen(0, 500))
+
+
+def test_a_sweep_in_place_gives_the_snapshot_up(tax: SnapshotTax) -> None:
+    """Faults without growth, and fewer pages shared: they were copied."""
+    assert "check" == tax.see(seen(0.01, 500 + GRACE + 1))
+    assert tax.is_too_much(shared=HELD - GRACE - 1)
+
+
+def test_the_grace_is_everybody_s(tax: SnapshotTax) -> None:
+    """Exactly so much may be copied, however short the cell."""
+    assert "keep" == tax.see(seen(0.001, 500 + GRACE))
+
+
+def test_a_long_cell_may_copy_more(tax: SnapshotTax) -> None:
+    """A fifth of its time, and not a page more."""
+    share = int(SHARE * 10 / COPY_SECONDS)
+    assert "keep" == tax.see(seen(10, 500 + share))
+    assert "check" == tax.see(seen(10, 500 + share + 2))
+
+
+def test_new_memory_is_no_copy(tax: SnapshotTax) -> None:
+    """A cell that fills an array of its own pays no tax, whatever the size."""
+    assert "keep" == tax.see(seen(0.01, 500 + 100 * GRACE, HELD + 100 * GRACE))
+
+
+def test_new_memory_before_a_sweep_does_not_hide_it(tax: SnapshotTax) -> None:
+    """Huge pages: few faults, much growth. Each time between two samples is judged by itself."""
+    assert "keep" == tax.see(seen(0.01, 520, 2 * HELD))
+    assert "check" == tax.see(seen(0.02, 520 + 2 * GRACE, 2 * HELD))
+
+
+def test_memory_given_back_and_asked_for_again_is_cleared(tax: SnapshotTax) -> None:
+    """All that was shared still is. It is looked at again when twice as much is suspected."""
+    assert "check" == tax.see(seen(0.01, 500 + 2 * GRACE))
+    assert not tax.is_too_much(shared=HELD)
+    assert "keep" == tax.see(seen(0.011, 500 + 4 * GRACE))
+    assert "check" == tax.see(seen(0.012, 500 + 4 * GRACE + 1))
+
+
+def test_freed_memory_is_no_copy(tax: SnapshotTax) -> None:
+    """`del` of a large array leaves less shared, and costs nothing: no more is believed than there were faults."""
+    assert "check" == tax.see(seen(0.01, 500 + GRACE + 1, HELD // 2))
+    assert "keep" == tax.see(seen(1.0, 500 + GRACE + 2, HELD // 2))
+    assert not tax.is_too_much(shared=0)
+
+
+@given(copies=st.lists(st.integers(0, 3000), max_size=50))
+def test_no_cell_pays_more_than_its_share(copies: list[int]) -> None:
+    """A cell that only copies is never left alone with more than grace and share."""
+    tax, faults = SnapshotTax(seen(0, 0)), 0
+    for number, copied in enumerate(copies, start=1):
+        elapsed, faults = number / 1000, faults + copied
+        given_up = tax.see(seen(elapsed, faults)) == "check" and tax.is_too_much(shared=HELD - faults)
+        assert given_up == (faults * COPY_SECONDS > max(GRACE_SECONDS, SHARE * elapsed))
+        if given_up:
+            return

@@ -1,0 +1,100 @@
+"""Whatever a cell does to its snapshots, only its own runtime is hurt, and no call hangs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.snapshots.conftest import MakeRuntime
+
+from cenote.runtime import PythonRuntime
+
+LINE = "import socket, json, array, os\nline = socket.socket(fileno=os.dup(4))\n"
+
+FORGERIES = {
+    "noise": "line.send(b'\\xff' * 100)",
+    "no object": "line.send(b'[1]')",
+    "deep nesting": "line.send(b'[' * 4000)",
+    "a flood": "line.setblocking(False)\ntry:\n    while True: line.send(b'{}')\nexcept OSError: pass",
+    "a huge number": "line.send(json.dumps({'op': 'label', 'step': 10**400}).encode())",
+    "a strange label": "line.send(json.dumps({'op': 'label', 'step': 0, 'label': [1]}).encode())",
+    "somebody else's pid": "socket.send_fds(line, [b'{\"op\": \"copy\", \"pid\": 1, \"step\": 3}'], [0])",
+    "no pid": "socket.send_fds(line, [b'{\"op\": \"copy\", \"step\": 3}'], [0])",
+    "its own pid": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+    "socket.send_fds(line, [json.dumps({'op': 'copy', 'pid': os.getpid(), 'step': 3}).encode()], [a.fileno()])",
+    "many descriptors": "socket.send_fds(line, [b'{\"op\": \"copy\", \"pid\": 2, \"step\": 3}'], [0] * 100)",
+}  # fmt: skip
+
+
+SIGNAL_ALL = """
+import os
+for pid in set(range(2, 60)) - {{os.getpid()}}:
+    try: os.kill(pid, {})
+    except OSError: pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def witness(make_runtime: MakeRuntime) -> PythonRuntime:
+    """Another runtime of the same zygote: it must not notice anything."""
+    witness = make_runtime()
+    witness.execute("w = 1")
+    yield witness
+    assert "1" == witness.execute("w").value
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
+def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
+    """They are passed over; the state can still be gone back to."""
+    runtime.execute("x = 1")
+    assert runtime.execute(LINE + forgery, timeout=20).state in ("kept", "rolled_back")
+    assert "1" == runtime.execute("x").value
+    assert "rolled_back" == runtime.execute("x = 2; import os; os._exit(1)").state
+    assert "1" == runtime.execute("x").value
+
+
+def test_killing_the_copies(runtime: PythonRuntime) -> None:
+    """With them goes what a crash could have fallen back to: then the state is lost, and said to be."""
+    runtime.execute("x = 1")
+    kill = SIGNAL_ALL.format(9)
+    assert runtime.execute(kill).success
+    assert "lost" == runtime.execute(f"{kill}\nos._exit(1)").state
+    assert "2" == runtime.execute("1 + 1").value
+
+
+def test_stopping_the_copies(runtime: PythonRuntime) -> None:
+    """A copy that was stopped is woken when it is needed."""
+    runtime.execute("x = 1")
+    stop = SIGNAL_ALL.format(19)
+    assert "rolled_back" == runtime.execute(f"x = 2\n{stop}\nos._exit(1)", timeout=20).state
+    assert "1" == runtime.execute("x").value
+
+
+def test_a_successor_that_dies_at_once(runtime: PythonRuntime) -> None:
+    """A copy of which nothing but dead processes comes is given up, and the one before it goes on."""
+    runtime.execute("x = 1")
+    runtime.execute(
+        "import cenote_worker.in_jail.kernel as k, os\nx = 2\n"
+        "k.Kernel.revive = lambda self: os._exit(7)"
+    )  # fmt: skip
+    result = runtime.execute("os._exit(1)", timeout=20)
+    assert ("rolled_back", 1) == (result.state, result.back_at)
+    assert "1" == runtime.execute("x").value
+
+
+def test_closed_descriptors(runtime: PythonRuntime) -> None:
+    """Without its line to the warden the worker cannot be copied any more; results say so."""
+    runtime.execute("x = 1")
+    assert runtime.execute("import os; os.close(4); os.close(5)").success
+    assert runtime.execute("x").unkept
+    assert "1" == runtime.execute("x").value
+
+
+def test_few_processes(make_runtime: MakeRuntime) -> None:
+    """Snapshots take a quarter of the processes that a jail may have, and no more."""
+    runtime = make_runtime(processes=8)
+    for _ in range(5):
+        runtime.execute("x = 1")
+    assert 2 == len(runtime.snapshots())
+    forked = (
+        "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os._exit(0)\nexcept OSError: pass\nn >= 4"
+    )
+    assert "True" == runtime.execute(forked).value

@@ -1,0 +1,67 @@
+"""What is remembered of a worker that died, until somebody is told."""
+
+from __future__ import annotations
+
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.recovery import Recovery
+
+CRASH = Death(reason="signal 11")
+
+
+def test_nothing_is_missing_when_the_copy_is_of_now() -> None:
+    """The worker was idle, and its last state had been copied."""
+    recovery = Recovery(head=4)
+    assert not recovery.revive(CRASH, 4)
+    assert () == recovery.news()
+
+
+def test_an_older_copy_is_news() -> None:
+    """Somebody has to hear of it, once."""
+    recovery = Recovery(head=4)
+    assert recovery.revive(CRASH, 2)
+    (line,) = recovery.news()
+    assert "after step 2" in line
+    assert (2, ()) == (recovery.head, recovery.news())
+
+
+def test_a_change_behind_the_last_cell_is_missing_too() -> None:
+    """An injection has no step of its own."""
+    recovery = Recovery(head=4, touched=True)
+    assert recovery.revive(CRASH, 4)
+
+
+def test_two_deaths_are_one_setback() -> None:
+    """It goes from where the worker was to where the last copy is."""
+    recovery = Recovery(head=4)
+    recovery.revive(CRASH, 3)
+    recovery.revive(CRASH, 2)
+    setback = recovery.told()
+    assert setback is not None
+    assert (4, 2) == (setback.before, setback.step)
+
+
+def test_the_sentence_is_the_reason() -> None:
+    """Whoever killed the worker knows better why than its warden."""
+    recovery = Recovery()
+    recovery.strike(Death(reason="time"))
+    recovery.revive(CRASH, 0)
+    setback = recovery.told()
+    assert setback is not None
+    assert "time" == setback.death.reason
+
+
+def test_one_strike_for_each_request() -> None:
+    """If killing the worker was of no use, the jail has to go; if something has run since, it may help again."""
+    recovery = Recovery()
+    recovery.strike(CRASH)
+    assert not recovery.may_strike()
+    recovery.begin()
+    assert recovery.may_strike()
+
+
+def test_snapshots_are_given_up_before_a_cell_is_killed() -> None:
+    """Once for each request."""
+    recovery = Recovery()
+    assert (True, False) == (recovery.may_relieve(), recovery.may_relieve())
+    recovery.begin()
+    assert recovery.may_relieve()

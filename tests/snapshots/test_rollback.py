@@ -1,0 +1,185 @@
+"""Going back to what is kept, and forward again."""
+
+from __future__ import annotations
+
+import pytest
+from tests.snapshots.conftest import MakeRuntime
+
+from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
+from cenote_security.errors import NotKeptError, UnavailableError, UsageError
+from cenote_worker.results import ExecutionResult, Rollback
+
+
+def ok(result: ExecutionResult) -> str | None:
+    assert result.success, result.error
+    return result.value
+
+
+def test_there_and_back(runtime: PythonRuntime) -> None:
+    """Rolling back is undone by rolling forward: the state that was left is kept too."""
+    for value in range(1, 4):
+        ok(runtime.execute(f"x = {value}"))
+    assert Rollback(step=1) == runtime.rollback(1)
+    assert "1" == ok(runtime.execute("x"))
+    assert Rollback(step=3) == runtime.rollback(3)
+    assert "3" == ok(runtime.execute("x"))
+
+
+def test_objects_are_the_very_same(runtime: PythonRuntime) -> None:
+    """Generators, closures, iterators over open files, arrays and what shares their memory."""
+    ok(
+        runtime.execute("""
+import numpy as np
+open('f', 'w').write('a\\nb\\nc\\n')
+g = (n * n for n in range(9)); next(g); next(g)
+def counter():
+    n = 0
+    def count():
+        nonlocal n
+        n += 1
+        return n
+    return count
+count = counter(); count()
+lines = open('f'); next(lines)
+a = np.arange(10.0); view = a[2:5]
+""")
+    )
+    ok(runtime.execute("list(g), list(lines), count(), count(); a[:] = 0"))
+    runtime.rollback(1)
+    expected = "(4, 2, 'b\\n', 9.0, True)"
+    assert expected == ok(runtime.execute("next(g), count(), next(lines), float(view.sum()), view.base is a"))
+
+
+def test_the_place_in_a_file(runtime: PythonRuntime) -> None:
+    """Two processes share where a file is read next; each snapshot has its own place all the same."""
+    ok(runtime.execute("open('f', 'wb').write(bytes(range(9)))\nf = open('f', 'rb', buffering=0); f.read(2)"))
+    ok(runtime.execute("f.read(5)"))
+    runtime.rollback(1)
+    assert r"b'\x02'" == ok(runtime.execute("f.read(1)"))
+    runtime.rollback(2)
+    assert r"b'\x07'" == ok(runtime.execute("f.read(1)"))
+
+
+def test_labels(runtime: PythonRuntime) -> None:
+    """A state has a name instead of a number; a name that is given again moves on."""
+    ok(runtime.execute("x = 1"))
+    assert ("clean", 1) == ((info := runtime.snapshot("clean")).label, info.step)
+    ok(runtime.execute("x = 2"))
+    assert 1 == runtime.rollback("clean").step
+    assert "1" == ok(runtime.execute("x"))
+    runtime.snapshot("clean")
+    assert [("clean", 3)] == [(info.label, info.step) for info in runtime.snapshots() if info.label]
+
+
+def test_what_is_not_kept(runtime: PythonRuntime) -> None:
+    """Nothing is done then, and the namespace is as it was."""
+    ok(runtime.execute("x = 1"))
+    with pytest.raises(NotKeptError, match="after step 7"):
+        runtime.rollback(7)
+    with pytest.raises(NotKeptError, match="'nowhere'"):
+        runtime.rollback("nowhere")
+    assert "1" == ok(runtime.execute("x"))
+
+
+@pytest.mark.parametrize("target", [-1, True, "", 1.5])
+def test_what_is_no_target(runtime: PythonRuntime, target: int) -> None:
+    with pytest.raises(UsageError):
+        runtime.rollback(target)
+
+
+def test_the_beginning(runtime: PythonRuntime) -> None:
+    """Step 0 is what was injected, before any cell."""
+    runtime.inject(Variable("a", [1]))
+    ok(runtime.execute("a.append(2); b = 1"))
+    runtime.rollback(0)
+    assert "([1], False)" == ok(runtime.execute("a, 'b' in globals()"))
+
+
+def test_an_injection_is_part_of_the_state(runtime: PythonRuntime) -> None:
+    """What came after the last cell is there after the next one has crashed."""
+    ok(runtime.execute("x = 1"))
+    runtime.inject(Variable("late", 7))
+    assert "rolled_back" == runtime.execute("late = 8; import os; os._exit(1)").state
+    assert "(1, 7)" == ok(runtime.execute("x, late"))
+
+
+def test_what_cannot_come_along_is_named(runtime: PythonRuntime) -> None:
+    """Sockets and processes are there by name, and of no use."""
+    ok(
+        runtime.execute(
+            "import socket, subprocess\na, b = socket.socketpair(); p = subprocess.Popen(['sleep', '99'])"
+        )
+    )
+    ok(runtime.execute("x = 1"))
+    assert {"a", "b", "p"} == set(runtime.rollback(1).severed)
+    result = runtime.execute("a.send(b'x')")
+    assert "BrokenPipeError" == (result.error.type if result.error else "")
+    ok(runtime.execute("a, b = socket.socketpair(); a.send(b'x')"))
+
+
+def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
+    """A frozen copy holds no end of a pipe: who waits for its end would wait for ever."""
+    ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))
+    ok(runtime.execute("p.stdin.write(b'hello')"))
+    assert "b'hello'" == ok(runtime.execute("p.communicate()[0]", timeout=20))
+
+
+def test_a_cell_does_not_meet_snapshots(runtime: PythonRuntime) -> None:
+    """They are no children of its process."""
+    for _ in range(4):
+        ok(runtime.execute("x = 1"))
+    code = "import os\ntry: os.waitpid(-1, os.WNOHANG)\nexcept ChildProcessError: r = 'none'\nr"
+    assert "'none'" == ok(runtime.execute(code))
+
+
+def test_step_numbers_go_on(runtime: PythonRuntime) -> None:
+    """A number names one step for ever; a crash after a rollback goes back to where the rollback was."""
+    for value in range(1, 4):
+        ok(runtime.execute(f"x = {value}"))
+    runtime.rollback(1)
+    result = runtime.execute("x = 9; import os; os._exit(1)")
+    assert (4, 1) == (result.step, result.back_at)
+    assert "1" == ok(runtime.execute("x"))
+
+
+def test_thinning(runtime: PythonRuntime) -> None:
+    """The number of snapshots is bounded; the beginning, what has a label and the newest are among them."""
+    ok(runtime.execute("x = 1"))
+    runtime.snapshot("mine")
+    for _ in range(12):
+        ok(runtime.execute("x += 1"))
+    kept = runtime.snapshots()
+    assert len(kept) <= 8
+    assert {0, 1, 12} <= {info.step for info in kept}
+    assert "1" == ok(runtime.execute("x")) if runtime.rollback("mine").step == 1 else False
+
+
+def test_snapshots_can_be_off(make_runtime: MakeRuntime) -> None:
+    runtime = make_runtime(snapshots="none")
+    ok(runtime.execute("x = 1"))
+    assert () == runtime.snapshots()
+    with pytest.raises(UnavailableError, match="keeps no snapshots"):
+        runtime.snapshot("a")
+    with pytest.raises(NotKeptError):
+        runtime.rollback(0)
+    assert "1" == ok(runtime.execute("x"))
+
+
+def test_only_the_owner_rolls_back(runtime: PythonRuntime) -> None:
+    """Others hold the runtime too."""
+    other = runtime.attach("ann")
+    ok(other.execute("x = 1"))
+    assert 1 == other.snapshot().step
+    with pytest.raises(UsageError, match="only the owner"):
+        other.rollback(0)
+
+
+async def test_the_async_face() -> None:
+    """The same calls, awaited."""
+    async with AsyncPythonRuntime() as runtime:
+        await runtime.execute("x = 1")
+        assert "a" == (await runtime.snapshot("a")).label
+        await runtime.execute("x = 2")
+        assert 1 == (await runtime.rollback("a")).step
+        assert "1" == (await runtime.execute("x")).value
+        assert 1 in {info.step for info in await runtime.snapshots()}

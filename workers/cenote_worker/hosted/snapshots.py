@@ -1,0 +1,92 @@
+"""Requests about snapshots: keep the state, go back to one that is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnavailableError
+from cenote_worker.results import Rollback, StreamName
+from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Seat
+from cenote_worker.supervisor.supervisor import Supervisor
+
+TIMEOUT = 60.0
+"""Seconds that keeping a state, or going back to one, may take: a thousand times what a gigabyte takes."""
+
+
+def keeping(label: str, listener: Listener, seat: Seat) -> JailRequest:
+    """Keeps the state as it is now. The listener gets a KeptReply, or UnavailableError with the reason."""
+    message = jail_pb2.Request()
+    message.snapshot.label = label
+    return JailRequest(Ask.SNAPSHOT, message, _Kept(listener), timeout=TIMEOUT, seat=seat)
+
+
+def going_back(to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor) -> JailRequest:
+    """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error."""
+    message = jail_pb2.Request()
+    message.snapshot.SetInParent()
+    then = _Then(to, listener, seat, supervisor)
+    return JailRequest(Ask.SNAPSHOT, message, then, timeout=TIMEOUT, seat=seat)
+
+
+class _Kept:
+    """Turns a refusal into an error."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, RefusedReply):
+            outcome = UnavailableError(f"the state cannot be kept: {outcome.message}")
+        self._listener.done(outcome)
+
+
+class _Then:
+    """Hears that the present state is kept, or why not, and goes back."""
+
+    def __init__(self, to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor) -> None:
+        self._to = to
+        self._listener = listener
+        self._seat = seat
+        self._supervisor = supervisor
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Exception):
+            self._listener.done(outcome)
+            return
+        unkept = outcome.message if isinstance(outcome, RefusedReply) else ""
+        label = self._to if isinstance(self._to, str) else ""
+        request = JailRequest(
+            Ask.ROLLBACK,
+            jail_pb2.Request(),
+            _Told(self._listener, unkept),
+            timeout=TIMEOUT,
+            step=0 if isinstance(self._to, str) else self._to,
+            seat=self._seat,
+            label=label,
+        )
+        self._supervisor.submit(request)
+
+
+class _Told:
+    """Adds what was found out before the rollback."""
+
+    def __init__(self, listener: Listener, unkept: str) -> None:
+        self._listener = listener
+        self._unkept = unkept
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Rollback):
+            outcome = replace(outcome, unkept=self._unkept)
+        self._listener.done(outcome)

@@ -1,0 +1,137 @@
+"""Whether this process may be forked now, so that the copy is one that computes.
+
+In a copy only the thread that forked is left. Each library was tried, in the copy, in a copy of the copy, and in the
+process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
+
+| threads of | after a fork | so |
+|---|---|---|
+| OpenBLAS (numpy, scipy) | works: it ends its threads before a fork and starts them again | safe |
+| GNU OpenMP (scikit-learn, PyTorch's kernels) | the copy hangs in its next parallel region | paused |
+| Arrow | works: its pools are made anew in the copy | safe while they wait |
+| jemalloc's own thread | works: started again in the copy | safe |
+| Polars (rayon, tokio) | the copy hangs in its next query | no copy |
+| DuckDB | the copy computes on one thread, and crashes when the connection is closed | no copy |
+| Python (`threading`, executors, asyncio's among them) | gone in the copy; a pool's tasks wait for ever | no copy |
+| anything else | unknown | no copy |
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from cenote_worker.in_jail.forking import native_threads
+from cenote_worker.in_jail.forking.memory_map import MemoryMap
+from cenote_worker.in_jail.forking.native_threads import NativeThread
+from cenote_worker.in_jail.forking.pools_unsafe import pause
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_PATIENCE = 0.005
+"""Seconds that threads get to finish what they were doing when the cell ended, and to be seen waiting."""
+
+_SURVIVORS = ("openblas", "libarrow")
+"""Parts of names of libraries with fork handlers of their own that were seen to work."""
+
+_SURVIVING_NAME = "jemalloc_bg_thd"
+"""jemalloc is linked into other libraries, so the thread's name is the only thing to know it by."""
+
+_LIBRARIES = {
+    "polars": "Polars",
+    "duckdb": "DuckDB",
+    "torch": "PyTorch",
+    "omp": "OpenMP",
+    "libpython": "Python",
+}
+
+_current_frames, _enumerate = sys._current_frames, threading.enumerate
+_main = threading.main_thread()
+_monotonic, _sleep = time.monotonic, time.sleep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """What stands in the way of a fork. owner: what people call the library, or the name of a Python thread."""
+
+    kind: Literal["python", "native"]
+    owner: str
+    threads: int
+
+    def __str__(self) -> str:
+        if self.kind == "python":
+            return f"a thread of Python code is running: {self.owner}"
+        return f"{self.threads} {'thread' if self.threads == 1 else 'threads'} of {self.owner}"
+
+
+class ForkSafety:
+    """The threads of one process. One whose library was found out is not looked at again for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, NativeThread] = {}
+
+    def make_quiet(self, ours: Collection[threading.Thread] = ()) -> tuple[Reason, ...]:
+        """End the threads that can be ended; tell which others forbid a fork. An empty answer: fork now.
+
+        ours: threads whose loss in a copy is the caller's own business. Called by the main thread, between cells.
+        Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
+        """
+        if not (ids := native_threads.others()):
+            return ()
+        if python := _python_threads(ours):  # one of them may be using the pools
+            return python
+        known = {thread.native_id for thread in ours if thread.native_id is not None}
+        self._seen = {id: self._seen[id] for id in ids if id in self._seen}
+        running: list[NativeThread] = []
+        if self._unseen(known):
+            pause()
+            running = self._look(known)
+        return _reasons([thread for thread in (*self._seen.values(), *running) if not _survives(thread)])
+
+    def _unseen(self, known: Collection[int]) -> list[int]:
+        return [id for id in native_threads.others(known) if id not in self._seen]
+
+    def _look(self, known: Collection[int]) -> list[NativeThread]:
+        """Find out about each thread as soon as it waits. Gives those that went on running."""
+        deadline, mapped = _monotonic() + _PATIENCE, None
+        while True:
+            if not (unseen := self._unseen(known)):
+                return []
+            mapped = mapped or MemoryMap()
+            threads = native_threads.look_at(unseen, mapped)
+            self._seen.update((thread.id, thread) for thread in threads if thread.library)
+            running = [thread for thread in threads if not thread.library]
+            if not running or _monotonic() > deadline:
+                return running
+            _sleep(_PATIENCE / 10)
+
+
+def _python_threads(ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
+    """Those that `threading` has not heard of too. The interpreter's own list cannot be talked out of any."""
+    idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident}
+    names = {thread.ident: thread.name for thread in _enumerate()}
+    return tuple(
+        Reason(kind="python", owner=str(names.get(ident, "without a name"))[:100], threads=1)
+        for ident in sorted(idents)
+    )
+
+
+def _reasons(threads: list[NativeThread]) -> tuple[Reason, ...]:
+    owners = Counter(_owner(thread) for thread in threads)
+    return tuple(Reason(kind="native", owner=owner, threads=number) for owner, number in owners.items())
+
+
+def _survives(thread: NativeThread) -> bool:
+    return thread.name == _SURVIVING_NAME or any(part in thread.library for part in _SURVIVORS)
+
+
+def _owner(thread: NativeThread) -> str:
+    for part, name in _LIBRARIES.items():
+        if part in thread.library or part in thread.name:
+            return name
+    return thread.library or f"unknown origin{thread.name and f', called {thread.name}'}"

@@ -1,0 +1,121 @@
+"""When the worker is copied: the worker's side of snapshots. What is kept of the copies is the warden's affair."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
+from cenote_worker.in_jail.snapshots.holdings import Holdings
+from cenote_worker.in_jail.snapshots.line import MAX_LABEL, say
+
+NO_LINE: Final = "this runtime keeps no snapshots"
+
+_THREADS: Final = "threads were running that a copy of the process would not have"
+
+_MAX_REASON: Final = 500
+
+
+class Copies:
+    """Keeps the state as it is, when it has changed and somebody will want to go back to it.
+
+    A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
+    """
+
+    def __init__(self, line: int, keep: Callable[[], tuple[int, ...]], quiet: Callable[[], None]) -> None:
+        """line: descriptor of the line to the warden, -1 for none. keep: gives what a copy holds on to.
+
+        quiet: called before each copy; ends such threads of ours as can be begun again.
+        """
+        self._line = socket.socket(fileno=line) if line >= 0 else None
+        self._inode = os.fstat(line).st_ino if line >= 0 else 0
+        self._keep = keep
+        self._quiet = quiet
+        self._safety = ForkSafety()
+        self._changed = True
+        self._step = 0
+        self._unkept = "" if line >= 0 else NO_LINE
+        self.severed: frozenset[int] = frozenset()
+        """Descriptors that were pipes and sockets when the copy was made that this process came from."""
+
+    @property
+    def step(self) -> int:
+        """The last one that ran."""
+        return self._step
+
+    def changed(self, step: int | None = None) -> None:
+        """The state is another than the one that was copied. step: of the cell that changed it, if one did."""
+        self._changed = True
+        self._step = self._step if step is None else step
+
+    def rest(self, requests: socket.socket) -> bool:
+        """Nothing is under way: copies what has changed, unless the next request is there. See `take`.
+
+        Not before the first cell: several injections often follow each other then.
+        """
+        if not self._changed or self._line is None or not self._step:
+            return False
+        poll = select.poll()
+        poll.register(requests, select.POLLIN)
+        return not poll.poll(0) and self.take()
+
+    def take(self) -> bool:
+        """Copies the state if it has changed. True in a process that has come of the copy: it is the worker now."""
+        if not self._changed or self._line is None:
+            return False
+        self._changed = False
+        try:
+            return self._copy(self._line)
+        except OSError as error:
+            self._unkept = f"no copy of the process could be made ({error.strerror})"
+            return False
+
+    @property
+    def unkept(self) -> str:
+        """Why the state that was to be copied last is not; empty when it is."""
+        return self._unkept
+
+    def alive(self) -> None:
+        """This process has come of a copy, and works. Raises OSError."""
+        assert self._line is not None
+        say(self._line, {"op": "alive"})
+
+    def label(self, text: str) -> None:
+        """Names the copy of this state. Raises OSError."""
+        assert self._line is not None
+        say(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
+
+    def _copy(self, line: socket.socket) -> bool:
+        if os.fstat(line.fileno()).st_ino != self._inode:
+            raise OSError(errno.EBADF, "a cell has closed the line to the warden")
+        self._quiet()
+        if reasons := self._safety.make_quiet():
+            self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
+            return False
+        holdings = Holdings.now((*self._keep(), line.fileno()))
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with here, there:
+            pid = fork_beside()
+            if pid is not None:
+                say(line, {"op": "copy", "pid": pid, "step": self._step}, here)
+                self._unkept = ""
+                return False
+            return self._live_again(here, there, holdings)
+
+    def _live_again(self, here: socket.socket, there: socket.socket, holdings: Holdings) -> bool:
+        """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
+        with suppress(BaseException):
+            here.close()
+            self._unkept = ""
+            holdings.sever()
+            freeze(there)
+            holdings.restore()
+            self.severed = holdings.links
+            return True
+        os._exit(1)

@@ -1,0 +1,76 @@
+"""A frozen copy of a worker: a process that waits, and from which other processes are forked that go on from there.
+
+The copy is a child of the warden's, not of the worker's: a cell that waits for its own children never meets it. It
+has one thread, as the worker had when it was copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Final
+
+from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.snapshots.line import hear, say
+
+_TASKS: Final = "/proc/self/task"
+_LINKS_OF_A_FOLDER: Final = 2
+"""Each thread is one more, also where the walls do not let a process list its threads."""
+
+
+def fork_beside() -> int | None:
+    """The pid of a copy of this process, a child of the warden's; None in the copy.
+
+    Threads of libraries that survive a fork do so by handlers which the C library's own fork runs, and that makes a
+    child of this process. So there is one in between then, which ends at once and leaves its child to the warden.
+    """
+    if os.stat(_TASKS).st_nlink - _LINKS_OF_A_FOLDER == 1:  # noqa: PTH116  (tenfold)
+        return libc.sibling_fork() or None
+    here, there = os.pipe2(os.O_CLOEXEC)
+    between = libc.bare_fork()
+    if between == 0:
+        copy = libc.bare_fork()
+        if copy == 0:
+            os.close(here)
+            os.close(there)
+            return None
+        os.write(there, str(copy).encode())
+        os._exit(0)
+    os.close(there)
+    os.waitpid(between, 0)
+    pid = int(os.read(here, 20) or b"0")
+    os.close(here)
+    if pid == 0:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return pid
+
+
+def freeze(warden: socket.socket) -> None:
+    """The copy's life. Returns in a process that is to be the worker, forked from the copy when the warden asked.
+
+    warden: the copy's own socket to it. The copy ends with the other end of that.
+    """
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError, ValueError):
+        while hear(warden) is not None:
+            if _becomes_worker(warden):
+                warden.close()
+                return
+    os._exit(0)
+
+
+def _becomes_worker(warden: socket.socket) -> bool:
+    """True in the process that is the worker now: a fork of this one, or this one where no fork can be had."""
+    try:
+        pid = libc.sibling_fork()
+    except OSError:
+        say(warden, {"pid": os.getpid()})
+        return True
+    if pid == 0:
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        return True
+    say(warden, {"pid": pid})
+    return False

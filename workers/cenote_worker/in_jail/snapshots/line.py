@@ -1,0 +1,80 @@
+"""What a worker, its frozen copies and their warden say to each other: small JSON objects, one per packet."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+MAX_MESSAGE: Final = 16_384
+"""Bytes of one message, either way."""
+
+MAX_LABEL: Final = 100
+"""Characters of a label: a list of all of them must fit one message of the warden's."""
+
+_ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(array.array("i").itemsize)
+
+Message = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A message and the socket that came with it, if any."""
+
+    message: Message
+    attached: socket.socket | None
+
+
+def say(line: socket.socket, message: Message, attached: socket.socket | None = None) -> None:
+    """Raises OSError when nobody is there, or nobody has read for a long time."""
+    data = json.dumps(message).encode()
+    if attached is None:
+        line.send(data, socket.MSG_NOSIGNAL)
+        return
+    rights = array.array("i", [attached.fileno()])
+    line.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], socket.MSG_NOSIGNAL)
+
+
+def hear(line: socket.socket, flags: int = 0) -> Heard | None:
+    """The next message; None at the end of the line. Raises ValueError for what is none, BlockingIOError."""
+    data, ancillary, _, _ = line.recvmsg(MAX_MESSAGE, _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC | flags)
+    attached = _attached(ancillary)
+    if not data:
+        return None
+    try:
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise ValueError("not an object")
+    except (ValueError, RecursionError):
+        if attached is not None:
+            attached.close()
+        raise ValueError("a message that is no JSON object") from None
+    return Heard(message=message, attached=attached)
+
+
+def number(message: Message, key: str) -> int:
+    """A whole number of a message, from 0 on. Raises ValueError: whoever sent it may be anybody in the jail."""
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise ValueError(f"a message with a strange {key}")
+    return value
+
+
+def _attached(ancillary: list[tuple[int, int, bytes]]) -> socket.socket | None:
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(payload) >= 4:
+            return _socket(int.from_bytes(payload[:4], sys.byteorder))
+    return None
+
+
+def _socket(descriptor: int) -> socket.socket:
+    """Raises ValueError, and closes the descriptor, when it is of something else."""
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise ValueError("a descriptor that is no socket") from None

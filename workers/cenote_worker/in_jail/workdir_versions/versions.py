@@ -1,0 +1,234 @@
+"""Versions of the working directory, one for each state of the namespace that is kept.
+
+A look at all metadata tells what may have changed; of that, and of nothing else, the bytes are copied. Copying and
+not linking, since a cell may write into any file that it can name; what cannot change any more are the copies.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from cenote_worker.in_jail.forking.memory_map import MemoryMap
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.workdir_versions import clock
+from cenote_worker.in_jail.workdir_versions.entry import Entry, Signature, Tree, parent_of
+from cenote_worker.in_jail.workdir_versions.folders import opened
+from cenote_worker.in_jail.workdir_versions.restoring import Restoring
+from cenote_worker.in_jail.workdir_versions.scan import TooManyEntries, scan
+from cenote_worker.in_jail.workdir_versions.store import NoRoom, Store, VersionLost
+
+__builtins__ = BUILTINS
+
+_READ = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # opening a pipe must not wait for its writer
+_ATTEMPTS = 2
+
+MAX_SKIPPED = 20
+"""Paths that are named in one report; what comes after is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A path that a version does not have, or that could not be brought back, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """kept: whether there is a version now; if not, `skipped` says why for the path `""`.
+
+    copied: files whose bytes were copied, and bytes: how many. skipped: at most MAX_SKIPPED; not_named: further ones.
+    """
+
+    kept: bool
+    copied: int = 0
+    bytes: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    not_named: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """changed: paths that were written, made or removed. skipped: those that are not as they were; see Recorded."""
+
+    changed: int
+    skipped: tuple[Skipped, ...] = ()
+    not_named: int = 0
+
+
+class WorkdirVersions:
+    """top: the working directory. store: a folder of our own on the same disk, outside of `top`.
+
+    Serves one process and the copies forked from it, of which only one is at work at a time.
+    """
+
+    def __init__(self, top: str, store: str, *, max_bytes: int, max_file: int) -> None:
+        self._top = top
+        self._store = Store(store, max_bytes=max_bytes, max_file=max_file)
+        self._last: Tree = {}
+        self._last_version: int | None = None
+        self._fine_clock: bool | None = None
+
+    def record(self, version: int) -> Recorded:
+        """Keep the directory as it is now. Never raises: what is in it, and around it, is a cell's doing."""
+        try:
+            return self._record(version)
+        except TooManyEntries:
+            return _nothing("there are too many files")
+        except OSError as error:
+            return _nothing(error.strerror or str(error))
+        except Exception as error:  # a cell may have replaced what this calls
+            return _nothing(f"{type(error).__name__}: {error}"[:200])
+
+    def restore(self, version: int) -> Restored:
+        """Make the directory what it was. What is in place is not touched. Undoable if it was recorded before.
+
+        Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
+        """
+        target = self._store.load(version)
+        restoring = Restoring(self._top, self._store, self._look(), target)
+        problems = restoring.run()
+        self._store.save(version, self._learn(version, target))
+        skipped = tuple(Skipped(path=path, reason=reason) for path, reason in problems.items())
+        return Restored(
+            changed=restoring.changed,
+            skipped=skipped[:MAX_SKIPPED],
+            not_named=max(0, len(skipped) - MAX_SKIPPED),
+        )
+
+    def drop(self, version: int) -> None:
+        """Free what only this version has."""
+        self._store.drop(version)
+
+    def cost(self) -> int:
+        """Bytes of the disk that all versions take."""
+        return self._store.bytes()
+
+    # -- recording --
+
+    def _record(self, version: int) -> Recorded:
+        tree = self._look()
+        changed = self._take_over(tree)
+        self._wait_for_a_tick(changed, tree)
+        copies = _Copies(self._top, self._store)
+        for path in changed:
+            tree[path] = copies.take(path, tree[path].signature)
+        self._save(version, tree)
+        skipped = [Skipped(path=path, reason=entry.reason) for path, entry in tree.items() if entry.reason]
+        return Recorded(
+            kept=True,
+            copied=copies.files,
+            bytes=copies.bytes,
+            skipped=tuple(skipped[:MAX_SKIPPED]),
+            not_named=max(0, len(skipped) - MAX_SKIPPED),
+        )
+
+    def _look(self) -> Tree:
+        tree, mapped = scan(self._top), _shared_files()
+        if mapped:
+            for path, entry in tree.items():
+                if entry.signature.inode in mapped:
+                    tree[path] = entry._replace(signature=entry.signature.doubted())
+        return tree
+
+    def _take_over(self, tree: Tree) -> list[str]:
+        """Give files that are as they were the content that they had. Gives the paths of the others."""
+        changed, kept = [], self._store.kept()
+        for path, entry in tree.items():
+            if entry.kind != "file":
+                continue
+            last = self._last.get(path)
+            if last and entry.signature.proves(last.signature) and last.content in kept:
+                tree[path] = last
+            else:
+                changed.append(path)
+        return changed
+
+    def _wait_for_a_tick(self, changed: list[str], tree: Tree) -> None:
+        """So that a change after the copy cannot have the time of the one before it."""
+        if self._fine_clock is None:
+            self._fine_clock = clock.is_fine(self._store.folder)
+        if changed and not self._fine_clock:
+            clock.wait_until_past(max(tree[path].signature.ctime_ns for path in changed))
+
+    def _save(self, version: int, tree: Tree) -> None:
+        if self._last_version is not None and tree == self._last:
+            try:
+                self._store.save_same(version, self._last_version)
+                return
+            except OSError:  # that version was dropped meanwhile
+                pass
+        self._store.save(version, tree)
+        self._last, self._last_version = tree, version
+
+    # -- restoring --
+
+    def _learn(self, version: int, target: Tree) -> Tree:
+        """The version as it lies on the disk now: the same contents, other signatures."""
+        now = self._look()
+        if self._fine_clock is False:
+            clock.wait_until_past(max(entry.signature.ctime_ns for entry in now.values()))
+        tree = {
+            path: entry._replace(signature=now[path].signature) if path in now else entry
+            for path, entry in target.items()
+        }
+        self._last, self._last_version = tree, version
+        return tree
+
+
+class _Copies:
+    """The copies that one record makes. files, bytes: how many."""
+
+    def __init__(self, top: str, store: Store) -> None:
+        self._top, self._store = top, store
+        self._done: dict[tuple[int, int], Entry] = {}
+        self.files = self.bytes = 0
+
+    def take(self, path: str, signature: Signature) -> Entry:
+        """An entry with the file's content, or with the reason why it has none."""
+        if (done := self._done.get(signature.file)) is not None:
+            return done
+        try:
+            entry = self._taken(path)
+            if signature == signature.doubted():
+                entry = entry._replace(signature=entry.signature.doubted())
+        except OSError as error:
+            entry = Entry(signature, reason=f"it cannot be read: {error.strerror}")
+        except NoRoom as refusal:
+            entry = Entry(signature, reason=str(refusal))
+        self._done[signature.file] = entry
+        return entry
+
+    def _taken(self, path: str) -> Entry:
+        folder_path, name = parent_of(path)
+        with opened(self._top, folder_path) as folder:
+            file = os.open(name, _READ, dir_fd=folder)
+        try:
+            for _ in range(_ATTEMPTS):
+                before = Signature.of(os.fstat(file))
+                if before.kind != "file":
+                    return Entry(before, reason="it became something else meanwhile")
+                content = self._store.add(file)
+                if Signature.of(os.fstat(file)) == before:
+                    self.files, self.bytes = self.files + 1, self.bytes + before.size
+                    return Entry(before, content=content)
+                self._store.discard([content])
+            return Entry(before, reason="it is being written to")
+        finally:
+            os.close(file)
+
+
+def _nothing(reason: str) -> Recorded:
+    return Recorded(kept=False, skipped=(Skipped(path="", reason=reason),))
+
+
+def _shared_files() -> frozenset[int]:
+    """Inodes of files that this process may be writing to through memory, which leaves no trace in their times."""
+    return frozenset(region.inode for region in MemoryMap().shared_with_copies())
+
+
+__all__ = ["Recorded", "Restored", "Skipped", "VersionLost", "WorkdirVersions"]

@@ -1,0 +1,75 @@
+"""What is known of a jail's worker that died, or is to die, while a copy of it can go on. No I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cenote_worker.supervisor.autopsy import Death, Setback
+
+STRIKE_SECONDS = 12.0
+"""What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """struck: why the worker was sentenced, until a copy of it has taken its place.
+
+    setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
+    told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
+    spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
+    all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back than
+    the running request.
+    """
+
+    struck: Death | None = None
+    setback: Setback | None = None
+    head: int = 0
+    touched: bool = False
+    spared: bool = False
+    relieved: bool = False
+    missing: bool = False
+
+    def begin(self) -> None:
+        """Another request is about to be sent."""
+        self.spared = self.relieved = False
+
+    def may_relieve(self) -> bool:
+        """Whether giving up snapshots may help: true once for each request."""
+        first, self.relieved = not self.relieved, True
+        return first
+
+    def may_strike(self) -> bool:
+        """Whether killing the worker may help. Not where that was tried and nothing has run since."""
+        return not self.spared
+
+    def strike(self, death: Death) -> None:
+        self.struck, self.spared = death, True
+
+    def ran(self, step: int) -> None:
+        """A cell has come to its end."""
+        self.head, self.touched = step, False
+
+    def revive(self, found: Death, step: int) -> bool:
+        """A copy goes on. True when the state is another than the one before, or a request may have been lost."""
+        death, self.struck = self.struck or found, None
+        changed = self.missing = step != self.head or self.touched
+        nearest = self.head if self.setback is None else self.setback.before
+        self.setback = Setback(death=death, step=step, before=nearest)
+        self.head, self.touched = step, False
+        return changed
+
+    def found_at(self, step: int) -> None:
+        """The live worker has said where it is: another copy may have gone on than the one that was told of."""
+        self.head = step
+        if self.setback is not None:
+            self.setback = replace(self.setback, step=step)
+
+    def news(self) -> tuple[str, ...]:
+        """For the result of a cell that ran in a successor of the worker, which was idle when it died."""
+        setback, missing = self.told(), self.missing
+        return (setback.as_news(),) if setback is not None and missing else ()
+
+    def told(self) -> Setback | None:
+        """The setback, for whoever is told of it now."""
+        setback, self.setback = self.setback, None
+        return setback

@@ -1,0 +1,67 @@
+"""What a running cell pays for the copy that was made before it, seen by the warden while it runs.
+
+The worker starts a timer with each cell and stops it at its end: a short cell costs the warden nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Final
+
+from cenote_worker.in_jail.snapshots.pulse import EVERY, FIRST
+from cenote_worker.zygote import usage
+from cenote_worker.zygote.descriptors import PULSE
+from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
+
+_NANOSECONDS: Final = 10**9
+_LATE: Final = 4
+"""So many intervals without a pulse are the end of a cell: the next pulse is of another."""
+
+
+class Pulse:
+    """Follows one worker after the other, and one cell after the other."""
+
+    def __init__(self) -> None:
+        self._tax: SnapshotTax | None = None
+        self._began = self._waited = self._last = 0.0
+
+    def copied(self, worker: int) -> None:
+        """A copy of it was made just now. Until its next cell begins it does not work."""
+        sample = _sample(worker, 0.0)
+        self._tax = None if sample is None else SnapshotTax(sample)
+        self._last = 0.0
+
+    def beat(self, worker: int) -> bool:
+        """A cell has been running for a while. True when its copies cost too much."""
+        with suppress(BlockingIOError):
+            os.read(PULSE, 8)
+        now = time.monotonic()
+        if now - self._last > _LATE * EVERY / _NANOSECONDS:
+            self._began, self._waited = now - FIRST / _NANOSECONDS, _waited(worker)
+        self._last = now
+        sample = _sample(worker, max(now - self._began - (_waited(worker) - self._waited), 0.0))
+        if sample is None:
+            return False
+        if self._tax is None:
+            self._tax = SnapshotTax(sample)
+        return self._tax.see(sample) == "check" and self._tax.is_too_much(usage.shared_pages(worker))
+
+
+def _waited(pid: int) -> float:
+    """Seconds that a process was ready to run and had no processor; 0 where the kernel does not count them."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/schedstat", "rb") as file:
+        return int(file.read().split()[1]) / _NANOSECONDS
+    return 0.0
+
+
+def _sample(pid: int, elapsed: float) -> Sample | None:
+    """None for a process that is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            statm = file.read().split()
+        return Sample(elapsed=elapsed, faults=int(stat[7]), resident=int(statm[1]) - int(statm[2]))
+    return None

@@ -1,0 +1,54 @@
+"""What a cell that took its worker with it has left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Final
+
+from cenote_worker.zygote.usage import descendants
+
+PATIENCE: Final = 5.0
+"""Seconds. A tree that forks faster than it is killed is at its limit of processes soon, and then loses."""
+
+_PAUSE: Final = 0.0005
+
+Birth = tuple[int, int]
+"""Clock ticks since the machine's start, and the pid, which tells those of one tick apart."""
+
+
+def birth_of(pid: int) -> Birth:
+    """When a process began; the beginning of time for one that is gone."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19]), pid
+    return 0, 0
+
+
+def end_younger(than: Birth, spared: Collection[int]) -> bool:
+    """Kill all processes below this one that began later; False when they do not come to an end.
+
+    Orphans come to this process, which collects them: what has ended is not found again.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while found := [pid for pid in descendants(os.getpid()) if pid not in spared and birth_of(pid) > than]:
+        if time.monotonic() > deadline:
+            return False
+        _kill(found)
+        time.sleep(_PAUSE)
+        _collect(found)
+    return True
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _collect(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
