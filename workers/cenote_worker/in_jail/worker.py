@@ -19,6 +19,7 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
@@ -70,6 +71,7 @@ class Worker:
         self._kernel = Kernel(self._sink, tracking=settings.tracking)
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
+        self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
         self._pid = os.getpid()
 
     def serve(self) -> None:
@@ -127,6 +129,12 @@ class Worker:
                     fill(reply.variables.variables.add(), info)
             case "file":
                 return self._file(request.file, descriptors, reply)
+            case "make_checkpoint":
+                self._make_checkpoint(request.make_checkpoint, descriptors)
+                reply.done.SetInParent()
+            case "restore":
+                self._restore(request.restore, descriptors)
+                reply.done.SetInParent()
         return None
 
     # -- cells --
@@ -139,7 +147,29 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
+        self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
+
+    # -- checkpoints --
+
+    def _make_checkpoint(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
+        try:
+            with self._kernel.interruptible():
+                self._checkpointing.make(request, descriptors)
+        except (Exception, KeyboardInterrupt) as error:  # no memory for a copy, or no process
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
+
+    def _restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
+        try:
+            with self._kernel.interruptible():
+                self._checkpointing.restore(request, descriptors)
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # a user's class may raise anything while it is rebuilt
+            text = f"it cannot be rebuilt: {type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
 
     # -- values --
 
@@ -157,7 +187,8 @@ class Worker:
             self._kernel.namespace.setdefault(name, cls)
         for spec in hosts:
             assert self._hosts is not None
-            self._kernel.namespace[spec.name] = stub_for(self._hosts, spec)
+            self._kernel.namespace[spec.name] = stub = stub_for(self._hosts, spec)
+            self._checkpointing.offer(spec.name, stub)
 
     def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
         """The values, and the classes that go along with them, both by name."""

@@ -32,6 +32,8 @@ class Ask(Enum):
     LOOK_UP_FILES = auto()
     READ_FILE = auto()
     CHANGE_FILE = auto()
+    MAKE_CHECKPOINT = auto()
+    RESTORE = auto()
 
 
 class Phase(Enum):
@@ -50,6 +52,8 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.LOOK_UP_FILES: (FolderReply, RefusedReply),
     Ask.READ_FILE: (FileReply, RefusedReply),
     Ask.CHANGE_FILE: (DoneReply, RefusedReply),
+    Ask.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
+    Ask.RESTORE: (DoneReply, RefusedReply),
 }
 
 
