@@ -67,6 +67,14 @@ class Content:
             return cls(size=size, count=0, memory=SealedMemory.create([data]))
         return cls(size=size, count=0, inline=bytes(data))
 
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[Buffer]) -> Content:
+        """Bytes without a table, such as a file's, from several buffers end to end: copied once."""
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        if size > INLINE_LIMIT:
+            return cls(size=size, count=0, memory=SealedMemory.create(pieces))
+        return cls(size=size, count=0, inline=b"".join(pieces))
+
     def whole(self) -> bytes:
         """A copy of all bytes of a file."""
         return (self.inline or b"") if self.memory is None else bytes(self.memory.map())

@@ -6,7 +6,21 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.files import AsyncFiles, Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.references import ObjectReference
+from cenote.runtime.storage import foretold
 from cenote.runtime.sync import PythonRuntime
+from cenote_worker.checkpoints.errors import (
+    CheckpointDamagedError,
+    CheckpointError,
+    CheckpointRefusedError,
+    IncompleteRestoreError,
+    NotDurableError,
+    StoreBusyError,
+    StoreFailedError,
+    StoreTakenError,
+)
+from cenote_worker.checkpoints.fidelity import Fidelity
+from cenote_worker.checkpoints.restoring import verify
+from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import (
     CellUsage,
@@ -24,20 +38,33 @@ __all__ = [
     "AsyncFiles",
     "AsyncPythonRuntime",
     "CellUsage",
+    "CheckpointDamagedError",
+    "CheckpointError",
+    "CheckpointInfo",
+    "CheckpointRefusedError",
+    "CheckpointStore",
     "Decision",
     "ErrorInfo",
     "ExecutionResult",
+    "Fidelity",
     "FileInfo",
     "Files",
     "FolderListing",
+    "foretold",
     "Function",
+    "IncompleteRestoreError",
     "Injectable",
     "JailStatus",
+    "NotDurableError",
     "Notice",
     "ObjectReference",
     "PythonRuntime",
     "Span",
+    "StoreBusyError",
+    "StoreFailedError",
+    "StoreTakenError",
     "Type",
     "Variable",
     "VariableInfo",
+    "verify",
 ]

@@ -34,9 +34,11 @@ from cenote.runtime.replies import (
     value,
     variables,
 )
+from cenote.runtime.storage import Storage, StoreURL, storage
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
+from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -60,10 +62,37 @@ class AsyncPythonRuntime:
         token: str | None = None,
         name: str | None = None,
         history: str | Path | None = None,
+        store: StoreURL | None = None,
+        durable: bool = False,
     ) -> None:
+        kept = storage(store, durable)
         policy, place = sandbox or SandboxPolicy(), backend_at(address, token, history, name)
-        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
+        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
+
+    @classmethod
+    async def restore(
+        cls,
+        store: StoreURL,
+        name: str,
+        checkpoint: int | str | None = None,
+        *,
+        partial: bool = False,
+        durable: bool = False,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        history: str | Path | None = None,
+    ) -> Self:
+        """A runtime that begins with a checkpoint of the runtime `name`; see PythonRuntime.restore."""
+        kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
+        policy, place = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        core = await asyncio.to_thread(
+            RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept
+        )
+        return cls.holding(core)
 
     @classmethod
     def holding(cls, core: RuntimeCore) -> Self:
@@ -187,6 +216,23 @@ class AsyncPythonRuntime:
     def files(self) -> AsyncFiles:
         """The working directory of the jail."""
         return AsyncFiles(self.core, self._call)
+
+    # -- checkpoints --
+
+    async def checkpoint(self, label: str = "") -> CheckpointInfo:
+        """Stores namespace, working directory and process state, durably, and waits until that is done.
+
+        Only what changed since the checkpoint before is written. Another author's next cell need not wait.
+        Raises UsageError for a runtime without a store, CheckpointError; the runtime goes on in any case.
+        """
+        return await asyncio.to_thread(self.core.checkpoints.make, label)
+
+    async def hibernate(self, *, partial: bool = False) -> CheckpointInfo:
+        """Stores the state and ends the jail; the next call goes on with it in another one.
+
+        Raises IncompleteRestoreError when something could not be given back, unless `partial`; the jail goes on then.
+        """
+        return await asyncio.to_thread(self.core.checkpoints.hibernate, partial=partial)
 
     # -- several authors --
 

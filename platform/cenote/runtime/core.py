@@ -17,11 +17,13 @@ from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
+from cenote.runtime.storage import Storage
 from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
+from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, SnapshotInfo, StreamName
@@ -48,6 +50,7 @@ class RuntimeCore:
         sandbox: SandboxPolicy,
         name: str | None,
         backend: Callable[[SandboxPolicy, HostDesk], Backend],
+        storage: Storage | None = None,
     ) -> None:
         if not isinstance(sandbox, SandboxPolicy):
             raise UsageError(f"sandbox is a SandboxPolicy, not {type(sandbox).__name__}")
@@ -70,6 +73,23 @@ class RuntimeCore:
         self.backend = backend(sandbox, self._desk)
         for parcel in self._declared([*types, *functions, *variables]):
             self.backend.declare(parcel.injection)
+        self._checkpoints = self._opened(storage) if storage is not None else None
+
+    def _opened(self, storage: Storage) -> Checkpoints:
+        try:
+            return storage.open(self.name, self.backend, self.items.values())
+        except BaseException:
+            self.close()
+            raise
+
+    # -- checkpoints --
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Raises UsageError for a runtime without a store."""
+        if self._checkpoints is None:
+            raise UsageError("this runtime stores nothing; make it with store=... and a name")
+        return self._checkpoints
 
     # -- life --
 
@@ -104,6 +124,8 @@ class RuntimeCore:
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
         self.backend.reset()
+        if self._checkpoints is not None and self._checkpoints.durable:
+            self._checkpoints.make()
         if self._rules is not None:
             self._rules.forget()
             self._rules.define(*self.items)

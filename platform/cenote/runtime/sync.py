@@ -34,9 +34,11 @@ from cenote.runtime.replies import (
     value,
     variables,
 )
+from cenote.runtime.storage import Storage, StoreURL, storage
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
+from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -50,7 +52,10 @@ class PythonRuntime:
     the jail may do. address: of a platform, as `host:port`, by default what CENOTE_ADDRESS says; without either, or
     with `"embedded"`, the jail is one of this machine. token: what opens that platform, by default what CENOTE_TOKEN
     or the token file of `cenote up` says. name: for people. history: where the record of an embedded runtime's steps
-    is kept, beyond this process: a SQLite file, or the URL of a database, in which it has its `name`.
+    is kept, beyond this process: a SQLite file, or the URL of a database, in which it has its `name`. store: where
+    its checkpoints go, a folder or any URL that fsspec knows, found there by the name; see `checkpoint`. durable:
+    every cell and every change is stored before its call returns, so that `restore` gives it back whatever is killed
+    then; calls raise NotDurableError where it cannot be.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -71,10 +76,43 @@ class PythonRuntime:
         token: str | None = None,
         name: str | None = None,
         history: str | Path | None = None,
+        store: StoreURL | None = None,
+        durable: bool = False,
     ) -> None:
+        kept = storage(store, durable)
         policy, place = sandbox or SandboxPolicy(), backend_at(address, token, history, name)
-        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place)
+        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
+
+    @classmethod
+    def restore(
+        cls,
+        store: StoreURL,
+        name: str,
+        checkpoint: int | str | None = None,
+        *,
+        partial: bool = False,
+        durable: bool = False,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        history: str | Path | None = None,
+    ) -> Self:
+        """A runtime that begins with a checkpoint of the runtime `name`, and goes on storing under that name.
+
+        checkpoint: a number or a label; the newest by default. What stays in the client (host functions and objects,
+        sub-agents) is given again, as are types that `retrieve` is to rebuild; anything else of the same name is as
+        it was stored. partial: begin without what cannot be given back.
+
+        Raises IncompleteRestoreError, before anything starts, that names what would be missing; UnknownEntryError,
+        CheckpointDamagedError, StoreBusyError.
+        """
+        kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
+        policy, place = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
+        return cls.holding(core)
 
     @classmethod
     def holding(cls, core: RuntimeCore) -> Self:
@@ -213,6 +251,23 @@ class PythonRuntime:
     def files(self) -> Files:
         """The working directory of the jail."""
         return Files(self.core, self._call)
+
+    # -- checkpoints --
+
+    def checkpoint(self, label: str = "") -> CheckpointInfo:
+        """Stores namespace, working directory and process state, durably, and waits until that is done.
+
+        Only what changed since the checkpoint before is written. Another author's next cell need not wait.
+        Raises UsageError for a runtime without a store, CheckpointError; the runtime goes on in any case.
+        """
+        return self.core.checkpoints.make(label)
+
+    def hibernate(self, *, partial: bool = False) -> CheckpointInfo:
+        """Stores the state and ends the jail; the next call goes on with it in another one.
+
+        Raises IncompleteRestoreError when something could not be given back, unless `partial`; the jail goes on then.
+        """
+        return self.core.checkpoints.hibernate(partial=partial)
 
     # -- several authors --
 

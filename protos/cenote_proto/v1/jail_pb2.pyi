@@ -72,6 +72,8 @@ class Request(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     SURVEY_FIELD_NUMBER: _builtins.int
+    MAKE_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
@@ -95,6 +97,10 @@ class Request(_message.Message):
     def snapshot(self) -> Global___Snapshot: ...
     @_builtins.property
     def survey(self) -> Global___Survey: ...
+    @_builtins.property
+    def make_checkpoint(self) -> Global___MakeCheckpoint: ...
+    @_builtins.property
+    def restore(self) -> Global___RestorePiece: ...
     def __init__(
         self,
         *,
@@ -107,14 +113,16 @@ class Request(_message.Message):
         file: Global___FileRequest | None = ...,
         snapshot: Global___Snapshot | None = ...,
         survey: Global___Survey | None = ...,
+        make_checkpoint: Global___MakeCheckpoint | None = ...,
+        restore: Global___RestorePiece | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "private", b"private", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -492,6 +500,80 @@ class FileRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FileRequest: _TypeAlias = FileRequest  # noqa: Y015
+
+@_typing.final
+class MakeCheckpoint(_message.Message):
+    """Answered once a frozen copy of the state is there; the copy goes on by itself and sends what it makes on the socket
+    that is the packet's last descriptor.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def known(self) -> Global___Payload:
+        """One part: digests of the chunks that need not be sent, 16 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        known: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeCheckpoint: _TypeAlias = MakeCheckpoint  # noqa: Y015
+
+@_typing.final
+class RestorePiece(_message.Message):
+    """A piece of a stored state for a fresh namespace. What the parts of the content are depends on the kind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RestorePiece._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FILES: RestorePiece._Kind.ValueType  # 0
+        """a FileBatch, then the content of each of its regular files"""
+        PROCESS: RestorePiece._Kind.ValueType  # 1
+        """a pickle: stream, then buffers; as is GROUP"""
+        GROUP: RestorePiece._Kind.ValueType  # 2
+        END: RestorePiece._Kind.ValueType  # 3
+        """a RestoreEnd"""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    FILES: RestorePiece.Kind.ValueType  # 0
+    """a FileBatch, then the content of each of its regular files"""
+    PROCESS: RestorePiece.Kind.ValueType  # 1
+    """a pickle: stream, then buffers; as is GROUP"""
+    GROUP: RestorePiece.Kind.ValueType  # 2
+    END: RestorePiece.Kind.ValueType  # 3
+    """a RestoreEnd"""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    kind: Global___RestorePiece.Kind.ValueType
+    @_builtins.property
+    def content(self) -> Global___Payload: ...
+    def __init__(
+        self,
+        *,
+        kind: Global___RestorePiece.Kind.ValueType = ...,
+        content: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestorePiece: _TypeAlias = RestorePiece  # noqa: Y015
 
 @_typing.final
 class WorkerFrame(_message.Message):

@@ -35,6 +35,7 @@ from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Delivery, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Change, Recorder
+from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.snapshots import going_back, keeping
 from cenote_worker.results import JailStatus
@@ -49,6 +50,8 @@ from cenote_worker.supervisor.supervisor import Supervisor
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+
+ASLEEP = Death(reason="hibernated", text="the runtime was put to sleep")
 
 RESET = Death(reason="reset", text="the owner of the runtime has reset it")
 
@@ -94,6 +97,8 @@ class HostedRuntime:
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
         self._bereft: Death | None = None
+        self.refill: Refill = NO_REFILL
+        """What fills a fresh jail once it has the injected values."""
 
     # -- what another process has left --
 
@@ -137,7 +142,7 @@ class HostedRuntime:
         with self._lock:
             self.check_open()
             death = self._unheard(seat)
-            if death is not None:
+            if death is not None and not self.refill.exact:
                 raise JailLostError(death.describe())
             supervisor = self._supervisor
             if supervisor is None or supervisor.death is not None:
@@ -150,6 +155,7 @@ class HostedRuntime:
         try:
             for injection in self.noted.all():
                 self._deliver(supervisor, injection)
+            self.refill.fill(supervisor)
             self._legacy.filled()
             self.recorder.refilled(self._begins_with())
         except BaseException:
@@ -220,10 +226,21 @@ class HostedRuntime:
             self.check_open()
             supervisor, self._supervisor = self._supervisor, None
             self._relied.pop(OWNER, None)
+            self.refill.forget()
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(RESET)
         self.recorder.reset()
+
+    def sleep(self) -> None:
+        """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
+        with self._lock:
+            self.check_open()
+            supervisor, self._supervisor = self._supervisor, None
+            self._relied.clear()
+        if supervisor is not None:
+            supervisor.mourned()
+            supervisor.end(ASLEEP)
 
     def close(self) -> None:
         """Ends the jail, for good. Closing twice is fine."""
@@ -234,6 +251,7 @@ class HostedRuntime:
             supervisor = self._supervisor
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
+        self.refill.close()
         for injection in self.noted.all():
             injection.close()
         self._legacy.close()
@@ -320,8 +338,8 @@ class HostedRuntime:
             self._step += 1
             recorded = self.recorder.cell(listener, code, seat, cause)
             death = self._unheard(seat)
-            if death is not None:
-                recorded.done(death.before(self._step, seat.author))
+            if death is not None and not self.refill.exact:
+                recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))
                 return None
             supervisor = self.started(seat)
             request = self._cell(code, timeout, listener, seat)
@@ -492,6 +510,23 @@ class HostedRuntime:
             request.dispose()
             raise
 
+    # -- checkpoints --
+
+    def make_checkpoint(
+        self, known: Content, channel: socket.socket, listener: Listener, supervisor: Supervisor
+    ) -> None:
+        """Queues a request for a frozen copy that sends the state on `channel`, which this takes over with `known`.
+
+        Done, for the listener, means that the copy is there. supervisor: of the jail that is asked, no other.
+        """
+        message, descriptors = jail_pb2.Request(), list[int]()
+        known.to_wire(message.make_checkpoint.known, descriptors)
+        descriptors.append(channel.fileno())
+        owned = [known.close, channel.close]
+        supervisor.submit(
+            JailRequest(Ask.MAKE_CHECKPOINT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
+        )
+
     def _submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
         """changes: what is different afterwards, if anything is."""
         with self._lock:
@@ -505,7 +540,8 @@ class HostedRuntime:
             supervisor.submit(request)
 
     def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor) -> Listener:
-        return Witness(listener, partial(self._told, seat, supervisor))
+        recovery = Recovery(self.refill.acknowledging(listener, supervisor), self.refill)
+        return Witness(recovery, partial(self._told, seat, supervisor))
 
     def _told(self, seat: Seat, supervisor: Supervisor) -> None:
         """The seat's holder has heard that this jail ended, and has not to be told again."""

@@ -151,6 +151,19 @@ class Kernel:
         self._interrupts.forget()
         self._runner.renew()
 
+    @property
+    def futures(self) -> int:
+        """Compiler flags that hold for later cells, from their `from __future__` imports."""
+        return self._compiler.futures
+
+    @futures.setter
+    def futures(self, flags: int) -> None:
+        self._compiler.futures = flags
+
+    def private_authors(self) -> list[str]:
+        """Those who have names of their own."""
+        return self._seats.private_authors()
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """For work outside cells that runs users' code, such as pickling: an interrupt raises here too."""

@@ -48,6 +48,10 @@ class Seats:
             self._seats[author, private] = seat
         return seat
 
+    def private_authors(self) -> list[str]:
+        """Those whose own namespace has been made."""
+        return [author for author, private in self._seats if private]
+
     def move(self, leaving: Seat, coming: Seat) -> list[str]:
         """Keeps what surrounds one author and puts back what surrounds another. Gives notes for the latter."""
         with suppress(Exception):

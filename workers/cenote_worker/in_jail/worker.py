@@ -19,6 +19,7 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
@@ -39,7 +40,7 @@ MESSAGE_LIMIT = 4_000
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
 
-_CHANGES = frozenset({"execute", "inject", "delete"})
+_CHANGES = frozenset({"execute", "inject", "delete", "restore"})
 _FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE)
 
 _CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
@@ -81,6 +82,7 @@ class Worker:
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
+        self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -182,6 +184,13 @@ class Worker:
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
                 reply.surveyed.step = self._copies.step
+            case "make_checkpoint":
+                self._make_checkpoint(request.make_checkpoint, descriptors)
+                reply.done.SetInParent()
+            case "restore":
+                self._restore(request.restore, descriptors)
+                self._kernel.settle()
+                reply.done.SetInParent()
         return None
 
     def _snapshot(self, label: str) -> int:
@@ -203,7 +212,29 @@ class Worker:
         executed.unkept = self._copies.unkept
         with beating(self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
+        self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
+
+    # -- checkpoints --
+
+    def _make_checkpoint(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
+        try:
+            with self._kernel.interruptible():
+                self._checkpointing.make(request, descriptors)
+        except (Exception, KeyboardInterrupt) as error:  # no memory for a copy, or no process
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
+
+    def _restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
+        try:
+            with self._kernel.interruptible():
+                self._checkpointing.restore(request, descriptors)
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # a user's class may raise anything while it is rebuilt
+            text = f"it cannot be rebuilt: {type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
 
     # -- values --
 
@@ -221,7 +252,8 @@ class Worker:
             self._kernel.namespace.setdefault(name, cls)
         for spec in hosts:
             assert self._hosts is not None
-            self._kernel.namespace[spec.name] = stub_for(self._hosts, spec)
+            self._kernel.namespace[spec.name] = stub = stub_for(self._hosts, spec)
+            self._checkpointing.offer(spec.name, stub)
 
     def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
         """The values, and the classes that go along with them, both by name."""

@@ -36,6 +36,8 @@ class Ask(Enum):
     CHANGE_FILE = auto()
     SNAPSHOT = auto()
     ROLLBACK = auto()
+    MAKE_CHECKPOINT = auto()
+    RESTORE = auto()
 
 
 class Phase(Enum):
@@ -56,6 +58,8 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.CHANGE_FILE: (DoneReply, RefusedReply),
     Ask.SNAPSHOT: (KeptReply, RefusedReply),
     Ask.ROLLBACK: (SurveyedReply,),
+    Ask.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
+    Ask.RESTORE: (DoneReply, RefusedReply),
 }
 
 

@@ -1,0 +1,50 @@
+"""A process that forks clients of a durable runtime, one per line of its input, to be killed at any moment.
+
+Each restores the runtime, or begins it, prints what it found and then a line for every acknowledged cell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.store import CheckpointStore
+
+SANDBOX = SandboxPolicy(preload=())
+BEGIN = "x, log, alias = 0, [], None\nalias = log"
+CELL = "x += 1; log.append(x)\nwith open('file', 'a') as f: print(x, file=f)"
+FOUND = "x, len(alias), log is alias, len(open('file').readlines()) if x else 0"
+
+
+def client(store: str) -> None:
+    """Until it is killed."""
+    if CheckpointStore(store).checkpoints("r"):
+        runtime = PythonRuntime.restore(store, "r", durable=True, sandbox=SANDBOX)
+        print("found", runtime.execute(FOUND).value, flush=True)
+    else:
+        runtime = PythonRuntime(store=store, name="r", durable=True, sandbox=SANDBOX)
+        print("began", runtime.execute(BEGIN).success, flush=True)
+    while True:
+        result = runtime.execute(f"{CELL}\nx")
+        print("did", result.value, flush=True)
+
+
+def main(store: str) -> None:
+    for _ in sys.stdin:
+        child = os.fork()
+        if not child:
+            try:
+                client(store)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        print("pid", child, flush=True)
+        os.waitpid(child, 0)
+        print("over", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,434 @@
+"""Runtimes in real jails: what is stored of them, what comes back, and what is said of what does not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cenote.runtime import (
+    AsyncPythonRuntime,
+    CheckpointStore,
+    Function,
+    PythonRuntime,
+    Type,
+    Variable,
+    foretold,
+    verify,
+)
+from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import (
+    CheckpointDamagedError,
+    CheckpointRefusedError,
+    IncompleteRestoreError,
+    NotDurableError,
+    StoreBusyError,
+)
+from cenote_worker.checkpoints.local_folder import LocalDraft
+from cenote_worker.chunks import CHUNK
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.supervisor.autopsy import Death
+
+Make = Callable[..., PythonRuntime]
+
+
+class Point:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+def restored(make_runtime: Make, folder: Path, *args: object, **arguments: object) -> PythonRuntime:
+    return make_runtime(PythonRuntime.restore, folder, "r", *args, **arguments)
+
+
+def kill(runtime: PythonRuntime) -> None:
+    """Ends the whole jail, as somebody outside may."""
+    backend = runtime.core.backend
+    assert isinstance(backend, HostedRuntime)
+    assert backend.supervisor is not None
+    backend.supervisor.end(Death(reason="killed"))
+    while runtime.core.running:
+        time.sleep(0.001)
+
+
+def value(runtime: PythonRuntime, expression: str) -> str | None:
+    result = runtime.execute(expression)
+    assert result.error is None, result.error
+    return result.value
+
+
+# -- what comes back --------------------------------------------------------------------------------------
+
+
+def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Path) -> None:
+    """Variables, files, links, environment, directory, random numbers, and the count of steps."""
+    runtime = make_runtime(store=folder, name="r")
+    value(
+        runtime,
+        "import os, random, numpy as np\n"
+        "os.makedirs('sub/deep'); open('sub/deep/f.txt', 'w').write('text' * 50_000)\n"
+        "os.symlink('deep/f.txt', 'sub/l')\n"
+        "os.chmod('sub/deep/f.txt', 0o640); os.environ['MODE'] = 'x'; os.chdir('sub')\n"
+        "random.seed(1); np.random.seed(2); a = np.arange(100_000.); b = a[5:]; a.flags.writeable = True",
+    )
+    value(runtime, "from __future__ import annotations")
+    runtime.checkpoint()
+    expected = value(runtime, "random.random(), np.random.random()")
+    runtime.close()
+    again = restored(make_runtime, folder)
+    assert expected == value(again, "random.random(), np.random.random()")
+    assert "('sub', 'x', 200000, '0o640', True)" == value(
+        again,
+        "os.path.basename(os.getcwd()), os.environ['MODE'], len(open('l').read()), "
+        "oct(os.stat('deep/f.txt').st_mode & 0o777), np.shares_memory(a, b)",
+    )
+    assert "{'x': 'int'}" == value(again, "def f(x: int): pass\nf.__annotations__")
+    assert 6 == again.execute("").step
+
+
+def test_names_are_those_that_were_there(make_runtime: Make, folder: Path) -> None:
+    """In their order, none more: not what was injected and deleted since."""
+    runtime = make_runtime(store=folder, name="r", variables=[Variable("data", 1), Variable("kept", 2)])
+    value(runtime, "z = 1; a = 2\ndel data")
+    runtime.hibernate()
+    assert "['kept', 'z', 'a']" == value(runtime, "[n for n in globals() if n[0] != '_']")
+
+
+def test_what_the_client_has_is_given_again(make_runtime: Make, folder: Path) -> None:
+    """Host functions are called where they are now; a restore without them does not begin."""
+    runtime = make_runtime(store=folder, name="r", functions=[Function(len, host=True)])
+    value(runtime, "use = {'f': len}\ndef g(): return len([1])")
+    runtime.checkpoint()
+    runtime.close()
+    with pytest.raises(IncompleteRestoreError, match="len: a function or object of the client"):
+        restored(make_runtime, folder)
+
+    def len_(items: list[int]) -> int:
+        return -1
+
+    len_.__name__ = "len"
+    again = restored(make_runtime, folder, functions=[Function(len_, host=True)])
+    assert "(-1, -1)" == value(again, "use['f']([]), g()")
+
+
+def test_types_are_known_again(make_runtime: Make, folder: Path) -> None:
+    """Instances of an injected class are retrieved from a restored runtime as before."""
+    runtime = make_runtime(store=folder, name="r", types=[Type(Point)])
+    value(runtime, "p = Point(3)")
+    runtime.checkpoint()
+    runtime.close()
+    again = restored(make_runtime, folder, types=[Type(Point)])
+    point = again.retrieve("p")
+    assert (Point, 3) == (type(point), point.x)
+    assert "True" == value(again, "type(p) is Point")
+
+
+def test_what_is_given_newly_is_there_too(make_runtime: Make, folder: Path) -> None:
+    """Beside what was stored, until the next checkpoint has both; a stored name is as it was stored."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "a = 1")
+    runtime.checkpoint()
+    runtime.close()
+    again = restored(make_runtime, folder, variables=[Variable("a", 2), Variable("b", 3)])
+    assert "(1, 3)" == value(again, "a, b")
+    again.hibernate()
+    assert "(1, 3)" == value(again, "a, b")
+
+
+def test_an_older_state_can_be_had(make_runtime: Make, folder: Path) -> None:
+    """By number or label; what is stored then follows what there was."""
+    runtime = make_runtime(store=folder, name="r")
+    for number in (1, 2, 3):
+        value(runtime, f"x = {number}")
+        runtime.checkpoint(f"x{number}")
+    runtime.close()
+    again = restored(make_runtime, folder, "x1")
+    assert "1" == value(again, "x")
+    assert 4 == again.checkpoint().number
+    again.close()
+    assert [4, 3, 2, 1] == [info.number for info in CheckpointStore(folder).checkpoints("r")]
+    assert "2" == value(restored(make_runtime, folder, 2), "x")
+
+
+# -- what does not ----------------------------------------------------------------------------------------
+
+
+def test_what_will_be_missing_is_said_before(make_runtime: Make, folder: Path) -> None:
+    """Each thing with the reason and the step that made it. A partial restore begins without, on request."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "a = 1")
+    value(runtime, "g = (i for i in range(3))")
+    runtime.checkpoint()
+    runtime.close()
+    expected = foretold(folder, "r")
+    assert (("a",), False) == (expected.exact, expected.complete)
+    assert [("g", 2)] == [(thing.name, thing.step) for thing in expected.unkept]
+    with pytest.raises(IncompleteRestoreError, match=r"g: .*generator.*; step 2 made it"):
+        restored(make_runtime, folder)
+    again = restored(make_runtime, folder, partial=True)
+    assert "('a', False)" == value(again, "'a', 'g' in globals()")
+
+
+def test_a_runtime_that_cannot_be_stored_whole_does_not_sleep(make_runtime: Make, folder: Path) -> None:
+    """Hibernation would lose something: the jail goes on instead, with everything."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "g = iter(lambda: 1, 2); import threading; lock = threading.Lock()")
+    with pytest.raises(IncompleteRestoreError, match="lock"):
+        runtime.hibernate()
+    assert "False" == value(runtime, "lock.locked()")
+
+
+def test_a_damaged_checkpoint_is_refused_before_anything_starts(make_runtime: Make, folder: Path) -> None:
+    """With what else can be restored; that one works."""
+    runtime = make_runtime(store=folder, name="r")
+    for content in "ab":
+        value(runtime, f"x = '{content}' * 100_000")
+        runtime.checkpoint()
+    runtime.close()
+    path = folder / "r" / "000000000002.checkpoint"
+    path.write_bytes(b"\0" * 10 + path.read_bytes()[10:])
+    with pytest.raises(CheckpointDamagedError) as caught:
+        restored(make_runtime, folder)
+    assert (1,) == caught.value.restorable
+    verify(CheckpointStore(folder), "r", 1)
+    assert "'a'" == value(restored(make_runtime, folder, 1), "x[0]")
+
+
+def test_wrong_uses_are_refused(make_runtime: Make, folder: Path) -> None:
+    """Each in words, before a jail starts."""
+    with pytest.raises(UsageError, match="name"):
+        make_runtime(store=folder)
+    with pytest.raises(UsageError, match="store"):
+        make_runtime(durable=True)
+    with pytest.raises(UsageError, match="stores nothing"):
+        make_runtime().checkpoint()
+    with pytest.raises(UnknownEntryError):
+        restored(make_runtime, folder)
+    runtime = make_runtime(store=folder, name="r")
+    with pytest.raises(StoreBusyError):
+        make_runtime(store=folder, name="r")
+    runtime.checkpoint()
+    runtime.close()
+    with pytest.raises(EntryExistsError):
+        make_runtime(store=folder, name="r")
+
+
+# -- what is written --------------------------------------------------------------------------------------
+
+
+def test_a_changed_column_of_a_wide_frame_writes_that(make_runtime: Make, folder: Path) -> None:
+    """20 MB in 50 columns: one column and two chunks at its ends, not the frame."""
+    pytest.importorskip("pandas")
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "import numpy as np, pandas as pd; df = pd.DataFrame(np.random.random((50, 50_000)).T)")
+    first = runtime.checkpoint()
+    assert first.stored > 20_000_000
+    value(runtime, "df.iloc[:, 7] = np.random.random(50_000)")
+    assert runtime.checkpoint().stored < 50_000 * 8 + 2 * CHUNK + 20_000
+    value(runtime, "df['new'] = 1.5")
+    assert runtime.checkpoint().stored < 50_000 * 8 + 2 * CHUNK + 20_000
+
+
+def test_nothing_is_written_again_that_did_not_change(make_runtime: Make, folder: Path) -> None:
+    """Variables that share objects, classes and files too: what is left is the description."""
+    runtime = make_runtime(store=folder, name="r")
+    value(
+        runtime,
+        "class P: pass\np = P(); p.data = list(range(50_000)); q = [p]; t = 'x' * 300_000\n"
+        "open('f', 'wb').write(bytes(range(256)) * 4000)",
+    )
+    runtime.checkpoint()
+    assert runtime.checkpoint().stored < 3_000
+
+
+def test_the_next_cell_sees_nothing_of_it(make_runtime: Make, folder: Path) -> None:
+    """Storing runs user code in a copy: what that does to objects, the runtime never sees."""
+    runtime = make_runtime(store=folder, name="r")
+    value(
+        runtime,
+        "class A:\n  n = 0\n  def __reduce__(self):\n    A.n += 1; print('here')\n    return A, ()\na = A()",
+    )
+    runtime.checkpoint()
+    result = runtime.execute("A.n")
+    assert ("0", "", "") == (result.value, result.stdout, result.stderr)
+
+
+def test_a_jail_that_cannot_copy_itself_goes_on(make_runtime: Make, folder: Path) -> None:
+    """User code that breaks off the copy costs the checkpoint, nothing else."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "import os\nclass A:\n  def __reduce__(self): os._exit(3)\na = A()")
+    with pytest.raises(CheckpointRefusedError, match="ended before it was done"):
+        runtime.checkpoint()
+    value(runtime, "del a; b = 1")
+    assert runtime.checkpoint().complete
+
+
+def test_a_library_whose_threads_do_not_survive_a_fork_is_stored_in_place(
+    make_runtime: Make, folder: Path
+) -> None:
+    """A copy would hang in it: the runtime waits instead."""
+    pytest.importorskip("polars")
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "import polars as pl; df = pl.DataFrame({'a': range(1000)}); n = df['a'].sum()")
+    runtime.hibernate()
+    assert "499500" == value(runtime, "df['a'].sum()")
+
+
+# -- hibernation and loss ---------------------------------------------------------------------------------
+
+
+def test_a_hibernating_runtime_has_no_jail(make_runtime: Make, folder: Path) -> None:
+    """Until it is called: then it goes on where it was, more than once."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "x = 1\ndef f(): return x")
+    for expected in "12":
+        runtime.hibernate()
+        assert not runtime.core.running
+        assert expected == value(runtime, "f()")
+        value(runtime, "x += 1")
+
+
+def test_a_lost_jail_goes_back_to_the_checkpoint(make_runtime: Make, folder: Path) -> None:
+    """And the result says to which; after a reset there is none to go back to."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "x = 1")
+    runtime.checkpoint()
+    value(runtime, "x = 2")
+    lost = runtime.execute("print('begun', flush=True)\nwhile True: pass", on_output=lambda *_: kill(runtime))
+    assert "rolled_back" == lost.state
+    assert "the state after step 1" in str(lost.error)
+    assert "1" == value(runtime, "x")
+    runtime.reset()
+    assert "False" == value(runtime, "'x' in globals()")
+
+
+async def test_awaiting_code_has_the_same(folder: Path) -> None:
+    """The other face: checkpoint, hibernate, restore, durable."""
+    async with AsyncPythonRuntime(store=folder, name="r", durable=True) as runtime:
+        await runtime.execute("x = 1")
+        await runtime.inject(Variable("y", 2))
+        assert "late" == (await runtime.checkpoint("late")).label
+        await runtime.hibernate()
+        assert "(1, 2)" == (await runtime.execute("x, y")).value
+    again = await AsyncPythonRuntime.restore(folder, "r", "late")
+    assert "(1, 2)" == (await again.execute("x, y")).value
+    await again.close()
+
+
+# -- durability -------------------------------------------------------------------------------------------
+
+
+def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> None:
+    """Each cell, injection, update, deletion and file, at the moment when its call returns."""
+
+    def stored(expression: str) -> str | None:
+        copy = folder.parent / os.urandom(4).hex()
+        shutil.copytree(folder, copy)
+        return value(restored(make_runtime, copy), expression)
+
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = 1")
+    assert "1" == stored("x")
+    runtime.inject(Variable("y", 2))
+    runtime.update_variable("x", 3)
+    assert "(3, 2)" == stored("x, y")
+    runtime.delete("y")
+    runtime.files.write("f", "text")
+    assert "(False, 'text')" == stored("'y' in globals(), open('f').read()")
+
+
+def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, folder: Path) -> None:
+    """The cell that it dies in is rolled back; after a death between cells the next runs as if nothing had been."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = [1]")
+    code = "x.append(2); print('begun', flush=True)\nwhile True: pass"
+    assert "rolled_back" == runtime.execute(code, on_output=lambda *_: kill(runtime)).state
+    assert "[1]" == value(runtime, "x")
+    value(runtime, "x = [2]")
+    kill(runtime)
+    assert "[2]" == value(runtime, "x")
+
+
+def test_a_step_whose_jail_is_gone_is_not_acknowledged(make_runtime: Make, folder: Path) -> None:
+    """Another jail that was filled meanwhile does not have what it did: storing that would call it safe."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = 1")
+    checkpoints = runtime.core.checkpoints
+    begin = checkpoints._writer.begin
+
+    def late() -> object:
+        """The jail ends between the end of the cell and its checkpoint, and somebody's call starts another."""
+        checkpoints._writer.begin = begin  # type: ignore[method-assign]
+        kill(runtime)
+        return begin()
+
+    checkpoints._writer.begin = late  # type: ignore[method-assign, assignment]
+    with pytest.raises(NotDurableError):
+        runtime.execute("x = 2")
+    assert "rolled_back" == runtime.execute("x").state
+    assert "1" == value(runtime, "x")
+
+
+def test_a_reset_is_durable(make_runtime: Make, folder: Path) -> None:
+    """What was forgotten does not come back."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = 1")
+    runtime.reset()
+    runtime.close()
+    assert "False" == value(restored(make_runtime, folder), "'x' in globals()")
+
+
+def test_what_is_not_durable_is_said_once(make_runtime: Make, folder: Path) -> None:
+    """In the result of the cell that made it, as a line that a model reads."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    assert [] == list(runtime.execute("a = 1").news)
+    (line,) = runtime.execute("g = (i for i in ())").news
+    assert line.startswith("`g` is not durable: ")
+    assert [] == list(runtime.execute("a = 2").news)
+
+
+def test_a_full_disk_is_no_acknowledgement(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call raises with what the cell gave; once there is room the next one is durable again, with both."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = 1")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(LocalDraft, "write", full)
+        with pytest.raises(NotDurableError, match="No space left") as caught:
+            runtime.execute("x = 2; x")
+    assert "2" == caught.value.outcome.value  # type: ignore[attr-defined]
+    value(runtime, "y = 3")
+    runtime.close()
+    assert "(2, 3)" == value(restored(make_runtime, folder), "x, y")
+
+
+def test_a_durable_runtime_does_not_fill_its_store(make_runtime: Make, folder: Path) -> None:
+    """Old checkpoints go; labelled ones stay."""
+    runtime = make_runtime(store=folder, name="r", durable=True, sandbox=SandboxPolicy(preload=()))
+    value(runtime, "x = 0")
+    runtime.checkpoint("begin")
+    for _ in range(30):
+        value(runtime, "x += 1")
+    infos = CheckpointStore(folder).checkpoints("r")
+    assert len(infos) <= 8 + 16 + 1
+    assert "begin" in [info.label for info in infos]
+
+
+def test_keys_that_are_no_names_are_harmless(make_runtime: Make, folder: Path) -> None:
+    """Their own code is not run by whoever looks at the namespace; they are said not to be stored."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "class K:\n  def __hash__(self): return 1\n  def __eq__(self, other): raise SystemError\n")
+    value(runtime, "globals()[K()] = 1; globals()[5] = 2; a = 1")
+    assert not runtime.checkpoint().complete
+    assert "globals()" in [thing.name for thing in foretold(folder, "r").unkept]

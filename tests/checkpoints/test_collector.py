@@ -1,0 +1,232 @@
+"""Whatever a jail sends instead of its state, nothing outside is harmed and nothing wrong is stored."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.checkpoints.conftest import put, store, writer_of
+
+from cenote_proto.v1 import checkpoint_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_security.sealed import SealedMemory
+from cenote_worker.checkpoints.collector import Collector
+from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.state import MAX_THINGS, parse_state
+from cenote_worker.checkpoints.writer import Draft
+from cenote_worker.chunks import CHUNK, digest
+from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail.checkpointing_shipment import Shipment
+
+Packet = checkpoint_pb2.CheckpointPacket
+LIMIT = 8 << 20
+
+
+@pytest.fixture
+def draft(folder: Path) -> Iterator[Draft]:
+    draft = writer_of(folder).begin()
+    yield draft
+    draft.discard()
+
+
+def collected(
+    draft: Draft, jail: Callable[[socket.socket], None], given_up: Callable[[], str] = str
+) -> object:
+    """What the collector makes of a jail that does this at the other end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        acting = threading.Thread(target=jail, args=(theirs,))
+        acting.start()
+        try:
+            return Collector(ours, draft, LIMIT, None, given_up).collect()
+        finally:
+            acting.join(10)
+
+
+def send(sock: socket.socket, packet: Packet, descriptors: list[int] | None = None) -> None:
+    send_packet(sock, packet.SerializeToString(), descriptors)
+
+
+def chunks_of(*contents: bytes, **lies: object) -> Packet:
+    """A well-formed packet of chunks, but for the lies."""
+    packet = Packet()
+    packet.chunks.digests = b"".join(map(digest, contents))
+    packet.chunks.lengths.extend(map(len, contents))
+    packet.chunks.data.inline = b"".join(contents)
+    packet.chunks.data.size = len(packet.chunks.data.inline)
+    for name, lie in lies.items():
+        if isinstance(lie, list):
+            del packet.chunks.lengths[:]
+            packet.chunks.lengths.extend(lie)
+        else:
+            setattr(packet.chunks, name, lie)
+    return packet
+
+
+def state_of(message: checkpoint_pb2.State) -> Packet:
+    """Inline, however long it is."""
+    packet = Packet()
+    parts = struct.pack("<Q", message.ByteSize()).ljust(64, b"\0") + message.SerializeToString()
+    packet.state.inline, packet.state.size, packet.state.count = parts, len(parts), 1
+    return packet
+
+
+def group(**part: object) -> checkpoint_pb2.State:
+    """A state of one variable, whose part is as given."""
+    message = checkpoint_pb2.State(names=["a"])
+    message.groups.add(names=["a"], parts=[checkpoint_pb2.StoredPart(**part)])  # type: ignore[arg-type]
+    return message
+
+
+def test_what_a_copy_ships_arrives(draft: Draft) -> None:
+    """Chunks in batches, each once, then a state made of them."""
+    content = os.urandom(20 * CHUNK + 7)
+
+    def jail(sock: socket.socket) -> None:
+        shipment = Shipment(sock, send_packet, set())
+        message = checkpoint_pb2.State(names=["a"])
+        message.groups.add(names=["a"], parts=[shipment.part(memoryview(content), dense=False)])
+        shipment.state(message)
+
+    state = collected(draft, jail)
+    assert put(draft, {"a": content}).message.groups == state.message.groups  # type: ignore[attr-defined]
+    assert 21 == len(draft.places)
+
+
+LIES = {
+    "a digest of something else": chunks_of(b"a", digests=digest(b"b")),
+    "more digests than chunks": chunks_of(b"a", digests=2 * digest(b"a")),
+    "half a digest": chunks_of(b"a", digests=digest(b"a")[:8]),
+    "a chunk that is too long": chunks_of(b"a", lengths=[CHUNK + 1]),
+    "chunks of no length": chunks_of(b"", lengths=[0]),
+    "lengths that go beyond the data": chunks_of(b"a", lengths=[CHUNK]),
+    "lengths that overflow": chunks_of(b"a", lengths=[2**32 - 1, 2]),
+    "a state of chunks that were never sent": state_of(group(size=1, digests=digest(b"x"))),
+    "a part with fewer chunks than its size": state_of(group(size=2**62, digests=digest(b"x"))),
+    "a part with more chunks than its size": state_of(group(size=1, digests=2 * digest(b"x"))),
+    "a group without a pickle": state_of(checkpoint_pb2.State(groups=[checkpoint_pb2.StoredGroup()])),
+    "a name of a megabyte": state_of(checkpoint_pb2.State(names=["n" * 10_000])),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_ends_the_checkpoint(lie: str, draft: Draft) -> None:
+    """Each is refused as such; nobody trusts a count, a length or a digest of a jail's."""
+    with pytest.raises(CheckpointRefusedError, match="broke the protocol"):
+        collected(draft, lambda sock: send(sock, LIES[lie]))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f"], ids=["empty", "noise", "huge length"]
+)
+def test_bytes_that_are_no_packet_end_it(data: bytes, draft: Draft) -> None:
+    """Noise, a length without its bytes, an end of the stream."""
+    with pytest.raises(CheckpointRefusedError):
+        collected(draft, lambda sock: send_packet(sock, data) if data else sock.close())
+
+
+def test_memory_that_can_still_be_changed_is_refused(draft: Draft) -> None:
+    """A digest of it would be true for a moment."""
+
+    def jail(sock: socket.socket) -> None:
+        unsealed = os.memfd_create("x")
+        os.write(unsealed, b"a" * CHUNK)
+        packet = Packet()
+        packet.chunks.digests, packet.chunks.data.size = digest(b"a" * CHUNK), CHUNK
+        packet.chunks.lengths.append(CHUNK)
+        packet.chunks.data.attached = True
+        send(sock, packet, [unsealed])
+        os.close(unsealed)
+
+    with pytest.raises(CheckpointRefusedError, match="broke the protocol"):
+        collected(draft, jail)
+    assert {} == draft.places
+
+
+def test_descriptors_that_nothing_names_are_closed(draft: Draft) -> None:
+    """However many come, none stays open here."""
+    before = len(os.listdir("/proc/self/fd"))
+
+    def jail(sock: socket.socket) -> None:
+        with SealedMemory.create([b"x"]) as memory:
+            send(sock, Packet(failure="no"), [memory.fileno()] * 3)
+
+    with pytest.raises(CheckpointRefusedError, match="no"):
+        collected(draft, jail)
+    assert before >= len(os.listdir("/proc/self/fd"))
+
+
+def test_more_than_the_runtime_may_have_is_refused(draft: Draft) -> None:
+    """A copy that goes on sending fills the store up to its limit, not the disk."""
+    sent = 0
+
+    def jail(sock: socket.socket) -> None:
+        nonlocal sent
+        shipment = Shipment(sock, send_packet, set())
+        try:
+            while sent <= 4 * LIMIT:
+                shipment.part(memoryview(os.urandom(CHUNK)), dense=False)
+                sent += CHUNK
+        except OSError:
+            return
+
+    with pytest.raises(CheckpointRefusedError, match="too long or too many"):
+        collected(draft, jail)
+    assert sent <= 3 * LIMIT
+
+
+def test_a_state_has_so_many_names_and_no_more() -> None:
+    """At the limit, and one past it; before anything is made of them."""
+    parse_state(checkpoint_pb2.State(names=[""] * MAX_THINGS), LIMIT)
+    with pytest.raises(ProtocolViolation):
+        parse_state(checkpoint_pb2.State(names=[""] * (MAX_THINGS + 1)), LIMIT)
+
+
+def test_a_state_has_so_many_bytes_and_no_more() -> None:
+    """Claimed ones count: two parts may name the same chunks."""
+    part = {"size": LIMIT // 2, "digests": digest(b"a") * (LIMIT // 2 // CHUNK)}
+    message = checkpoint_pb2.State()
+    for _ in range(2):
+        message.groups.add(parts=[checkpoint_pb2.StoredPart(**part)])
+    parse_state(message, LIMIT)
+    with pytest.raises(ProtocolViolation):
+        parse_state(message, LIMIT - 1)
+
+
+def test_a_silent_copy_is_given_up(draft: Draft) -> None:
+    """When whoever asked says that it is late."""
+    over = threading.Event()
+    with pytest.raises(CheckpointRefusedError, match="too late"):
+        collected(draft, lambda _: None, lambda: over.set() or "it is too late")  # type: ignore[func-returns-value]
+    assert over.is_set()
+
+
+def test_what_failed_is_not_stored(folder: Path) -> None:
+    """A checkpoint that broke off leaves the one before, and its chunks are not relied on."""
+    writer = writer_of(folder)
+    store(writer, a=b"a")
+    draft = writer.begin()
+    with pytest.raises(CheckpointRefusedError, match=r"MemoryError\\n"):
+        collected(draft, lambda sock: send(sock, Packet(failure="MemoryError\n")))
+    draft.discard()
+    assert 2 == store(writer, a=b"a").number
+
+
+def test_each_batch_waits_for_the_one_before(draft: Draft) -> None:
+    """So that a copy needs memory for one batch, whatever it sends."""
+    answers = []
+
+    def jail(sock: socket.socket) -> None:
+        for content in (b"a", b"b"):
+            send(sock, chunks_of(content))
+            answers.append(receive_packet(sock))
+        send(sock, state_of(group(size=1, digests=digest(b"a"))))
+
+    collected(draft, jail)
+    assert 2 == len(answers)
+    assert None not in answers

@@ -1,0 +1,164 @@
+"""The edge where a checkpoint leaves a jail: packets of the frozen copy become chunks in a draft and a checked state.
+
+The copy is as hostile as the jail it was made in. Its packets are bounded one by one and together, the digest of each
+chunk is computed here, and what its state is made of must be in the store or have been sent.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import checkpoint_pb2, jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_security.sealed import SealedMemory
+from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.state import MAX_TEXT, State, parse_state
+from cenote_worker.checkpoints.writer import Draft
+from cenote_worker.chunks import CHUNK, split_digests
+from cenote_worker.content import Content
+from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.pieces import Assembly
+from cenote_worker.results import printable
+
+MAX_BATCH: Final = 2 * 8 * 2**20
+"""Bytes of one packet's chunks: twice what a copy collects before it sends."""
+
+MAX_STATE: Final = 128 * 2**20
+"""Bytes of a State: enough for 300 GB in chunks."""
+
+ACKNOWLEDGED: Final = b"\1"
+
+_LOOK = 1_000
+"""Milliseconds between two looks at whether anybody still waits."""
+
+_ENDED = (
+    "the copy of its state ended before it was done; it may have needed more memory than the runtime may have"
+)
+
+
+class Collector:
+    """Reads one checkpoint from one socket, which it closes."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        draft: Draft,
+        limit: int,
+        assembly: Assembly | None,
+        given_up: Callable[[], str],
+    ) -> None:
+        """limit: bytes that the state may have. given_up: why nobody waits any more, empty while somebody does."""
+        self._sock = sock
+        self._draft = draft
+        self._limit = limit
+        self._assembly = assembly
+        self._given_up = given_up
+        self._sent = 0
+
+    def collect(self) -> State:
+        """Everything that the state is made of is in the draft when this returns.
+
+        Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError for the store's trouble.
+        """
+        try:
+            while True:
+                packet = self._next()
+                state = self._take(packet)
+                if state is not None:
+                    return state
+        except ProtocolViolation as violation:
+            raise CheckpointRefusedError(f"it broke the protocol: {violation}") from None
+        finally:
+            self._sock.close()
+            if self._assembly is not None:
+                self._assembly.close()
+
+    def _next(self) -> Packet:
+        ready = select.poll()
+        ready.register(self._sock, select.POLLIN)
+        while True:
+            while not ready.poll(_LOOK):
+                if reason := self._given_up():
+                    raise CheckpointRefusedError(reason)
+            try:
+                packet = receive_packet(self._sock)
+            except ConnectionError:
+                packet = None
+            if packet is None:
+                raise CheckpointRefusedError(self._given_up() or _ENDED)
+            whole = packet if self._assembly is None else self._assembly.take(packet)
+            if whole is not None:
+                return whole
+
+    def _take(self, packet: Packet) -> State | None:
+        try:
+            message = _parsed(packet.data)
+            match message.WhichOneof("body"):
+                case "chunks":
+                    self._add(message.chunks, packet.descriptors)
+                    return None
+                case "state":
+                    return self._state(message.state, packet.descriptors)
+                case "failure":
+                    raise CheckpointRefusedError(printable(message.failure[:MAX_TEXT]))
+            raise ProtocolViolation("a packet of a checkpoint without a body")
+        finally:
+            packet.close()
+
+    def _add(self, fresh: checkpoint_pb2.FreshChunks, descriptors: list[int]) -> None:
+        content = Content.from_wire(fresh.data, descriptors, MAX_BATCH)
+        try:
+            self._sent += content.size
+            if content.count or self._sent > self._limit or any(not 0 < n <= CHUNK for n in fresh.lengths):
+                raise ProtocolViolation("chunks that are too long or too many")
+            if sum(fresh.lengths) != content.size:
+                raise ProtocolViolation("chunks that are not of the stated lengths")
+            self._write(fresh, _bytes(content))
+        finally:
+            content.close()
+        try:
+            send_packet(self._sock, ACKNOWLEDGED)
+        except OSError:
+            raise CheckpointRefusedError(_ENDED) from None
+
+    def _write(self, fresh: checkpoint_pb2.FreshChunks, data: memoryview) -> None:
+        claimed = split_digests(fresh.digests)
+        start = 0
+        if len(claimed) != len(fresh.lengths):
+            raise ProtocolViolation("chunks without their digests")
+        for length, digest in zip(fresh.lengths, claimed, strict=True):
+            if self._draft.add(data[start : start + length], dense=fresh.dense) != digest:
+                raise ProtocolViolation("a chunk has another digest than was said")
+            start += length
+
+    def _state(self, payload: jail_pb2.Payload, descriptors: list[int]) -> State:
+        content = Content.from_wire(payload, descriptors, MAX_STATE)
+        try:
+            parts = content.unpack()
+            if len(parts) != 1:
+                raise ProtocolViolation("a state in several parts")
+            state = parse_state(checkpoint_pb2.State.FromString(bytes(parts[0])), self._limit)
+        except DecodeError:
+            raise ProtocolViolation("a state that is none") from None
+        finally:
+            content.close()
+        if not state.lengths.keys() <= self._draft.places.keys():
+            raise ProtocolViolation("a state of chunks that were never sent")
+        return state
+
+
+def _parsed(data: bytes) -> checkpoint_pb2.CheckpointPacket:
+    try:
+        return checkpoint_pb2.CheckpointPacket.FromString(data)
+    except DecodeError:
+        raise ProtocolViolation("a packet of a checkpoint that is none") from None
+
+
+def _bytes(content: Content) -> memoryview:
+    memory: SealedMemory | None = content.memory
+    return memory.map() if memory is not None else memoryview(content.inline or b"")

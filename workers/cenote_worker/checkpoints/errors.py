@@ -1,0 +1,117 @@
+"""What can go wrong with checkpoints, typed by what the caller can do about it."""
+
+from __future__ import annotations
+
+from cenote_security.errors import CenoteError
+
+
+class CheckpointError(CenoteError):
+    """A checkpoint could not be made or read. A runtime that was to be kept goes on as it is."""
+
+
+class CheckpointRefusedError(CheckpointError):
+    """The runtime could not make its state into a checkpoint: its own code failed, or it was out of memory."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the runtime could not give its state away ({self.reason}); it goes on, nothing was stored"
+
+
+class StoreFailedError(CheckpointError):
+    """The store cannot be read or written: a full disk, no rights, no network.
+
+    place: what was read or written. reason: in the words of the system.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}; what was stored before is as it was"
+
+
+class StoreBusyError(CheckpointError):
+    """Another process, or another runtime of this one, writes checkpoints of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"checkpoints of {self.name!r} have a writer already; close that runtime, or choose another name"
+        )
+
+
+class StoreTakenError(CheckpointError):
+    """Another writer has taken the runtime's checkpoints over: what this one has is not stored any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"another writer has taken the checkpoints of {self.name!r} over; this runtime can store no more"
+        )
+
+
+class CheckpointDamagedError(CheckpointError):
+    """What was stored is not what is there: bytes are missing or different, or of a format that is not known.
+
+    name, number: of the checkpoint. damage: each thing that is damaged, in words. restorable: numbers of checkpoints
+    of the same runtime that looked whole, newest first.
+    """
+
+    def __init__(self, name: str, number: int, damage: tuple[str, ...], restorable: tuple[int, ...]) -> None:
+        super().__init__(name, number, damage, restorable)
+        self.name = name
+        self.number = number
+        self.damage = damage
+        self.restorable = restorable
+
+    def __str__(self) -> str:
+        others = ", ".join(map(str, self.restorable))
+        remedy = f"restore one of {others}" if others else "there is no other checkpoint of it"
+        found = "; ".join(self.damage[:5])
+        return f"checkpoint {self.number} of {self.name!r} is damaged: {found}; {remedy}"
+
+
+class IncompleteRestoreError(CheckpointError):
+    """A checkpoint cannot give back everything that the runtime had. Nothing was started.
+
+    missing: each thing that would be missing, with the reason.
+    """
+
+    def __init__(self, name: str, number: int, missing: tuple[str, ...]) -> None:
+        super().__init__(name, number, missing)
+        self.name = name
+        self.number = number
+        self.missing = missing
+
+    def __str__(self) -> str:
+        found = "; ".join(self.missing[:20])
+        return (
+            f"checkpoint {self.number} of {self.name!r} does not have all of the state: {found}. "
+            "Pass partial=True to go on without"
+        )
+
+
+class NotDurableError(CheckpointError):
+    """A call was carried out, and what it did could not be stored; it is lost if the runtime ends now.
+
+    outcome: what the call gave, an ExecutionResult for a cell. reason: why it could not be stored.
+    """
+
+    def __init__(self, outcome: object, reason: str) -> None:
+        super().__init__(outcome, reason)
+        self.outcome = outcome
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"it was done and is not durable: {self.reason}; `outcome` of this error has the result"

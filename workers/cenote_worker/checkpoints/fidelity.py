@@ -1,0 +1,94 @@
+"""What a restore will give back, said before it starts."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cenote_worker.checkpoints.manifest import Manifest
+from cenote_worker.checkpoints.state import Unkept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """How faithful a restore of one checkpoint will be.
+
+    exact: variables that come back as they were, without names of Python's own. unkept: what was not stored, with the
+    reason and the step that made it, which has to be run again. unoffered: names of functions and objects of the
+    client that are not given again. unfit: why what was stored cannot be read here. notes: what differs and may
+    matter, such as a package's version.
+    `str()` of it is for people.
+    """
+
+    number: int
+    step: int
+    exact: tuple[str, ...]
+    unkept: tuple[Unkept, ...] = ()
+    unoffered: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing will be missing."""
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Each thing that will be missing, with the reason."""
+        rebuilt = (
+            f"{thing.name}: {thing.reason}" + (f"; step {thing.step} made it" if thing.step else "")
+            for thing in self.unkept
+        )
+        offered = (f"{name}: a function or object of the client; give it again" for name in self.unoffered)
+        return (*self.unfit, *rebuilt, *offered)
+
+    def __str__(self) -> str:
+        lines = [f"checkpoint {self.number}, state after step {self.step}: {len(self.exact)} variables exact"]
+        lines += [f"missing: {text}" for text in self.missing]
+        lines += [f"note: {text}" for text in self.notes]
+        return "\n".join(lines)
+
+
+def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
+    """What will come back. offered: names of the client's functions and objects that are given again."""
+    message = manifest.state.message
+    missing_hosts = tuple(sorted(set(message.hosts) - set(offered)))
+    return Fidelity(
+        number=manifest.number,
+        step=message.step,
+        exact=tuple(
+            name for group in manifest.state.groups for name in group.names if not name.startswith("__")
+        ),
+        unkept=manifest.state.unkept,
+        unoffered=missing_hosts,
+        unfit=_unfit(message.python, message.machine),
+        notes=_versions((module.name, module.version) for module in message.modules if module.version),
+    )
+
+
+def _unfit(python: str, machine: str) -> tuple[str, ...]:
+    """Functions are stored as the code of one Python version, arrays in the byte order of one machine."""
+    here = platform.python_version()
+    reasons = []
+    if python.split(".")[:2] != here.split(".")[:2]:
+        reasons.append(f"it was made with Python {python}, and functions cannot be read by {here}")
+    if machine != platform.machine():
+        reasons.append(f"it was made on {machine}, this is {platform.machine()}")
+    return tuple(reasons)
+
+
+def _versions(modules: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Differences between what was in use and what is installed here."""
+    from importlib import metadata  # 20 ms, and embedded runtimes that store nothing never need it
+
+    notes = []
+    for name, version in modules:
+        try:
+            here = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # a module of the working directory, or a package under another name
+        if here != version:
+            notes.append(f"{name} {here} is here, {version} was in use")
+    return tuple(notes)

@@ -1,0 +1,140 @@
+"""Checkpoints of one runtime in a folder of this machine, or of a network file system."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from cenote_security.sealed import Buffer
+from cenote_worker.checkpoints.folder import NumberTakenError
+
+_SUFFIX = ".checkpoint"
+_LOCK = "writer"
+
+
+class LocalFolder:
+    """See Folder. One writer holds a lock of the kernel's, which is gone with its process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = -1
+
+    @property
+    def place(self) -> str:
+        return str(self._path)
+
+    def numbers(self) -> list[int]:
+        with suppress(FileNotFoundError):
+            stems = [path.stem for path in self._path.iterdir() if path.suffix == _SUFFIX]
+            return sorted(int(stem) for stem in stems if stem.isdecimal())
+        return []
+
+    def size(self, number: int) -> int:
+        return self._file(number).stat().st_size
+
+    def read(self, number: int, offset: int, size: int) -> memoryview:
+        """Small parts are copied. Large ones are mapped: nobody changes a file that was published."""
+        with self._file(number).open("rb") as file:
+            if size < mmap.ALLOCATIONGRANULARITY * 16:
+                return memoryview(os.pread(file.fileno(), size, offset))
+            end = min(offset + size, os.fstat(file.fileno()).st_size)
+            start = offset - offset % mmap.ALLOCATIONGRANULARITY
+            if end <= offset:
+                return memoryview(b"")
+            pages = mmap.mmap(file.fileno(), end - start, prot=mmap.PROT_READ, offset=start)
+            return memoryview(pages)[offset - start :]
+
+    def draft(self, number: int) -> LocalDraft:
+        return LocalDraft(self._path, self._file(number))
+
+    def delete(self, number: int) -> None:
+        self._file(number).unlink(missing_ok=True)
+
+    def claim(self) -> int | None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fence = _fence_in(lock) + 1
+            os.pwrite(lock, b"%020d" % fence, 0)
+            os.fsync(lock)
+        except BaseException as error:
+            os.close(lock)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        self._lock = lock
+        for leftover in self._path.glob("*.part"):  # of a writer that was ended
+            leftover.unlink(missing_ok=True)
+        return fence
+
+    def is_claimed(self, fence: int) -> bool:
+        return self._lock >= 0 and _fence_in(self._lock) == fence
+
+    def release(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    def _file(self, number: int) -> Path:
+        return self._path / f"{number:012d}{_SUFFIX}"
+
+
+class LocalDraft:
+    """See DraftFile."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        self._folder = folder
+        self._target = target
+        self._draft = target.with_suffix(".part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._file = os.open(self._draft, flags, 0o600)
+
+    def write(self, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def publish(self) -> None:
+        os.fsync(self._file)
+        try:
+            os.link(self._draft, self._target)
+        except FileExistsError:
+            raise NumberTakenError from None
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP):
+                raise
+            self._rename()  # a file system without hard links
+        self.discard()
+        _sync_folder(self._folder)
+
+    def discard(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+
+    def _rename(self) -> None:
+        """Not atomic against another writer, of which the lock says that there is none."""
+        if self._target.exists():
+            raise NumberTakenError
+        self._draft.rename(self._target)
+
+
+def _fence_in(lock: int) -> int:
+    text = os.pread(lock, 20, 0)
+    return int(text) if text.isdigit() else 0
+
+
+def _sync_folder(path: Path) -> None:
+    """A new name in a folder is on disk when the folder is."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

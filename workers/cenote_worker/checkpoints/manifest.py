@@ -1,0 +1,145 @@
+"""One checkpoint as a file: fresh chunks, then the manifest, then a footer that says where the manifest begins.
+
+One file per checkpoint is what makes publishing atomic, and an acknowledged step one `fsync` of one file. Its number
+is its name, and only one writer can make a name. Chunks of earlier checkpoints are named by number and offset, so a
+file's bytes can be needed after its own state is not.
+
+    chunks ...  |  manifest (protobuf)  |  magic, version, length and XXH3 of the manifest
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import checkpoint_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.checkpoints.state import State, parse_state
+from cenote_worker.chunks import DIGEST, digest
+
+VERSION: Final = 1
+"""Of the format. One that is not known is refused; an older one will be read by what is added here then."""
+
+MAX_STATE: Final = 1 << 50
+"""Bytes of a state that a store may claim: memory is asked for as its bytes are read, not as they are claimed."""
+
+MAX_STORED: Final = 2 * 64 * 1024
+"""Bytes that one chunk may take in a file, compressed or not."""
+
+_MAGIC: Final = b"CENOTECP"
+_FOOTER = struct.Struct(f"<{DIGEST}sQI8s")
+
+FOOTER: Final = _FOOTER.size
+"""Bytes at the end of a file."""
+
+RAW: Final = 0
+ZLIB: Final = 1
+
+
+class MalformedManifest(Exception):
+    """What should be a manifest that can be read here is none; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a chunk lies. file: number of a checkpoint. stored: bytes there. coding: RAW or ZLIB."""
+
+    file: int
+    offset: int
+    stored: int
+    coding: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
+
+    number: int
+    parent: int
+    fence: int
+    label: str
+    made: float
+    state: State
+    chunks: Mapping[bytes, Location]
+
+    @property
+    def files(self) -> frozenset[int]:
+        """Numbers of the checkpoints whose files it needs, its own included."""
+        return frozenset({self.number, *(location.file for location in self.chunks.values())})
+
+    @property
+    def size(self) -> int:
+        """Bytes of the state, before chunks that are alike are counted once."""
+        return sum(part.size for part in self.state.parts())
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The end of a checkpoint's file: manifest and footer."""
+    message = checkpoint_pb2.Manifest(
+        number=manifest.number,
+        parent=manifest.parent,
+        fence=manifest.fence,
+        label=manifest.label,
+        made=manifest.made,
+        state=manifest.state.message,
+        chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
+    )
+    body = message.SerializeToString()
+    return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
+
+
+def manifest_length(footer: bytes) -> int:
+    """Bytes of the manifest before the footer. Raises MalformedManifest for what is no footer of ours."""
+    if len(footer) != FOOTER or not footer.endswith(_MAGIC):
+        raise MalformedManifest("the file is cut off, or no checkpoint")
+    _, length, version, _ = _FOOTER.unpack(footer)
+    if version != VERSION:
+        raise MalformedManifest(f"it is of format {version}; this version of Cenote reads {VERSION}")
+    return int(length)
+
+
+def decode(body: bytes, footer: bytes) -> Manifest:
+    """Raises MalformedManifest."""
+    if manifest_length(footer) != len(body) or digest(body) != _FOOTER.unpack(footer)[0]:
+        raise MalformedManifest("the manifest does not have the sum that was written with it")
+    try:
+        return _manifest(checkpoint_pb2.Manifest.FromString(body))
+    except (DecodeError, ProtocolViolation) as error:
+        raise MalformedManifest(str(error)) from None
+
+
+def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
+    state = parse_state(message.state, MAX_STATE)
+    digests, table = list(state.lengths), message.chunks
+    columns = (table.file, table.offset, table.stored, table.coding)
+    if any(len(column) != len(digests) for column in columns):
+        raise MalformedManifest("its chunks and their places do not fit together")
+    if any(index >= len(table.files) for index in table.file) or any(
+        size > MAX_STORED for size in table.stored
+    ):
+        raise MalformedManifest("a chunk is in no place that is named")
+    places = (Location(table.files[row[0]], *row[1:]) for row in zip(*columns, strict=True))
+    return Manifest(
+        number=message.number,
+        parent=message.parent,
+        fence=message.fence,
+        label=message.label,
+        made=message.made,
+        state=state,
+        chunks=dict(zip(digests, places, strict=True)),
+    )
+
+
+def _table(locations: list[Location]) -> checkpoint_pb2.ChunkTable:
+    files = {number: index for index, number in enumerate(sorted({place.file for place in locations}))}
+    return checkpoint_pb2.ChunkTable(
+        files=files,
+        file=[files[place.file] for place in locations],
+        offset=[place.offset for place in locations],
+        stored=[place.stored for place in locations],
+        coding=[place.coding for place in locations],
+    )

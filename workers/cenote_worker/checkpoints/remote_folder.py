@@ -1,0 +1,135 @@
+"""Checkpoints of one runtime in whatever fsspec reaches: object stores, other machines, memory."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from contextlib import suppress
+from typing import Protocol
+
+from cenote_security.sealed import Buffer
+from cenote_worker.checkpoints.folder import NumberTakenError
+
+_SUFFIX = ".checkpoint"
+
+
+class FileSystem(Protocol):
+    """What is used of fsspec's AbstractFileSystem."""
+
+    def ls(self, path: str, detail: bool) -> list[str]:
+        """Full paths. Raises FileNotFoundError."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes. Raises FileNotFoundError."""
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        """A part of a file, as much of it as there is."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str) -> None:
+        """mode: with `create`, raises FileExistsError. As does the next."""
+
+    def put_file(self, source: str, target: str, /, mode: str) -> None:
+        """From this machine to there."""
+
+    def rm_file(self, path: str) -> None:
+        """Raises FileNotFoundError."""
+
+    def makedirs(self, path: str, there: bool, /) -> None:
+        """there: it may be. Nothing happens where folders are only parts of names."""
+
+    def invalidate_cache(self, path: str) -> None:
+        """What `ls` says is new."""
+
+
+class RemoteFolder:
+    """See Folder. There is no lock: each writer puts a fence, and a writer that sees a later one stops.
+
+    A file is put under its number only if there is none, which the store decides where it can (S3, GCS, Azure) and
+    fsspec by a look before where it cannot.
+    """
+
+    def __init__(self, system: FileSystem, path: str, shown: str) -> None:
+        self._system = system
+        self._path = path.rstrip("/")
+        self.place = shown
+
+    def numbers(self) -> list[int]:
+        return sorted(_numbers(self._names(), _SUFFIX))
+
+    def size(self, number: int) -> int:
+        size = self._system.size(self._file(number))
+        if size is None:
+            raise OSError(errno.EIO, "the store does not know how large a file is")
+        return size
+
+    def read(self, number: int, offset: int, size: int) -> memoryview:
+        return memoryview(self._system.cat_file(self._file(number), start=offset, end=offset + size))
+
+    def draft(self, number: int) -> RemoteDraft:
+        return RemoteDraft(self._system, self._file(number))
+
+    def delete(self, number: int) -> None:
+        with suppress(FileNotFoundError):
+            self._system.rm_file(self._file(number))
+
+    def claim(self) -> int | None:
+        self._system.makedirs(self._path, True)
+        fence = self._last_fence() + 1
+        while True:
+            try:
+                self._system.pipe_file(f"{self._path}/{fence:012d}.fence", b"", mode="create")
+                break
+            except FileExistsError:
+                fence += 1
+        for old in range(max(fence - 10, 1), fence):
+            with suppress(OSError):
+                self._system.rm_file(f"{self._path}/{old:012d}.fence")
+        return fence
+
+    def is_claimed(self, fence: int) -> bool:
+        return self._last_fence() == fence
+
+    def release(self) -> None:
+        """Nothing is held: the next writer takes over by coming."""
+
+    def _last_fence(self) -> int:
+        return max(_numbers(self._names(), ".fence"), default=0)
+
+    def _names(self) -> list[str]:
+        self._system.invalidate_cache(self._path)
+        try:
+            return [path.rpartition("/")[2] for path in self._system.ls(self._path, detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def _file(self, number: int) -> str:
+        return f"{self._path}/{number:012d}{_SUFFIX}"
+
+
+class RemoteDraft:
+    """See DraftFile. What is written is spooled on this machine, then put at once."""
+
+    def __init__(self, system: FileSystem, target: str) -> None:
+        self._system = system
+        self._target = target
+        self._spool = tempfile.NamedTemporaryFile(prefix="cenote-")  # noqa: SIM115  (closed by `discard`)
+
+    def write(self, data: Buffer) -> None:
+        self._spool.write(data)
+
+    def publish(self) -> None:
+        self._spool.flush()
+        try:
+            self._system.put_file(self._spool.name, self._target, mode="create")
+        except FileExistsError:
+            raise NumberTakenError from None
+        self.discard()
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._spool.close()
+
+
+def _numbers(names: list[str], suffix: str) -> list[int]:
+    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return [int(stem) for stem in stems if stem.isdecimal()]

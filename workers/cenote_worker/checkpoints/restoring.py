@@ -1,0 +1,208 @@
+"""From a checkpoint to what fills a fresh jail: verified chunks in sealed memory, which nothing here opens."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_proto.v1 import checkpoint_pb2, jail_pb2
+from cenote_security.sealed import Buffer
+from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
+from cenote_worker.checkpoints.state import Group, Part, StoredFile
+from cenote_worker.checkpoints.store import CheckpointStore, failures
+from cenote_worker.chunks import chunk_length, digest, split_digests
+from cenote_worker.content import Content
+
+FILES_AT_ONCE: Final = 32 * 2**20
+"""Bytes of the working directory that are on their way at once, or one file."""
+
+_MOST_FILES = 2_000
+
+
+class _Damaged(Exception):
+    """A chunk is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One step of filling a jail; whoever takes it closes its content. kind: of a RestorePiece.
+
+    names: the variables in it, or the paths, for errors.
+    """
+
+    kind: jail_pb2.RestorePiece.Kind.ValueType
+    content: Content
+    names: tuple[str, ...]
+
+
+class Restoration:
+    """One checkpoint, read: everything that a jail needs is in memory and verified. Close it."""
+
+    def __init__(self, pieces: list[Piece], manifest: Manifest) -> None:
+        self.pieces = pieces
+        self.manifest = manifest
+
+    def close(self) -> None:
+        for piece in self.pieces:
+            piece.content.close()
+
+
+def read(
+    store: CheckpointStore, name: str, manifest: Manifest, *, partial: bool, added: Iterable[str] = ()
+) -> Restoration:
+    """Reads and verifies all chunks; what is damaged is left out if `partial`.
+
+    added: names that stay in the namespace though the checkpoint does not have them.
+
+    Raises CheckpointDamagedError naming what is damaged, StoreFailedError.
+    """
+    reader = _Reader(store.folder(name), manifest)
+    pieces: list[Piece] = []
+    damage: list[str] = []
+    whole = False
+    try:
+        with failures(store.folder(name).place):
+            for piece in reader.pieces(damage):
+                pieces.append(piece)
+        if damage and not partial:
+            raise store.damaged(name, manifest.number, tuple(damage))
+        pieces.append(_end(manifest, pieces, added))
+        whole = True
+    finally:
+        if not whole:
+            Restoration(pieces, manifest).close()
+    return Restoration(pieces, manifest)
+
+
+def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
+    """Reads all that a checkpoint needs. Raises CheckpointDamagedError, StoreFailedError, UnknownEntryError."""
+    read(store, name, store.manifest(name, checkpoint), partial=False).close()
+
+
+class _Reader:
+    """The parts of one checkpoint, run by run."""
+
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        self._folder = folder
+        self._manifest = manifest
+
+    def pieces(self, damage: list[str]) -> Iterator[Piece]:
+        """Each in turn; what is damaged is named instead."""
+        state = self._manifest.state
+        yield from self._files(state.files, damage)
+        if state.process is not None:
+            yield from self._group(
+                jail_pb2.RestorePiece.PROCESS, state.process, "state of the process", damage
+            )
+        for group in state.groups:
+            named = f"variables {', '.join(group.names[:10])}" if group.names else "a group without names"
+            yield from self._group(jail_pb2.RestorePiece.GROUP, group, named, damage)
+
+    def _group(
+        self, kind: jail_pb2.RestorePiece.Kind.ValueType, group: Group, named: str, damage: list[str]
+    ) -> Iterator[Piece]:
+        try:
+            parts = [tuple(self._read(part)) for part in group.parts]
+        except _Damaged as error:
+            damage.append(f"{named} ({error})")
+            return
+        yield Piece(kind, Content.pack(parts), group.names)
+
+    def _files(self, files: tuple[StoredFile, ...], damage: list[str]) -> Iterator[Piece]:
+        batch: list[tuple[StoredFile, tuple[memoryview, ...]]] = []
+        size = 0
+        for file in files:
+            try:
+                content = tuple(self._read(file.content)) if file.content is not None else ()
+            except _Damaged as error:
+                damage.append(f"file {file.message.path.decode('utf-8', 'backslashreplace')} ({error})")
+                continue
+            batch.append((file, content))
+            size += file.content.size if file.content is not None else 0
+            if size >= FILES_AT_ONCE or len(batch) >= _MOST_FILES:
+                yield _file_piece(batch)
+                batch, size = [], 0
+        if batch:
+            yield _file_piece(batch)
+
+    def _read(self, part: Part) -> Iterator[memoryview]:
+        """The bytes of a part. What lies end to end is read at once: mapping is what makes large parts cheap."""
+        digests = split_digests(part.digests)
+        index = 0
+        while index < len(digests):
+            run = self._run(digests, index)
+            yield from self._checked(part, digests, index, run)
+            index += run
+
+    def _run(self, digests: list[bytes], start: int) -> int:
+        """How many chunks from `start` on lie end to end in one file as they are."""
+        first = last = self._manifest.chunks[digests[start]]
+        count = 1
+        while start + count < len(digests) and not last.coding:
+            place = self._manifest.chunks[digests[start + count]]
+            if (place.file, place.offset, place.coding) != (
+                last.file,
+                last.offset + last.stored,
+                first.coding,
+            ):
+                break
+            last, count = place, count + 1
+        return count
+
+    def _checked(self, part: Part, digests: list[bytes], start: int, run: int) -> Iterator[memoryview]:
+        first = self._manifest.chunks[digests[start]]
+        lengths = [chunk_length(part.size, index) for index in range(start, start + run)]
+        if first.coding == ZLIB:
+            data = _inflated(self._stored(first, first.stored), lengths[0])
+        else:
+            data = self._stored(first, sum(lengths))
+        at = 0
+        for length, expected in zip(lengths, digests[start : start + run], strict=True):
+            if digest(data[at : at + length]) != expected:
+                raise _Damaged(f"a chunk in file {first.file} is not what was written")
+            at += length
+        yield data
+
+    def _stored(self, first: Location, size: int) -> memoryview:
+        try:
+            data = self._folder.read(first.file, first.offset, size)
+        except FileNotFoundError:
+            raise _Damaged(f"file {first.file} is gone") from None
+        if len(data) != size:
+            raise _Damaged(f"file {first.file} is cut off")
+        return data
+
+
+def _inflated(stored: memoryview, length: int) -> memoryview:
+    """At most the length that is expected: a damaged chunk must not fill the memory."""
+    inflater = zlib.decompressobj()
+    try:
+        return memoryview(inflater.decompress(stored, length + 1))
+    except zlib.error as error:
+        raise _Damaged(str(error)) from None
+
+
+def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece:
+    table = checkpoint_pb2.FileBatch()
+    for file, _ in batch:
+        entry = table.files.add()
+        entry.CopyFrom(file.message)
+        entry.ClearField("content")
+    contents: list[tuple[Buffer, ...]] = [content for file, content in batch if file.content is not None]
+    parts = [(table.SerializeToString(),), *contents]
+    paths = tuple(file.message.path.decode("utf-8", "backslashreplace") for file, _ in batch)
+    return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
+
+
+def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str]) -> Piece:
+    """What makes the namespace: names in their order, and the modules that were in use."""
+    message = manifest.state.message
+    there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
+    there |= set(message.hosts)
+    names = [name for name in message.names if name in there]
+    names += [name for name in added if name not in message.names]
+    end = checkpoint_pb2.RestoreEnd(names=names, modules=message.modules, step=message.step)
+    return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

@@ -1,0 +1,156 @@
+"""A stored state: frozen values made of what a jail says of its own, or of what a store holds.
+
+Either may be wrong or hostile. What is parsed here is bounded and fits together; what the bytes of a group mean is
+for the jail to find out that loads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_proto.v1 import checkpoint_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
+
+MAX_THINGS: Final = 100_000
+"""Groups, names, files and modules of one state, each: ten times what a busy notebook has."""
+
+MAX_PARTS: Final = 1_000_000
+"""Parts of all groups together."""
+
+MAX_TEXT: Final = 1_000
+"""Characters of names and reasons; longer ones are cut."""
+
+MAX_PATH: Final = 4_096
+"""Bytes: PATH_MAX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many bytes, in chunks of these digests."""
+
+    size: int
+    digests: bytes
+
+    def chunks(self) -> Iterator[tuple[bytes, int]]:
+        """Digest and length of each chunk, in order."""
+        for index, digest in enumerate(split_digests(self.digests)):
+            yield digest, chunk_length(self.size, index)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variables that can only be kept as a whole, and the parts of their pickle."""
+
+    names: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One entry of the working directory. kind: one of StoredFile.Kind of the message."""
+
+    message: checkpoint_pb2.StoredFile
+    content: Part | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """A variable, or a thing such as a running thread, that is not in a checkpoint.
+
+    reason: why it cannot be kept by value. step: the one that last bound it, as far as was seen; 0 when unknown.
+    """
+
+    name: str
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A namespace, its process and its working directory, by value."""
+
+    message: checkpoint_pb2.State
+    groups: tuple[Group, ...]
+    process: Group | None
+    files: tuple[StoredFile, ...]
+    unkept: tuple[Unkept, ...]
+    lengths: Mapping[bytes, int]
+    """Of every chunk, by digest, in the order in which parts first name it."""
+
+    def parts(self) -> Iterator[Part]:
+        """Every part, in the order that a chunk table follows."""
+        for group in self.groups:
+            yield from group.parts
+        if self.process is not None:
+            yield from self.process.parts
+        for file in self.files:
+            if file.content is not None:
+                yield file.content
+
+
+def parse_state(message: checkpoint_pb2.State, limit: int) -> State:
+    """limit: bytes that all parts may have together. Raises ProtocolViolation."""
+    things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
+    if any(len(thing) > MAX_THINGS for thing in things):
+        raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
+    _bound_texts(message)
+    lengths: dict[bytes, int] = {}
+    state = State(
+        message=message,
+        groups=tuple(_group(group) for group in message.groups),
+        process=_group(message.process) if message.HasField("process") else None,
+        files=tuple(_file(file) for file in message.files),
+        unkept=tuple(_unkept(thing) for thing in message.unkept),
+        lengths=lengths,
+    )
+    _check_size(state, limit)
+    for part in state.parts():
+        _measure(part, lengths)
+    return state
+
+
+def _measure(part: Part, lengths: dict[bytes, int]) -> None:
+    for digest, length in part.chunks():
+        if lengths.setdefault(digest, length) != length:
+            raise ProtocolViolation("one chunk of a state has two lengths")
+
+
+def _bound_texts(message: checkpoint_pb2.State) -> None:
+    texts = [*message.names, *message.hosts, message.python, message.machine]
+    texts += [text for module in message.modules for text in (module.name, module.version)]
+    if any(len(text) > MAX_TEXT for text in texts):
+        raise ProtocolViolation(f"a name of more than {MAX_TEXT} characters")
+
+
+def _check_size(state: State, limit: int) -> None:
+    parts = list(state.parts())
+    if len(parts) > MAX_PARTS:
+        raise ProtocolViolation(f"a state of more than {MAX_PARTS} parts")
+    if sum(part.size for part in parts) > limit:
+        raise ProtocolViolation(f"a state of more than {limit} bytes")
+
+
+def _group(message: checkpoint_pb2.StoredGroup) -> Group:
+    if not message.parts:
+        raise ProtocolViolation("a group without a pickle")
+    return Group(tuple(message.names), tuple(_part(part) for part in message.parts))
+
+
+def _part(message: checkpoint_pb2.StoredPart) -> Part:
+    if len(message.digests) != DIGEST * chunk_count(message.size):
+        raise ProtocolViolation("a part with more or fewer chunks than its size needs")
+    return Part(message.size, message.digests)
+
+
+def _file(message: checkpoint_pb2.StoredFile) -> StoredFile:
+    if len(message.path) > MAX_PATH or len(message.target) > MAX_PATH:
+        raise ProtocolViolation("a path that is too long")
+    regular = message.kind == checkpoint_pb2.StoredFile.REGULAR
+    return StoredFile(message, _part(message.content) if regular else None)
+
+
+def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:
+    return Unkept(message.name[:MAX_TEXT], message.reason[:MAX_TEXT], message.step)

@@ -1,0 +1,180 @@
+"""A store of checkpoints: one folder per runtime below a URL; what there is, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, unquote
+
+from cenote_security.errors import UnknownEntryError, UsageError
+from cenote_worker.checkpoints.errors import CheckpointDamagedError, StoreFailedError
+from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.local_folder import LocalFolder
+from cenote_worker.checkpoints.manifest import (
+    FOOTER,
+    MalformedManifest,
+    Manifest,
+    decode,
+    manifest_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cenote_worker.checkpoints.remote_folder import FileSystem
+
+MAX_NAME = 200
+"""Characters of a runtime's name once they are safe in a path, below every file system's limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One checkpoint. step: the last one that it has. made: seconds since the epoch.
+
+    size: bytes of the state. stored: bytes that it added to the store. complete: whether it has all of the state.
+    """
+
+    number: int
+    label: str
+    step: int
+    made: float
+    size: int
+    stored: int
+    complete: bool
+
+
+class CheckpointStore:
+    """Checkpoints of runtimes, by name, in a local folder or below any URL that fsspec knows.
+
+    Safe to read beside any writer. Raises UsageError for a URL that cannot be used; calls raise StoreFailedError.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self.url = str(url)
+        self._folder, self._children = _opened(self.url)
+
+    def names(self) -> list[str]:
+        """Runtimes that have checkpoints here, sorted."""
+        with failures(self.url):
+            return sorted(unquote(name) for name in self._children())
+
+    def folder(self, name: str) -> Folder:
+        """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
+        safe = quote(name, safe=" -_").replace(".", "%2E")
+        if not name or len(safe) > MAX_NAME:
+            raise UsageError(f"{name!r} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
+        return self._folder(safe)
+
+    def checkpoints(self, name: str) -> list[CheckpointInfo]:
+        """The checkpoints of a runtime that look whole, newest first. Their chunks are not read."""
+        folder = self.folder(name)
+        with failures(folder.place):
+            numbers = frozenset(folder.numbers())
+            found = [
+                manifest for number in numbers if (manifest := whole_manifest(folder, number)) is not None
+            ]
+            whole = [manifest for manifest in found if manifest.files <= numbers]
+            return [
+                describe(manifest, folder) for manifest in sorted(whole, key=lambda m: m.number, reverse=True)
+            ]
+
+    def manifest(self, name: str, checkpoint: int | str | None = None) -> Manifest:
+        """By number or label, the newest of that label; by default the newest of all.
+
+        Raises UnknownEntryError, CheckpointDamagedError.
+        """
+        folder = self.folder(name)
+        with failures(folder.place):
+            numbers = folder.numbers()
+        if isinstance(checkpoint, str):
+            labelled = [info.number for info in self.checkpoints(name) if info.label == checkpoint]
+            checkpoint = labelled[0] if labelled else 0
+        number = checkpoint if checkpoint is not None else max(numbers, default=0)
+        if number not in numbers:
+            raise UnknownEntryError(
+                "checkpoint", f"{name} {checkpoint if checkpoint is not None else ''}".strip()
+            )
+        try:
+            with failures(folder.place):
+                return read_manifest(folder, number)
+        except MalformedManifest as error:
+            raise self.damaged(name, number, (str(error),)) from None
+
+    def damaged(self, name: str, number: int, damage: tuple[str, ...]) -> CheckpointDamagedError:
+        """The error that says so, and what else can be restored."""
+        others = tuple(info.number for info in self.checkpoints(name) if info.number != number)
+        return CheckpointDamagedError(name, number, damage, others)
+
+
+def read_manifest(folder: Folder, number: int) -> Manifest:
+    """Raises MalformedManifest, OSError."""
+    size = folder.size(number)
+    footer = bytes(folder.read(number, max(size - FOOTER, 0), FOOTER))
+    length = manifest_length(footer)
+    if length > size - FOOTER:
+        raise MalformedManifest("the file is shorter than its manifest")
+    manifest = decode(bytes(folder.read(number, size - FOOTER - length, length)), footer)
+    if manifest.number != number:
+        raise MalformedManifest(f"it is the file of checkpoint {manifest.number}, under another name")
+    return manifest
+
+
+def whole_manifest(folder: Folder, number: int) -> Manifest | None:
+    """None for one that is damaged, or was deleted meanwhile."""
+    try:
+        return read_manifest(folder, number)
+    except (MalformedManifest, FileNotFoundError):
+        return None
+
+
+def describe(manifest: Manifest, folder: Folder) -> CheckpointInfo:
+    """What is listed of a checkpoint."""
+    return CheckpointInfo(
+        number=manifest.number,
+        label=manifest.label,
+        step=manifest.state.message.step,
+        made=manifest.made,
+        size=manifest.size,
+        stored=folder.size(manifest.number),
+        complete=not manifest.state.unkept,
+    )
+
+
+@contextmanager
+def failures(place: str) -> Iterator[None]:
+    """Turns an OSError into a StoreFailedError that says where."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailedError(place, error.strerror or str(error) or type(error).__name__) from error
+
+
+def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]]]:
+    """How a runtime's folder is made, and what lists them."""
+    if "://" not in url or url.startswith("file://"):
+        root = Path(unquote(url.removeprefix("file://"))).absolute()
+        return lambda name: LocalFolder(root / name), lambda: _local_children(root)
+    system, path = _remote(url)
+    from cenote_worker.checkpoints.remote_folder import RemoteFolder
+
+    def children() -> list[str]:
+        return [child.rstrip("/").rpartition("/")[2] for child in system.ls(path, detail=False)]
+
+    return lambda name: RemoteFolder(system, f"{path}/{name}", f"{url.rstrip('/')}/{name}"), children
+
+
+def _remote(url: str) -> tuple[FileSystem, str]:
+    import fsspec  # takes 50 ms, and most stores are folders
+
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url!r} is no store that can be used: {error}") from None
+    return cast("FileSystem", system), str(path).rstrip("/")
+
+
+def _local_children(root: Path) -> list[str]:
+    return [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []

@@ -1,0 +1,132 @@
+"""The one writer of a runtime's checkpoints."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Final
+
+from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, StoreTakenError
+from cenote_worker.checkpoints.folder import DraftFile, NumberTakenError
+from cenote_worker.checkpoints.manifest import RAW, ZLIB, Location, Manifest, encode
+from cenote_worker.checkpoints.state import State
+from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
+from cenote_worker.checkpoints.sweep import sweep
+from cenote_worker.chunks import digest
+
+WORTH: Final = 0.8
+"""A chunk is stored compressed if that takes less than this share of it. The memory of arrays is never tried: zlib
+writes 20-170 MB/s and reads 300 back, a hundred times slower than the bytes are digested and mapped."""
+
+_SAMPLE: Final = 4 * 1024
+
+
+class CheckpointWriter:
+    """Makes the checkpoints of one runtime, one at a time. Close it, or the name stays taken for other writers.
+
+    A checkpoint builds on the one before: chunks that it has are not written again.
+    """
+
+    def __init__(self, store: CheckpointStore, name: str, base: Manifest | None) -> None:
+        """base: the checkpoint that the runtime was restored from; the chunks of the newest one are known too.
+
+        Raises StoreBusyError, StoreFailedError.
+        """
+        self._store = store
+        self._name = name
+        self._folder = store.folder(name)
+        with failures(self._folder.place):
+            fence = self._folder.claim()
+            if fence is None:
+                raise StoreBusyError(name)
+            self._last = max(self._folder.numbers(), default=0)
+        self._fence = fence
+        self._parent = base.number if base is not None else 0
+        self.known: dict[bytes, Location] = dict(base.chunks) if base is not None else {}
+        """Where the chunks of the newest checkpoint of this runtime lie."""
+
+    def begin(self) -> Draft:
+        """The next checkpoint. Raises StoreFailedError."""
+        with failures(self._folder.place):
+            there = frozenset(
+                self._folder.numbers()
+            )  # somebody may have swept what a restored state was made of
+            known = {key: place for key, place in self.known.items() if place.file in there}
+            return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
+
+    def publish(self, draft: Draft, state: State, label: str) -> Manifest:
+        """What was drafted is a checkpoint, on disk, once this returns.
+
+        Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
+        """
+        manifest = Manifest(
+            number=draft.number,
+            parent=self._parent,
+            fence=self._fence,
+            label=label,
+            made=time.time(),
+            state=state,
+            chunks={key: draft.places[key] for key in state.lengths},
+        )
+        with failures(self._folder.place):
+            draft.file.write(encode(manifest))
+            if not self._folder.is_claimed(self._fence):
+                raise StoreTakenError(self._name)
+            if not manifest.files <= {draft.number, *self._folder.numbers()}:
+                raise StoreFailedError(
+                    self._folder.place, "it was swept while a checkpoint was made; try again"
+                )
+            try:
+                draft.file.publish()
+            except NumberTakenError:
+                raise StoreTakenError(self._name) from None
+            self._last = self._parent = draft.number
+            self.known = dict(manifest.chunks)
+            return manifest
+
+    def describe(self, manifest: Manifest) -> CheckpointInfo:
+        """What is listed of a checkpoint. Raises StoreFailedError."""
+        with failures(self._folder.place):
+            return describe(manifest, self._folder)
+
+    def sweep(self, keep: int) -> int:
+        """Keeps the newest checkpoints and all with a label; see `sweep`. Raises StoreFailedError."""
+        with failures(self._folder.place):
+            return sweep(self._folder, keep)
+
+    def close(self) -> None:
+        """Another writer may come. Closing twice is fine."""
+        self._folder.release()
+
+
+class Draft:
+    """A checkpoint on its way: chunks are put into it, then it is published or discarded."""
+
+    def __init__(self, file: DraftFile, number: int, known: dict[bytes, Location]) -> None:
+        self.file = file
+        self.number = number
+        self.places = dict(known)
+        """Where each chunk lies that the state may be made of."""
+        self._end = 0
+
+    def add(self, chunk: memoryview, *, dense: bool) -> bytes:
+        """Writes a chunk; returns its digest. dense: it may be worth compressing. Raises OSError."""
+        key = digest(chunk)
+        if key not in self.places:
+            coding, stored = _coded(chunk) if dense else (RAW, chunk)
+            self.file.write(stored)
+            self.places[key] = Location(self.number, self._end, len(stored), coding)
+            self._end += len(stored)
+        return key
+
+    def discard(self) -> None:
+        self.file.discard()
+
+
+def _coded(chunk: memoryview) -> tuple[int, memoryview]:
+    """A sample decides: what has been compressed before, such as images, costs a fraction of a millisecond."""
+    sample = chunk[:_SAMPLE]
+    if len(zlib.compress(sample, 1)) >= WORTH * len(sample):
+        return RAW, chunk
+    packed = zlib.compress(chunk, 1)
+    return (ZLIB, memoryview(packed)) if len(packed) < WORTH * len(chunk) else (RAW, chunk)

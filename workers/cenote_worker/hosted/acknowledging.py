@@ -1,0 +1,109 @@
+"""Holds back what a durable runtime did from whoever asked, until it is stored.
+
+An outcome comes on the reactor's thread, which must not wait: it is queued, a thread stores the state of the jail
+that it came from, and then its listener hears of it. What came meanwhile shares the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.edge import DoneReply
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.supervisor.supervisor import Supervisor
+
+Secure = Callable[[Supervisor], tuple[str, ...]]
+"""Stores the state of a jail; gives news for whoever ran a cell. Raises whatever keeps it from being stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An outcome on its way."""
+
+    listener: Listener
+    outcome: Outcome
+    supervisor: Supervisor
+
+
+class Acknowledger:
+    """One runtime's. Its thread starts with the first outcome and ends with `close`."""
+
+    def __init__(self, secure: Secure) -> None:
+        self._secure = secure
+        self._queue: SimpleQueue[_Held | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, listener: Listener, outcome: Outcome, supervisor: Supervisor) -> None:
+        """The listener hears of it once it is stored, or of a NotDurableError. Never blocks."""
+        self._queue.put(_Held(listener, outcome, supervisor))
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """What is held is still answered."""
+        self._queue.put(None)
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, over = self._more(first)
+            self._answer(batch)
+            if over:
+                return
+
+    def _more(self, first: _Held) -> tuple[list[_Held], bool]:
+        """What waits as well, and whether it was the last."""
+        batch = [first]
+        while True:
+            try:
+                held = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+            if held is None:
+                return batch, True
+            batch.append(held)
+
+    def _answer(self, batch: list[_Held]) -> None:
+        for supervisor in dict.fromkeys(held.supervisor for held in batch):
+            theirs = [held for held in batch if held.supervisor is supervisor]
+            try:
+                news = self._secure(supervisor)
+            except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
+                for held in theirs:
+                    held.listener.done(NotDurableError(held.outcome, str(error)))
+                continue
+            for held in theirs:
+                held.listener.done(_with_news(held.outcome, news))
+
+
+class Durable:
+    """Passes on what happens; what changed the namespace, once that is stored."""
+
+    def __init__(self, listener: Listener, acknowledger: Acknowledger, supervisor: Supervisor) -> None:
+        self._listener = listener
+        self._acknowledger = acknowledger
+        self._supervisor = supervisor
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, DoneReply) or (
+            isinstance(outcome, ExecutionResult) and outcome.state == "kept"
+        ):
+            self._acknowledger.hold(self._listener, outcome, self._supervisor)
+        else:
+            self._listener.done(outcome)
+
+
+def _with_news(outcome: Outcome, news: tuple[str, ...]) -> Outcome:
+    if not news or not isinstance(outcome, ExecutionResult):
+        return outcome
+    return replace(outcome, news=(*outcome.news, *news))

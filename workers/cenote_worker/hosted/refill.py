@@ -1,0 +1,81 @@
+"""What a fresh jail gets besides the injected values, and what is said then of the one that ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor.autopsy import LOST
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.supervisor.supervisor import Supervisor
+
+
+class Refill(Protocol):
+    """A stored state."""
+
+    @property
+    def begins_with(self) -> str:
+        """What the next jail begins with, in words; empty when nothing is stored."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether that is what everybody was told last: then nobody has lost anything with a jail that ended."""
+
+    def acknowledging(self, listener: Listener, supervisor: Supervisor) -> Listener:
+        """A listener of a request to that jail, which hears of what it did when it may be relied on."""
+
+    def fill(self, supervisor: Supervisor) -> None:
+        """Puts the stored state, if any, into a jail that has the injected values. Raises CheckpointError."""
+
+    def forget(self) -> None:
+        """The next jail begins with the injected values only."""
+
+    def close(self) -> None:
+        """The runtime was closed."""
+
+
+class NoRefill:
+    """Of a runtime that stores nothing."""
+
+    begins_with = ""
+    exact = False
+
+    def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:
+        return listener
+
+    def fill(self, _supervisor: Supervisor) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+NO_REFILL: Final[Refill] = NoRefill()
+
+
+class Recovery:
+    """Passes on what happens; a cell's result says what is left where a jail has ended."""
+
+    def __init__(self, listener: Listener, refill: Refill) -> None:
+        self._listener = listener
+        self._refill = refill
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ExecutionResult):
+            outcome = recovered(outcome, self._refill.begins_with)
+        self._listener.done(outcome)
+
+
+def recovered(result: ExecutionResult, begins_with: str) -> ExecutionResult:
+    """The result of a cell whose jail has ended, if the next one begins with more than the injected values."""
+    if result.state != "lost" or not begins_with or result.error is None:
+        return result
+    message = result.error.message.replace(LOST, begins_with)
+    return replace(result, state="rolled_back", error=replace(result.error, message=message))

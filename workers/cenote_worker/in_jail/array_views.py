@@ -1,0 +1,86 @@
+"""Views of numpy arrays, so that what shares memory goes on sharing it in another process.
+
+numpy itself stores a view as an array of its own: after a restore, writing to one would not show in the other.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+import sys
+from typing import Any, Final
+
+_MEMORIES: Final = (bytearray, array.array)
+
+View = tuple[object, int, tuple[int, ...], tuple[int, ...], Any, bool]
+"""Memory, offset in bytes, shape, strides, dtype, and whether it may be written."""
+
+
+def view_of(value: Any) -> View | None:
+    """How an array lies in memory that something else owns; None for anything that owns its memory or is no array.
+
+    Subclasses of arrays are none either: what makes them up is theirs to say.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray:
+        return None
+    owner = _owner(value.base, numpy)
+    if owner is None:
+        return None if value.flags.forc else _permuted(value)
+    start = value.__array_interface__["data"][0]
+    offset = start - _address(owner, numpy)
+    return owner, offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
+
+
+def over_memory(
+    memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
+) -> Any:
+    """The same view of memory that was rebuilt."""
+    numpy = importlib.import_module("numpy")
+    if isinstance(memory, numpy.ndarray) and dtype.hasobject:
+        flat = memory.reshape(-1, order="A")[offset // memory.itemsize :] if memory.size else memory
+        view = numpy.lib.stride_tricks.as_strided(flat, shape, strides)
+    else:
+        contiguous = memory.transpose(_order(memory)) if isinstance(memory, numpy.ndarray) else memory
+        view = numpy.ndarray(shape, dtype, contiguous, offset, strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
+
+
+def _permuted(value: Any) -> View:
+    """An array that owns its memory and lays its axes out in an order of its own, which numpy would not keep."""
+    memory = value.transpose(_order(value)).copy()
+    return memory, 0, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
+
+
+def _order(value: Any) -> list[int]:
+    """The axes in the order in which they lie in memory, outermost first."""
+    return sorted(
+        range(value.ndim), key=lambda axis: (value.strides[axis], value.shape[axis] > 1), reverse=True
+    )
+
+
+def _owner(base: Any, numpy: Any) -> Any:
+    """The array or the mutable memory at the end of a chain of bases; None when it is something else.
+
+    An array over a mapped or immutable buffer counts as an owner: nothing but arrays can share that.
+    """
+    while base is not None:
+        if isinstance(base, numpy.ndarray):
+            if type(base) is not numpy.ndarray:
+                return None
+            inner = _owner(base.base, numpy)
+            return base if inner is None else inner
+        if isinstance(base, memoryview):
+            base = base.obj
+        elif isinstance(base, _MEMORIES):
+            return base
+        else:
+            base = getattr(base, "base", None)  # numpy's own holder behind `as_strided`
+    return None
+
+
+def _address(owner: Any, numpy: Any) -> int:
+    interface = owner if isinstance(owner, numpy.ndarray) else numpy.frombuffer(owner, dtype=numpy.uint8)
+    return int(interface.__array_interface__["data"][0])

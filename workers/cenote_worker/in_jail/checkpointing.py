@@ -1,0 +1,208 @@
+"""Makes checkpoints of this process's namespace and puts stored ones into it.
+
+A checkpoint is made by a frozen copy, which sends chunks and a description straight to the collector outside, where
+both are checked. Storing and loading run user code (`__reduce__`, `__setstate__`), which can do no more than a cell.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import platform
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cenote_proto.v1 import checkpoint_pb2, jail_pb2
+from cenote_worker.chunks import split_digests
+from cenote_worker.content import Content
+from cenote_worker.frames import Send
+from cenote_worker.in_jail import checkpointing_files, checkpointing_process
+from cenote_worker.in_jail.bounded import bounded_str
+from cenote_worker.in_jail.checkpointing_groups import grouped
+from cenote_worker.in_jail.checkpointing_shipment import Shipment
+from cenote_worker.in_jail.checkpointing_unsafe import Landing, dump_process, load
+from cenote_worker.in_jail.frozen_copy import FrozenCopies
+from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.streams import CellStream
+
+__builtins__ = BUILTINS
+
+_NOT_STATE = frozenset(("__builtins__", "__name__", "__warningregistry__"))
+"""Names that every namespace has, or gets from the interpreter."""
+
+_HELPERS = ("reply", "display")
+"""Builtins of Cenote's that are bound to this process's kernel."""
+
+_OUR_THREADS = ("cenote-host-replies", "output")
+_REASON_CHARS = 300
+
+
+class Checkpointing:
+    """One kernel's. `ran` after whatever may have bound names."""
+
+    def __init__(self, kernel: Kernel, workdir: str, send: Send) -> None:
+        self._kernel = kernel
+        self._workdir = Path(workdir)
+        self._send = send
+        self._copies = FrozenCopies()
+        self._namespace = kernel.namespace
+        self._stubs: dict[str, object] = {}
+        self._began_with = frozenset(sys.modules)
+        self._seen: dict[str, int] = {}
+        self._writers: dict[str, int] = {}
+        self._step = 0
+        self._restored: dict[str, object] = {}
+        self._process: dict[str, Any] | None = None
+
+    def offer(self, name: str, stub: object) -> None:
+        """This object of the namespace whose turn it is stands for something of the client."""
+        if self._kernel.namespace is self._namespace:
+            self._stubs[name] = stub
+
+    def ran(self, step: int) -> None:
+        """Notes which names the step has bound, as far as an object's identity tells."""
+        self._copies.reap()
+        self._step = max(self._step, step)
+        with suppress(MemoryError):  # then the next cell is said to have bound them
+            # A cell may have put keys there whose own code runs when they are compared.
+            seen = {name: id(value) for name, value in list(self._namespace.items()) if type(name) is str}
+            self._writers.update((name, step) for name, _ in seen.items() - self._seen.items())
+            self._seen = seen
+
+    # -- making --
+
+    def make(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
+        """Returns when the copy is there and has read the files. Raises OSError when there can be no copy."""
+        content = Content.delivered(request.known, descriptors)
+        known = set(split_digests(bytes(content.unpack()[0])))
+        content.close()
+        with socket.socket(fileno=descriptors.pop(0)) as sock:
+            process = checkpointing_process.taken(self._kernel.futures)
+            shipment = Shipment(sock, self._send, known)
+            self._copies.run(lambda tell: self._ship(shipment, process, tell))
+
+    def _ship(self, shipment: Shipment, process: dict[str, object], tell: Callable[[], None]) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
+            try:
+                state = checkpoint_pb2.State(
+                    step=self._step, python=platform.python_version(), machine=platform.machine()
+                )
+                self._ship_files(shipment, state)
+                tell()
+                self._ship_process(shipment, state, process)
+                self._ship_names(shipment, state)
+                shipment.state(state)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
+
+    def _ship_files(self, shipment: Shipment, state: checkpoint_pb2.State) -> None:
+        for found in checkpointing_files.walk(self._workdir):
+            shown = found.message.path.decode("utf-8", "backslashreplace")
+            if found.refused:
+                state.unkept.add(name=f"file {shown}", reason=found.refused)
+                continue
+            if found.message.kind == checkpoint_pb2.StoredFile.REGULAR:
+                content = checkpointing_files.content_of(found.path)
+                found.message.content.CopyFrom(shipment.part(content, dense=True))
+            state.files.append(found.message)
+        shipment.flush()
+
+    def _ship_process(
+        self, shipment: Shipment, state: checkpoint_pb2.State, process: dict[str, object]
+    ) -> None:
+        state.process.parts.append(shipment.part(dump_process(process), dense=True))
+        state.modules.extend(checkpointing_process.modules_in_use(self._began_with))
+
+    def _ship_names(self, shipment: Shipment, state: checkpoint_pb2.State) -> None:
+        names = [name for name in self._namespace if type(name) is str and name not in _NOT_STATE]
+        state.names.extend(names)
+        state.hosts.extend(name for name in names if self._is_stub(name))
+        done = grouped([name for name in names if name not in state.hosts], self._namespace, self._anchors())
+        for group in done.groups:
+            stream, *buffers = group.parts
+            stored = state.groups.add(names=group.names, parts=[shipment.part(stream, dense=True)])
+            stored.parts.extend(shipment.parts(buffers, dense=False))
+        if any(type(name) is not str for name in list(self._namespace)):
+            state.unkept.add(name="globals()", reason="a key that is no plain text cannot be stored")
+        for name, reason in done.refused.items():
+            state.unkept.add(name=name, reason=reason, step=self._writers.get(name, 0))
+        for name, reason in self._elsewhere():
+            state.unkept.add(name=name, reason=reason)
+
+    def _is_stub(self, name: str) -> bool:
+        return name in self._stubs and self._namespace[name] is self._stubs[name]
+
+    def _elsewhere(self) -> list[tuple[str, str]]:
+        """State of this runtime that is in no variable of its namespace."""
+        found = [
+            (f"thread {thread.name}", "a running thread cannot be stored")
+            for thread in threading.enumerate()
+            if thread is not threading.main_thread() and thread.name not in _OUR_THREADS
+        ]
+        private = (f"names of {author}" for author in self._kernel.private_authors())
+        return [*found, *((name, "only the common names are stored") for name in private)]
+
+    def _anchors(self) -> dict[int, tuple[str, str]]:
+        """What stands for the same thing in every process; see Landing.anchor."""
+        anchors = {id(stub): ("host", name) for name, stub in self._stubs.items()}
+        anchors[id(self._kernel.module)] = "module", "__main__"
+        anchors |= {
+            id(getattr(builtins, name)): ("helper", name) for name in _HELPERS if hasattr(builtins, name)
+        }
+        streams = (("stdout", sys.__dict__.get("stdout")), ("stderr", sys.__dict__.get("stderr")))
+        return anchors | {id(s): ("stream", name) for name, s in streams if isinstance(s, CellStream)}
+
+    # -- restoring --
+
+    def restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
+        """One piece. Raises whatever user code raises while its values are rebuilt."""
+        content = Content.delivered(request.content, descriptors)
+        try:
+            parts = content.unpack()
+        finally:
+            content.close()
+        match request.kind:
+            case jail_pb2.RestorePiece.FILES:
+                batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
+                checkpointing_files.put(self._workdir, batch, parts[1:])
+            case jail_pb2.RestorePiece.PROCESS:
+                self._process = load(parts, self._landing())
+                checkpointing_process.put_back(self._process)
+            case jail_pb2.RestorePiece.GROUP:
+                self._restored.update(load(parts, self._landing()))
+            case jail_pb2.RestorePiece.END:
+                self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])))
+
+    def _landing(self) -> Landing:
+        return Landing(self._namespace, self._anchor)
+
+    def _anchor(self, kind: str, name: str) -> object:
+        match kind:
+            case "host":
+                return self._stubs[name]
+            case "module":
+                return self._kernel.module
+            case "helper":
+                return vars(builtins)[name]
+        return vars(sys)[name]
+
+    def _end(self, end: checkpoint_pb2.RestoreEnd) -> None:
+        for module in end.modules:
+            with suppress(Exception):  # it was only in use; what a variable needs of it has been imported
+                importlib.import_module(module.name)
+        made = {**self._namespace, **self._stubs, **self._restored}
+        for name in [name for name in self._namespace if name not in _NOT_STATE]:
+            del self._namespace[name]
+        self._namespace.update((name, made[name]) for name in end.names if name in made)
+        if self._process is not None:
+            self._kernel.futures = self._process["futures"]
+            checkpointing_process.draw_on(self._process)
+        self._restored, self._process, self._step = {}, None, end.step

@@ -1,0 +1,97 @@
+"""Files of the working directory, on their way into a checkpoint and out of one."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cenote_proto.v1 import checkpoint_pb2
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_KINDS = {
+    stat.S_IFREG: checkpoint_pb2.StoredFile.REGULAR,
+    stat.S_IFDIR: checkpoint_pb2.StoredFile.FOLDER,
+    stat.S_IFLNK: checkpoint_pb2.StoredFile.LINK,
+}
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One entry. refused: why it cannot be stored."""
+
+    path: Path
+    message: checkpoint_pb2.StoredFile
+    refused: str = ""
+
+
+def walk(top: Path) -> Iterator[Found]:
+    """Everything below a folder, each folder before what is in it."""
+    return _walk(top, top)
+
+
+def _walk(top: Path, folder: Path) -> Iterator[Found]:
+    for path in sorted(folder.iterdir()):
+        message = checkpoint_pb2.StoredFile(path=os.fsencode(path.relative_to(top)))
+        try:
+            found = _found(path, message)
+        except OSError as error:
+            yield Found(path, message, error.strerror or str(error))
+            continue
+        yield found
+        if not found.refused and message.kind == checkpoint_pb2.StoredFile.FOLDER:
+            yield from _walk(top, path)
+
+
+def _found(path: Path, message: checkpoint_pb2.StoredFile) -> Found:
+    status = path.lstat()
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+    if kind is None:
+        return Found(path, message, "a pipe, socket or device")
+    message.kind, message.mode, message.modified = kind, stat.S_IMODE(status.st_mode), status.st_mtime_ns
+    if kind == checkpoint_pb2.StoredFile.LINK:
+        message.target = os.fsencode(path.readlink())
+    return Found(path, message)
+
+
+def content_of(path: Path) -> memoryview:
+    """The bytes of a regular file, mapped. Raises OSError."""
+    file = os.open(path, _READ)
+    try:
+        size = os.fstat(file).st_size
+        if not size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE))
+    finally:
+        os.close(file)
+
+
+def put(top: Path, batch: checkpoint_pb2.FileBatch, contents: list[memoryview]) -> None:
+    """Makes the entries of a batch, whose folders came before. Raises OSError."""
+    waiting = iter(contents)
+    for file in batch.files:
+        path = top / os.fsdecode(file.path)
+        if file.kind == checkpoint_pb2.StoredFile.FOLDER:
+            path.mkdir(exist_ok=True)
+            path.chmod(file.mode | stat.S_IRWXU)
+        elif file.kind == checkpoint_pb2.StoredFile.LINK:
+            path.symlink_to(os.fsdecode(file.target))
+        else:
+            _write(path, next(waiting), file)
+
+
+def _write(path: Path, content: memoryview, file: checkpoint_pb2.StoredFile) -> None:
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while content:
+            content = content[os.write(target, content) :]
+        os.fchmod(target, file.mode)
+        os.utime(target, ns=(file.modified, file.modified))
+    finally:
+        os.close(target)

@@ -1,0 +1,182 @@
+"""A namespace's values as pickles that a fresh namespace can take over.
+
+Other than `transfer_unsafe`, which sends a value elsewhere, this keeps what holds a namespace together: functions go
+on looking names up in it, closures share their cells, views of an array go on sharing its memory. What would come
+back as something else (an open file as its text) is refused, so that it is rebuilt by running code again.
+
+The layout of functions follows CPython's own `types.FunctionType`; classes are reduced by cloudpickle.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cloudpickle
+
+from cenote_worker.in_jail.array_views import over_memory, view_of
+from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.pickled_unsafe import OUT_OF_BAND
+
+_FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
+_CACHED = type(functools.lru_cache(len))
+_CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
+_LANDING = "Landing."
+
+
+class NotKept(TypeError):
+    """A value that cannot be stored faithfully; the text says why."""
+
+
+class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes one group of values. After `dump`, `memo` holds every object that it met: who shares what."""
+
+    def __init__(
+        self, stream: io.BytesIO, buffers: list[memoryview], namespace: Mapping[str, object], anchors: Anchors
+    ) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=functools.partial(_set_aside, buffers))
+        self._namespace = namespace
+        self._anchors = anchors
+        self._bare: set[int] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is types.FunctionType and id(obj) not in self._anchors and obj.__globals__ is self._namespace:
+            return self._function(obj)
+        if kind is types.CellType:
+            return self._cell(obj)
+        if id(obj) in self._anchors:
+            return Landing.anchor, self._anchors[id(obj)]
+        if kind is _CACHED and obj.__wrapped__.__globals__ is self._namespace:
+            # By itself it would be stored as a name, to be looked up in a module that is not filled yet.
+            raise NotKept("a cache of functools holds results that cannot be read out of it")
+        if (leftover := reduced_leftover(obj)) is not None:
+            return leftover
+        if isinstance(obj, _FILES) and kind is not io.BytesIO:
+            raise NotKept("an open file cannot be stored")
+        if kind is memoryview:
+            raise NotKept("a memoryview would come back as a copy")
+        if (view := view_of(obj)) is not None:
+            return over_memory, view
+        if (schema := reduced_schema(obj)) is not None:
+            return schema
+        reduced = super().reducer_override(obj)
+        return _without_tracker(reduced) if isinstance(obj, type) else reduced
+
+    def _function(self, function: types.FunctionType) -> Any:
+        """Its cells are filled afterwards: what is in them may hold the function itself."""
+        cells = function.__closure__ or ()
+        self._bare.update(map(id, cells))
+        state = (
+            vars(function),
+            function.__defaults__,
+            function.__kwdefaults__,
+            function.__annotations__,
+            (function.__qualname__, function.__module__, function.__doc__),
+            tuple((cell, *_contents(cell)) for cell in cells),
+        )
+        made = (function.__code__, function.__name__, cells or None)
+        return Landing.function, made, state, None, None, Landing.fill_function
+
+    def _cell(self, cell: types.CellType) -> Any:
+        if id(cell) in self._bare:
+            return types.CellType, ()
+        return types.CellType, (), _contents(cell), None, None, Landing.fill_cell
+
+
+Anchors = Mapping[int, tuple[str, str]]
+"""Objects of a process that stand for the same thing in every process of Cenote, by identity; see Landing.anchor."""
+
+
+class Landing:
+    """What a stored state is rebuilt with, in the namespace that is being filled."""
+
+    def __init__(self, namespace: dict[str, object], anchors: Callable[[str, str], object]) -> None:
+        """anchors: the object of this process that a kind and a name stand for. Raises KeyError."""
+        self._namespace = namespace
+        self._anchors = anchors
+
+    def anchor(self, kind: str, name: str) -> object:
+        """An object that every process has, such as a stub of a host function."""
+        try:
+            return self._anchors(kind, name)
+        except KeyError:
+            raise LookupError(f"{name!r} of the client is not offered any more") from None
+
+    def function(
+        self, code: types.CodeType, name: str, cells: tuple[types.CellType, ...] | None
+    ) -> types.FunctionType:
+        return types.FunctionType(code, self._namespace, name, None, cells)
+
+    def fill_function(self, function: types.FunctionType, state: Any) -> None:
+        attributes, defaults, keyword_defaults, annotations, (qualname, module, doc), cells = state
+        vars(function).update(attributes)
+        function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
+        function.__annotations__ = annotations
+        function.__qualname__, function.__module__, function.__doc__ = qualname, module, doc
+        for cell, *contents in cells:
+            self.fill_cell(cell, contents)
+
+    def fill_cell(self, cell: types.CellType, contents: Any) -> None:
+        if contents:
+            cell.cell_contents = contents[0]
+
+
+class StateUnpickler(pickle.Unpickler):
+    """Reads one group into the landing's namespace."""
+
+    def __init__(self, parts: list[memoryview], landing: Landing) -> None:
+        stream, *buffers = parts
+        super().__init__(io.BytesIO(stream), buffers=buffers)
+        self._landing = landing
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name.startswith(_LANDING):
+            return getattr(self._landing, name.removeprefix(_LANDING))
+        return super().find_class(module, name)
+
+
+def load(parts: list[memoryview], landing: Landing) -> Any:
+    """What was stored, in a jail; its buffers are this process's private pages. Raises whatever its code raises."""
+    return StateUnpickler(parts, landing).load()
+
+
+def dump_process(state: dict[str, object]) -> memoryview:
+    """Plain values and what the standard library and numpy make of them."""
+    return memoryview(pickle.dumps(state, protocol=5))
+
+
+def _contents(cell: types.CellType) -> tuple[object, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def _set_aside(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
+    """A pickler's `buffer_callback`: True keeps the buffer in the stream."""
+    try:
+        view = buffer.raw()
+    except BufferError:  # not contiguous: numpy copies it into the stream
+        return True
+    if view.nbytes < OUT_OF_BAND:
+        return True
+    buffers.append(view)
+    return False
+
+
+def _without_tracker(reduced: Any) -> Any:
+    """cloudpickle numbers classes at random, to know them again. Here an equal state has equal bytes."""
+    if not isinstance(reduced, tuple):
+        return reduced
+    make, arguments, *rest = reduced
+    plain = tuple(
+        None if isinstance(argument, str) and _CLASS_TRACKER(argument) else argument for argument in arguments
+    )
+    return make, plain, *rest
