@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cenote_worker.egress.ledger import Decision
@@ -12,6 +12,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener
+from cenote_worker.trace import Location
 
 Withdraw = Callable[[], None]
 """Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
@@ -108,6 +109,18 @@ class Backend(Protocol):
 
     def rollback(self, to: int | str, listener: Listener) -> None:
         """Goes back to the state after a step, or to that of a label: a Rollback."""
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
+        """Which versions these have now: a VersionsReply, or a RefusedReply."""
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
+        """Brings these over from the state after a step that is kept: a DoneReply, or a RefusedReply."""
+
+    def forget(self, locations: Sequence[Location], listener: Listener) -> None:
+        """Removes names and files: a DoneReply."""
+
+    def load(self, modules: Sequence[str], listener: Listener) -> None:
+        """Imports what can be imported of these: a DoneReply."""
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""
