@@ -36,6 +36,10 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
+class PrivatePages(mmap.mmap):
+    """A mapping whose changes nobody else sees."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Where each of several buffers lies in one region: (offset, length) in bytes, offsets aligned."""
@@ -121,7 +125,9 @@ class SealedMemory:
         if not self.size:
             return memoryview(bytearray())
         return memoryview(
-            mmap.mmap(self.fileno(), self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            PrivatePages(
+                self.fileno(), self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
         )
 
     def fileno(self) -> int:

@@ -12,14 +12,21 @@ PROGRAMS = {
     "plain values": "x = {'a': [1, 2.5, None], (1, 2): {3}}",
     "shared list": "x = [1]\ny = {'same': x}",
     "cycle": "x = []\nx.append(x)",
+    "array and a view": "import numpy as np\nx = np.arange(50_000.0)\ny = x[10:20]",
+    "small and odd arrays": "import numpy as np\nx = [np.arange(6).reshape(2, 3), np.zeros((200, 50), order='F')]\n"
+    "y = [x[0][0], np.array(['2020-01-01'], 'M8[D]'), np.array([1, 'a', None], object)]",
     "function": "def x(a, *, k=[1]):\n    'doc'\n    return a + len(k)",
     "closure": "def make():\n    n = [0]\n    def bump():\n        n[0] += 1\n        return n[0]\n"
     "    def look():\n        return n[0]\n    return bump, look\nx, y = make()",
     "class": "class x:\n    'doc'\n    limit = 3\n    def __init__(self, n):\n        self.n = n\n"
     "    @property\n    def twice(self):\n        return 2 * self.n\ny = [x(1), x(2)]",
+    "slots": "class x:\n    __slots__ = ('a', 'b')\ny = x()\ny.a = 1",
+    "dataclass": "import dataclasses\n@dataclasses.dataclass\nclass x:\n    a: int\n    b: list = "
+    "dataclasses.field(default_factory=list)\ny = x(1)",
     "enum": "import enum\nclass x(enum.Enum):\n    ONE = 1\n    TWO = 2\ny = x.ONE",
     "subclass": "class x:\n    def say(self):\n        return 'x'\nclass y(x):\n    def say(self):\n"
     "        return super().say() + 'y'\nz = y()",
+    "named tuple": "import collections\nx = collections.namedtuple('x', 'a b')\ny = x(1, 2)",
 }
 
 

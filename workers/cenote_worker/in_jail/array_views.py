@@ -32,6 +32,21 @@ def view_of(value: Any) -> View | None:
     return owner, offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
 
 
+def bytes_of(value: Any) -> Any:
+    """The memory of an array that owns it and may write to it, as bytes in their order; None for anything else."""
+    numpy = sys.modules.get("numpy")
+    if (
+        numpy is None
+        or type(value) is not numpy.ndarray
+        or value.dtype.hasobject
+        or not value.flags.writeable
+    ):
+        return None
+    if not value.flags.forc or not value.size or not value.dtype.isbuiltin:
+        return None
+    return (value if value.flags.c_contiguous else value.T).reshape(-1).view("u1")
+
+
 def over_memory(
     memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
 ) -> Any:

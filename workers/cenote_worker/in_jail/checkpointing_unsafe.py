@@ -9,17 +9,20 @@ The layout of functions follows CPython's own `types.FunctionType`; classes are 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
 import io
 import pickle
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import over_memory, view_of
+from cenote_worker.in_jail.array_views import bytes_of, over_memory, view_of
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.pickled_unsafe import OUT_OF_BAND
@@ -28,6 +31,15 @@ _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CACHED = type(functools.lru_cache(len))
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
+_BODY = 3
+"""Which argument of cloudpickle's skeleton of a class is the body that it is made with."""
+
+_SENTINELS = {
+    id(value): name
+    for name, value in vars(dataclasses).items()
+    if type(value).__module__ == "dataclasses" and not isinstance(value, type)
+}
+"""Objects that dataclasses compare by identity."""
 
 
 class NotKept(TypeError):
@@ -47,8 +59,11 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind is types.FunctionType and id(obj) not in self._anchors and obj.__globals__ is self._namespace:
-            return self._function(obj)
+        if kind is types.FunctionType and id(obj) not in self._anchors:
+            if obj.__globals__ is self._namespace:
+                return self._function(obj, ())
+            if home := _maker(obj):
+                return self._function(obj, (home,))
         if kind is types.CellType:
             return self._cell(obj)
         if id(obj) in self._anchors:
@@ -64,13 +79,17 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a memoryview would come back as a copy")
         if (view := view_of(obj)) is not None:
             return over_memory, view
+        if (array := _array(obj)) is not None:
+            return array
+        if id(obj) in _SENTINELS:
+            return getattr, (dataclasses, _SENTINELS[id(obj)])
         if (schema := reduced_schema(obj)) is not None:
             return schema
         reduced = super().reducer_override(obj)
-        return _without_tracker(reduced) if isinstance(obj, type) else reduced
+        return _as_it_was(obj, reduced) if isinstance(obj, type) else reduced
 
-    def _function(self, function: types.FunctionType) -> Any:
-        """Its cells are filled afterwards: what is in them may hold the function itself."""
+    def _function(self, function: types.FunctionType, home: tuple[str, ...]) -> Any:
+        """Its cells are filled afterwards: they may hold the function itself. home: see Landing.function."""
         cells = function.__closure__ or ()
         self._bare.update(map(id, cells))
         state = (
@@ -81,7 +100,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             (function.__qualname__, function.__module__, function.__doc__),
             tuple((cell, *_contents(cell)) for cell in cells),
         )
-        made = (function.__code__, function.__name__, cells or None)
+        made = (function.__code__, function.__name__, cells or None, *home)
         return Landing.function, made, state, None, None, Landing.fill_function
 
     def _cell(self, cell: types.CellType) -> Any:
@@ -110,9 +129,11 @@ class Landing:
             raise LookupError(f"{name!r} of the client is not offered any more") from None
 
     def function(
-        self, code: types.CodeType, name: str, cells: tuple[types.CellType, ...] | None
+        self, code: types.CodeType, name: str, cells: tuple[types.CellType, ...] | None, home: str = ""
     ) -> types.FunctionType:
-        return types.FunctionType(code, self._namespace, name, None, cells)
+        """home: the module that the function looks names up in; empty for the namespace."""
+        table = vars(importlib.import_module(home)) if home else self._namespace
+        return types.FunctionType(code, table, name, None, cells)
 
     def fill_function(self, function: types.FunctionType, state: Any) -> None:
         attributes, defaults, keyword_defaults, annotations, (qualname, module, doc), cells = state
@@ -171,12 +192,42 @@ def _set_aside(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
     return False
 
 
-def _without_tracker(reduced: Any) -> Any:
-    """cloudpickle numbers classes at random, to know them again. Here an equal state has equal bytes."""
+def _array(value: Any) -> tuple[Any, ...] | None:
+    """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
+    flat = bytes_of(value)
+    if flat is None:
+        return None
+    if flat.nbytes < OUT_OF_BAND:
+        return tuple(value.__reduce__())
+    place = 0, value.shape, value.strides, value.dtype, True
+    return over_memory, (pickle.PickleBuffer(flat), *place)
+
+
+def _maker(function: types.FunctionType) -> str:
+    """The library whose code has made a function, as decorators do; empty for one that is found there by name.
+
+    cloudpickle would give it copies of the library's globals.
+    """
+    home = function.__globals__.get("__name__")
+    module = sys.modules.get(home) if isinstance(home, str) else None
+    if module is None or vars(module) is not function.__globals__:
+        return ""
+    found: object = sys.modules.get(function.__module__)
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return str(home) if found is not function or function.__module__ == "__main__" else ""
+
+
+def _as_it_was(cls: type, reduced: Any) -> Any:
+    """How cloudpickle reduces a class, but with the slots that it was made with, and without its number.
+
+    cloudpickle numbers classes at random, to know them again. Here an equal state has equal bytes.
+    """
     if not isinstance(reduced, tuple):
         return reduced
     make, arguments, *rest = reduced
-    plain = tuple(
-        None if isinstance(argument, str) and _CLASS_TRACKER(argument) else argument for argument in arguments
-    )
-    return make, plain, *rest
+    plain = [None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments]
+    body = vars(cls)
+    if "__slots__" in body and isinstance(plain[_BODY], dict):
+        plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
+    return make, tuple(plain), *rest

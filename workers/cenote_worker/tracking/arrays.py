@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.graph import Graph, Handler
 
@@ -47,6 +48,9 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
     owner, base = value, value.base
     while base is not None and type(base) is type(value):
         owner, base = base, base.base
+    pages = base.obj if type(base) is memoryview else base
+    if type(pages) is PrivatePages:
+        base = None  # it came from another process, and is its own since
     return owner, base
 
 

@@ -13,6 +13,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
 from typing import Any, Final
 
+from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import objects
 from cenote_worker.tracking.graph import Graph, Handler
@@ -72,6 +73,8 @@ def _bytearray(graph: Graph, value: bytearray) -> object:
 
 
 def _memoryview(graph: Graph, value: memoryview) -> object:
+    if type(value.obj) is PrivatePages:
+        graph.out_of_sight("memory that arrays may lie in")
     if not value.contiguous:
         return graph.follow(value)
     graph.changeable(value)
