@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import select
 import socket
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from types import FunctionType
@@ -93,7 +94,7 @@ def packed(
     if id(namespace) in met:
         raise NotKept("it holds the namespace itself, as globals() gives it")
     for name, value in namespace.items():
-        if name not in names and id(value) in met and _is_of_the_user(value):
+        if name not in names and id(value) in met.keys() - anchors.keys() and _is_of_the_user(value):
             # It would come as a second one, of which what goes on using the name knows nothing.
             raise NotKept(f"it holds `{name}`, which does not come along")
     return Content.pack([stream.getbuffer(), *buffers])
@@ -101,4 +102,6 @@ def packed(
 
 def _is_of_the_user(value: object) -> bool:
     """Whether it is pickled by value, and not as the name that it has."""
-    return isinstance(value, type | FunctionType) and value.__module__ == "__main__"
+    if not isinstance(value, type | FunctionType):
+        return False
+    return value.__module__ == "__main__" or value.__module__ not in sys.modules
