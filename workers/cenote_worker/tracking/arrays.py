@@ -45,7 +45,8 @@ def array(graph: Graph, value: np.ndarray[Any, Any], *, covered: bool = False) -
 
 def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
     """The array whose memory it is, and what else that memory belongs to."""
-    owner, base = value, value.base
+    owner = value
+    base: object = value.base
     while base is not None and type(base) is type(value):
         owner, base = base, base.base
     pages = base.obj if type(base) is memoryview else base
