@@ -226,7 +226,9 @@ def _as_it_was(cls: type, reduced: Any) -> Any:
     if not isinstance(reduced, tuple):
         return reduced
     make, arguments, *rest = reduced
-    plain: list[Any] = [None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments]
+    plain: list[Any] = [
+        None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments
+    ]
     body = vars(cls)
     if "__slots__" in body and isinstance(plain[_BODY], dict):
         plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
