@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
-from cenote import PythonRuntime, Variable
+from cenote import PythonRuntime, SandboxPolicy, Variable
 
 
 @pytest.fixture
