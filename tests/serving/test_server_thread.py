@@ -69,6 +69,6 @@ def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
     thread.pool.submit(lambda: (begun.set(), gate.wait(10)))
     waiting = thread.pool.submit(int)
     assert begun.wait(10)
-    threading.Timer(0.05, gate.set).start()
+    waiting.add_done_callback(lambda _dropped: gate.set())
     thread.close()
     assert waiting.cancelled()
