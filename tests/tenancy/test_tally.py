@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cenote_security.errors import QuotaExceededError
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
-from cenote_worker.tenancy.shared_quota import SharedQuota, shares
+from cenote_worker.tenancy.shared_quota import SharedQuota, parted
 from cenote_worker.tenancy.tally import Tally
 
 CELLS = SharedQuota.CELLS
@@ -146,5 +146,5 @@ def test_threads_never_have_more_than_the_limit(tmp_path: Path, *, folder: bool)
 @given(limit=st.integers(0, 2**40), machines=st.integers(1, 1_000))
 def test_parts_of_machines_make_the_limit(limit: int, machines: int) -> None:
     """Never less, and more by less than one for each machine."""
-    together = shares(limit, machines) * machines
+    together = parted({CELLS: limit}, machines)[CELLS] * machines
     assert limit <= together < limit + machines

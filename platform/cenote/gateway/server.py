@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from functools import partial
 from typing import Final, Self
 
@@ -12,6 +13,7 @@ import grpc
 import grpc.aio
 
 from cenote.gateway import reference_relay, runtime_relay
+from cenote.gateway.audit.collector import Collector
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.callers import Callers
 from cenote.gateway.creations import Creations
@@ -41,6 +43,12 @@ MAX_STREAMS: Final = 4_000
 
 SWEEP_EVERY: Final = 10.0
 """Seconds between two looks at what the operator did, and for runtimes whose lease has run out."""
+
+COLLECT_EVERY: Final = 2.0
+"""Seconds for which what was done on the machines may wait for its place in the audit log."""
+
+SETTLE: Final = 2.0
+"""Seconds for the last of it, at the end."""
 
 RECHECK: Final = 15.0
 """Seconds for which a stream through the gateway outlives its token at the most."""
@@ -77,6 +85,7 @@ class GatewayServer:
         self._recheck = recheck
         self._teams = teams
         self._registry = Registry(stores, nodes, preloads)
+        self._collector = Collector(stores.recorder, nodes, stores.audit_folder)
         self._thread = ServerThread(
             "cenote-gateway",
             listen,
@@ -92,6 +101,11 @@ class GatewayServer:
         address = self._thread.start(self._fill)
         self._thread.carry_out(self._look_after_all(former))
         return address
+
+    def settle(self) -> None:
+        """Before the end: puts on record what was done until now, unless that takes too long."""
+        if self._thread.serving:
+            wait((self._thread.pool.submit(self._collector.collect),), SETTLE)
 
     def close(self) -> None:
         """Ends all streams and the thread. Closing twice is fine."""
@@ -111,6 +125,7 @@ class GatewayServer:
         opened.push_async_callback(upstream.close)
         creations = Creations(self._registry, pool)
         opened.push_async_callback(creations.close)
+        opened.push_async_callback(self._look_after, self._collector.collect)
         callers = Callers(self._stores, pool, self._recheck)
         service = PlatformService(
             self._stores, self._nodes, self._registry, creations, callers, relayed=self._relayed
@@ -130,8 +145,13 @@ class GatewayServer:
         return served
 
     async def _look_after_all(self, former: Sequence[RuntimeRecord]) -> None:
-        sweeping = asyncio.create_task(self._sweep(former), name="cenote-sweep")
-        self._thread.opened.callback(sweeping.cancel)
+        for work in (self._sweep(former), self._collect()):
+            self._thread.opened.callback(asyncio.create_task(work).cancel)
+
+    async def _collect(self) -> None:
+        while True:
+            await self._look_after(self._collector.collect)
+            await asyncio.sleep(COLLECT_EVERY)
 
     async def _sweep(self, former: Sequence[RuntimeRecord]) -> None:
         """Behind the start, which is not to wait for machines that are being started again too.

@@ -55,6 +55,11 @@ RESET = Death(reason="reset", text="the owner of the runtime has reset it")
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
 
+Admit = Callable[[Listener], Listener]
+"""Asked before a cell is queued, once for each that was not sent before. Gives who hears of it from then on; raises
+what its sender is told when nothing is to run.
+"""
+
 
 class HostedRuntime:
     """One namespace: what was put into it, the jail that holds it now, the steps that ran."""
@@ -316,24 +321,34 @@ class HostedRuntime:
         key: RequestKey | None = None,
         seat: Seat = OWNER,
         cause: str = "",
+        admit: Admit | None = None,
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, such as the id of a model call; for the history.
+        cause: what made its author send it, such as the id of a model call; for the history. admit: see Admit.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause))
+        return self.calls.once(
+            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, admit)
+        )
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        seat: Seat,
+        cause: str,
+        admit: Admit | None,
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
+            admitted = listener if admit is None else admit(listener)
             self._step += 1
-            recorded = self.recorder.cell(listener, code, seat, cause)
+            recorded = self.recorder.cell(admitted, code, seat, cause)
             death = self._unheard(seat)
             if death is not None and not self.refill.exact:
                 recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))

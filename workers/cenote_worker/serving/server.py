@@ -21,6 +21,8 @@ from cenote_worker.serving.rights import Authorise
 from cenote_worker.serving.runtime_service import RuntimeService
 from cenote_worker.serving.served import ServedRuntime
 from cenote_worker.serving.server_thread import ServerThread
+from cenote_worker.tenancy.books import Books, no_books
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 THREADS = 16
 """For what may block: jails that start, stores, tokens, and jails that are slow to take an answer."""
@@ -53,6 +55,7 @@ class RuntimeServer:
         self._references = references
         self._patience = patience
         self._runtimes: dict[str, ServedRuntime] = {}
+        self._nobodys = MachineQuotas()
         self._thread = ServerThread(
             "cenote-serving",
             listen,
@@ -66,12 +69,12 @@ class RuntimeServer:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         return self._thread.start(self._fill)
 
-    def add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay) -> None:
-        """Serves a runtime under this id. relay: the HostHandler that it was made with.
+    def add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None = None) -> None:
+        """Serves a runtime under this id. relay: the HostHandler that it was made with. books: those of a platform.
 
         Raises NameExistsError for an id that is served already.
         """
-        self._call(lambda: self._add(runtime, hosted, relay))
+        self._call(lambda: self._add(runtime, hosted, relay, books))
 
     def remove(self, runtime: str) -> None:
         """Ends the streams of the runtime's clients; their cells are taken back. An unknown id is fine.
@@ -100,6 +103,7 @@ class RuntimeServer:
         if self._thread.serving:
             self._call(self._remove_all)
             self._thread.close()
+            self._nobodys.close()
 
     # -- on the loop --
 
@@ -117,7 +121,7 @@ class RuntimeServer:
         for runtime in list(self._runtimes):
             self._remove(runtime)
 
-    def _add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay) -> None:
+    def _add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None) -> None:
         if runtime in self._runtimes:
             raise NameExistsError(runtime)
         self._runtimes[runtime] = ServedRuntime(
@@ -125,6 +129,7 @@ class RuntimeServer:
             hosted,
             relay,
             self._references,
+            books or no_books(runtime, hosted.policy, self._nobodys),
             loop=self._thread.loop,
             pool=self._thread.pool,
             grace=self._patience.grace,

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from cenote_worker.tenancy.shared_quota import Limits, SharedQuota
 from cenote_worker.tenancy.tally import Tally
+
+
+class Stored(Protocol):
+    """Asks for the bytes that are kept of a tenant's shared values on this machine."""
+
+    def __call__(self, tenant: str) -> int: ...
 
 
 class MachineQuotas:
@@ -28,11 +36,29 @@ class MachineQuotas:
                 known = self._tallies[tenant, quota] = Tally(quota, self._opened(tenant, quota))
             return known
 
+    def room(self, tenant: str, size: int, stored: Stored) -> AbstractContextManager[None]:
+        """For a shared value of so many bytes, which is kept inside. Raises QuotaExceededError."""
+        return self.tally(tenant, SharedQuota.STORED).room(size, lambda: stored(tenant))
+
     def limit(self, limits: Mapping[str, Limits]) -> None:
         """Instead of what limited these tenants before."""
         for tenant, own in limits.items():
             for quota in SharedQuota:
-                self.tally(tenant, quota).limit(own.get(quota))
+                if quota in own or self._counted(tenant, quota):
+                    self.tally(tenant, quota).limit(own.get(quota))
+
+    def close(self) -> None:
+        """What this process has counts no more."""
+        with self._lock:
+            tallies, self._tallies = list(self._tallies.values()), {}
+        for tally in tallies:
+            tally.close()
+
+    def _counted(self, tenant: str, quota: SharedQuota) -> bool:
+        """Whether anybody here has ever counted it, or limited it."""
+        if (tenant, quota) in self._tallies:
+            return True
+        return self._folder is not None and (self._folder / f"{tenant}.{quota}").exists()
 
     def _opened(self, tenant: str, quota: SharedQuota) -> int:
         name = f"{tenant}.{quota}"

@@ -34,8 +34,8 @@ def exceeded(quota: SharedQuota, used: int, asked: int, limit: int) -> QuotaExce
     return QuotaExceededError(quota.value, used, asked, limit, UNITS.get(quota, ""), REMEDIES[quota])
 
 
-def shares(limit: int, machines: int) -> int:
-    """Each machine's part, rounded up: no machine is left with nothing, and all together never have more than
-    `limit` and one for each machine but the first.
+def parted(limits: Limits, machines: int) -> Limits:
+    """Each machine's part, rounded up: where anything is allowed no machine is left with nothing, and all together
+    never have as much as one more than the limit for each machine.
     """
-    return -(-limit // max(machines, 1))
+    return {quota: -(-limit // machines) for quota, limit in limits.items()}
