@@ -30,7 +30,7 @@ from cenote.gateway.upstream import Upstream
 from cenote_proto.v1 import platform_pb2, team_pb2
 from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_server
 from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
-from cenote_security.errors import CenoteError
+from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.serving.server_thread import ServerThread
 
 log = logging.getLogger("cenote.gateway")
@@ -98,7 +98,10 @@ class GatewayServer:
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         former = self._registry.unmade()
-        address = self._thread.start(self._fill)
+        try:
+            address = self._thread.start(self._fill)
+        except UnavailableError as error:
+            raise UnavailableError(f"{error} with --port") from None
         self._thread.carry_out(self._look_after_all(former))
         return address
 
