@@ -32,7 +32,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
-from cenote_worker.hosted.listeners import Delivery, Sharer, Witness
+from cenote_worker.hosted.listeners import Admit, Delivery, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
@@ -54,11 +54,6 @@ RESET = Death(reason="reset", text="the owner of the runtime has reset it")
 
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
-
-Admit = Callable[[Listener], Listener]
-"""Asked before a cell is queued, once for each that was not sent before. Gives who hears of it from then on; raises
-what its sender is told when nothing is to run.
-"""
 
 
 class HostedRuntime:
