@@ -87,7 +87,7 @@ def test_a_jail_that_died_is_on_record(world: World) -> None:
     line.run("import os\nos._exit(3)")
     world.close()
     (entry,) = recorded(world, "cell")
-    assert (False, "lost") == (entry.event.facts["success"], entry.event.facts["state"])
+    assert (False, "rolled_back") == (entry.event.facts["success"], entry.event.facts["state"])
 
 
 def test_what_a_jail_asked_of_the_network_is_on_record(world: World) -> None:
