@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from cenote_proto.v1 import jail_pb2
@@ -28,6 +28,7 @@ from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepKind
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
@@ -50,6 +51,7 @@ from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.trace import Location
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
@@ -447,6 +449,33 @@ class HostedRuntime:
         """What changes of the history need."""
         self.check_open()
         return self._reruns
+
+    # -- parts of the state --
+
+    def versions(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
+        self._submit(asking_versions(locations, listener, seat))
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
+
+        What is not there in that state is not there afterwards. The listener gets a DoneReply, or a RefusedReply with
+        the reason in its message: nothing has changed then. It is no step of its own in the history.
+        """
+        self._mend(carrying(step, locations, listener, seat))
+
+    def forget(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues the removal of names and files from the live state; as `carry`."""
+        self._mend(forgetting(locations, listener, seat))
+
+    def load(self, modules: Sequence[str], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues the import of what can be imported of these; as `carry`."""
+        self._mend(loading(modules, listener, seat))
+
+    def _mend(self, request: JailRequest) -> None:
+        """What it leaves is the state of no step."""
+        request.step = self._reruns.between()
+        self._submit(request)
 
     # -- values --
 

@@ -6,7 +6,7 @@ Everything behind this module may trust the shape of what it gets, and nothing o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from cenote_worker.results import (
     VariableInfo,
     printable,
 )
-from cenote_worker.trace import StepTrace
+from cenote_worker.trace import Location, StepTrace, Version
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
@@ -138,6 +138,13 @@ class FileReply:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionsReply:
+    """Of what was asked about, as far as they are known."""
+
+    versions: Mapping[Location, Version]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedReply:
     """kind: one of jail_pb2.Refusal.Kind."""
 
@@ -156,6 +163,7 @@ ReplyBody = (
     | FileReply
     | KeptReply
     | SurveyedReply
+    | VersionsReply
     | RefusedReply
 )
 
@@ -260,6 +268,8 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
             names = reply.surveyed.severed[:MAX_SEVERED]
             severed = tuple(printable(name[:MAX_NAME]) for name in names)
             return SurveyedReply(severed, reply.surveyed.step)
+        case "versioned":
+            return VersionsReply(traced.read_versions(reply.versioned))
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(

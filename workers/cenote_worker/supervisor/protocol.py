@@ -20,6 +20,7 @@ from cenote_worker.supervisor.edge import (
     SurveyedReply,
     ValueReply,
     VariablesReply,
+    VersionsReply,
 )
 
 
@@ -38,6 +39,10 @@ class Ask(Enum):
     ROLLBACK = auto()
     MAKE_CHECKPOINT = auto()
     RESTORE = auto()
+    VERSIONS = auto()
+    CARRY = auto()
+    FORGET = auto()
+    LOAD = auto()
 
 
 class Phase(Enum):
@@ -60,6 +65,10 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.ROLLBACK: (SurveyedReply,),
     Ask.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
     Ask.RESTORE: (DoneReply, RefusedReply),
+    Ask.VERSIONS: (VersionsReply, RefusedReply),
+    Ask.CARRY: (DoneReply, RefusedReply),
+    Ask.FORGET: (DoneReply, RefusedReply),
+    Ask.LOAD: (DoneReply,),
 }
 
 

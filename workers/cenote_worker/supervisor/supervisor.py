@@ -49,7 +49,7 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
+_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
 """Requests besides cells that change the state."""
 
 _NUMBERED = _CHANGES | {Ask.SNAPSHOT}

@@ -50,6 +50,13 @@ class Copy:
             return None
         return pid if pid == self.pid or is_child(pid) else None
 
+    def lend(self, line: socket.socket) -> None:
+        """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+            self.line.settimeout(0)
+            say(self.line, {"op": "lend"}, line)
+
     def end(self) -> None:
         self.line.close()
         with suppress(ProcessLookupError, PermissionError):
@@ -87,6 +94,13 @@ class Shelf:
             copy.label = former.label
             self.drop(former)
         self._thin()
+
+    def lend(self, step: int, line: socket.socket) -> None:
+        """Whoever is at the other end hears its end at once when there is no copy of that step."""
+        with line:
+            copy = self.find(step)
+            if copy is not None:
+                copy.lend(line)
 
     def name(self, step: int, label: str) -> None:
         """A label names one copy: it moves on to this one."""

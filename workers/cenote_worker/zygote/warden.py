@@ -136,7 +136,9 @@ def _listen(state: Watch, most: int) -> None:
             heard = hear(state.line, socket.MSG_DONTWAIT)
             if heard is None:
                 return
-            if heard.attached is not None:
+            if heard.attached is not None and heard.message.get("op") == "lend":
+                state.shelf.lend(number(heard.message, "step"), heard.attached)
+            elif heard.attached is not None:
                 state.shelf.add(number(heard.message, "pid"), number(heard.message, "step"), heard.attached)
                 state.pulse.copied(state.worker)
             elif heard.message.get("op") == "alive":

@@ -28,15 +28,22 @@ class Copies:
     A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
     """
 
-    def __init__(self, line: int, keep: Callable[[], tuple[int, ...]], quiet: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        line: int,
+        keep: Callable[[], tuple[int, ...]],
+        quiet: Callable[[], None],
+        answer: Callable[[socket.socket], None],
+    ) -> None:
         """line: descriptor of the line to the warden, -1 for none. keep: gives what a copy holds on to.
 
-        quiet: called before each copy; ends such threads of ours as can be begun again.
+        quiet: called before each copy; ends such threads of ours as can be begun again. answer: see `borrow`.
         """
         self._line = socket.socket(fileno=line) if line >= 0 else None
         self._inode = os.fstat(line).st_ino if line >= 0 else 0
         self._keep = keep
         self._quiet = quiet
+        self._answer = answer
         self._safety = ForkSafety()
         self._changed = True
         self._step = 0
@@ -96,6 +103,18 @@ class Copies:
         assert self._line is not None
         say(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
 
+    def borrow(self, step: int) -> socket.socket | None:
+        """A line to a fork of the copy of that step, which `answer`s at the other end; None where none are kept.
+
+        It is at its end at once when there is no such copy. Raises OSError.
+        """
+        if self._line is None:
+            return None
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            say(self._line, {"op": "lend", "step": step}, there)
+        return here
+
     def _copy(self, line: socket.socket) -> bool:
         if os.fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
@@ -119,7 +138,7 @@ class Copies:
             here.close()
             self._unkept = ""
             holdings.sever()
-            freeze(there)
+            freeze(there, self._answer)
             holdings.restore()
             self.severed = holdings.links
             return True
