@@ -10,6 +10,9 @@ from cenote_worker.trace import StepTrace
 
 StreamName = Literal["stdout", "stderr"]
 
+OnError = Literal["keep", "rollback"]
+"""What becomes of what a failing cell has done: it stays, or the state is as before the cell."""
+
 StateAfter = Literal["kept", "rolled_back", "lost"]
 """What became of the namespace: as the cell left it, as it was before the cell, or gone with the jail."""
 

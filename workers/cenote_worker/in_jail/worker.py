@@ -136,7 +136,7 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         if _changes_something(request):
-            self._copies.changed(request.execute.step or None)
+            self._copies.changed(request.execute.step or None, passing=_is_undone(request, frame.reply))
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -210,7 +210,8 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         executed.unkept = self._copies.unkept
-        with beating(self._pulse):
+        # A copy that somebody has asked for is kept whatever it costs the cell.
+        with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
@@ -351,6 +352,11 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
+    """Whether the cell has failed, and will be taken back."""
+    return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
 
 
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:

@@ -39,6 +39,7 @@ class Copies:
         self._quiet = quiet
         self._safety = ForkSafety()
         self._changed = True
+        self._passing = False
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
@@ -49,9 +50,12 @@ class Copies:
         """The last one that ran."""
         return self._step
 
-    def changed(self, step: int | None = None) -> None:
-        """The state is another than the one that was copied. step: of the cell that changed it, if one did."""
-        self._changed = True
+    def changed(self, step: int | None = None, *, passing: bool = False) -> None:
+        """The state is another than the one that was copied. step: of the cell that changed it, if one did.
+
+        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
+        """
+        self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
 
     def rest(self, requests: socket.socket) -> bool:
@@ -59,7 +63,7 @@ class Copies:
 
         Not before the first cell: several injections often follow each other then.
         """
-        if not self._changed or self._line is None or not self._step:
+        if not self._changed or self._passing or self._line is None or not self._step:
             return False
         poll = select.poll()
         poll.register(requests, select.POLLIN)
