@@ -148,11 +148,13 @@ class Rollback:
 
     severed: variables that are there but useless, since they were a connection, a pipe, a thread or a process.
     unkept: why the state before the rollback is not kept; empty when it is.
+    amiss: what else is not as it was, a line each, such as files that are too large to be kept.
     """
 
     step: int
     severed: tuple[str, ...] = ()
     unkept: str = ""
+    amiss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

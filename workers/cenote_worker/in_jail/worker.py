@@ -26,6 +26,7 @@ from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
@@ -81,7 +82,7 @@ class Worker:
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
-        self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
+        self._copies = Copies(settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet)
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
 
     def serve(self) -> None:
@@ -183,6 +184,7 @@ class Worker:
             case "survey":
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
+                reply.surveyed.amiss.extend(self._copies.amiss)
                 reply.surveyed.step = self._copies.step
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)

@@ -507,7 +507,7 @@ class Supervisor(Revival):
         outcome: Outcome = reply
         if isinstance(reply, edge.SurveyedReply):
             self._recovery.found_at(reply.step)
-            outcome = Rollback(step=reply.step, severed=reply.severed)
+            outcome = Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
         elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
             self._recovery.touched = True
         if isinstance(reply, edge.ExecutedReply):

@@ -47,8 +47,9 @@ class _Undone:
 
     def _told(self, outcome: Outcome) -> ExecutionResult:
         match outcome:
-            case Rollback(step=step):
-                return replace(self.result, state="rolled_back", back_at=step)
+            case Rollback(step=step, amiss=amiss):
+                news = (*self.result.news, *amiss)
+                return replace(self.result, state="rolled_back", back_at=step, news=news)
             case RolledBackError(
                 step=step
             ):  # whoever was to say that it works has died of it, and another has come
