@@ -12,7 +12,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import JailStatus
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 from cenote_worker.trace import Location
@@ -88,9 +88,10 @@ class AttachedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw

@@ -42,7 +42,7 @@ from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import going_back, keeping
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.control import MAX_LABEL, Told
 from cenote_worker.supervisor.edge import RefusedReply
@@ -332,6 +332,7 @@ class HostedRuntime:
         seat: Seat = OWNER,
         cause: str = "",
         origin: int = 0,
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
@@ -342,10 +343,21 @@ class HostedRuntime:
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin))
+        atomic = on_error == "rollback"
+        return self.calls.once(
+            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin, atomic=atomic)
+        )
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str, origin: int
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        seat: Seat,
+        cause: str,
+        origin: int,
+        *,
+        atomic: bool,
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
@@ -357,6 +369,7 @@ class HostedRuntime:
                 return None
             supervisor = self.started(seat)
             request = self._cell(code, timeout, listener, seat)
+            request.message.execute.atomic = atomic
             request.listener = self._witness(recorded, seat, supervisor)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
