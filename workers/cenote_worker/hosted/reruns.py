@@ -50,9 +50,7 @@ class Reruns:
         """Whether the state of this number is that of no step."""
         return number in self._between
 
-    def snapshots(
-        self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]
-    ) -> None:
+    def snapshots(self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]) -> None:
         """As HostedRuntime.snapshots."""
         self._runtime.snapshots(told, failed)
 
