@@ -11,6 +11,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.listeners import Admit
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
@@ -88,10 +89,13 @@ class AttachedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         cause: str = "",
+        admit: Admit | None = None,
         on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error=on_error)
+        withdraw = self._runtime.execute(
+            code, timeout, listener, key, self._seat, cause, admit, on_error=on_error
+        )
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw
