@@ -1,22 +1,39 @@
-"""The traps themselves: each runs, and its patch makes a difference that would be missed."""
+"""The traps: each patch makes a difference that would be missed, and applying it gives what a full run gives."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from tests.soundness.trap import TRAPS, Trap
 
+from cenote.harness import ApplyOptions, Patch
 from cenote.runtime import PythonRuntime
 
 SAME_EITHER_WAY = {"a silent store into an array", "a silent store into a list", "a seed set to what it was"}
 """A full run gives the same before and after: what must not happen is that an older value comes back."""
 
+AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
-def _looked_at(cells: tuple[str, ...], look: str) -> tuple[str | None, list[str]]:
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[PythonRuntime]:
+    """Runs each patched program from its beginning."""
     with PythonRuntime() as runtime:
-        printed = [runtime.execute(cell).stdout for cell in cells]
-        result = runtime.execute(look)
-    assert result.error is None
-    return result.value, printed
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[PythonRuntime]:
+    """Runs each program as it was, and then the patch is applied."""
+    with PythonRuntime() as runtime:
+        yield runtime
+
+
+def _run(runtime: PythonRuntime, cells: tuple[str, ...], look: str) -> tuple[list[str], str | None]:
+    runtime.reset()
+    printed = [runtime.execute(cell).stdout for cell in cells]
+    return printed, runtime.execute(look).value
 
 
 def test_there_are_enough() -> None:
@@ -25,9 +42,18 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_a_trap_would_catch_a_program_that_is_not_run_again(trap: Trap) -> None:
-    """Its value or its output depends on the patch, through steps that the patch does not touch."""
-    before = _looked_at(trap.cells, trap.look)
-    after = _looked_at(trap.patched, trap.look)
+def test_an_applied_patch_gives_what_a_full_run_gives(
+    trap: Trap, full: PythonRuntime, live: PythonRuntime
+) -> None:
+    """Outputs and what is looked at; they depend on the patch, through steps that the patch does not touch."""
+    before = _run(live, trap.cells, trap.look)
+    wanted = _run(full, trap.patched, trap.look)
+    assert (trap.name in SAME_EITHER_WAY) == (before == wanted)
 
-    assert (trap.name in SAME_EITHER_WAY) == (before == after)
+    state = live.state
+    patch = Patch.replace_step(state.steps[trap.step - 1].number, trap.code)
+    result = state.apply(state.plan(patch), AS_A_NOTEBOOK)
+
+    *steps, look = state.steps
+    assert ("applied", *wanted) == (result.status, [step.stdout for step in steps], look.value)
+    assert wanted[1] == live.execute(trap.look).value

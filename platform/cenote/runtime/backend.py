@@ -9,7 +9,8 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.results import JailStatus
+from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.trace import Location
@@ -55,11 +56,17 @@ class Backend(Protocol):
         """What has happened until now. May block where the namespace is elsewhere. Raises UnavailableError."""
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, for the history.
+        cause: what made its author send it, for the history. Raises UnavailableError where it cannot be rolled back.
         """
 
     def interrupt(self) -> bool:
@@ -109,6 +116,9 @@ class Backend(Protocol):
 
     def rollback(self, to: int | str, listener: Listener) -> None:
         """Goes back to the state after a step, or to that of a label: a Rollback."""
+
+    def rerunning(self) -> Reruns:
+        """What changes of the history need. Raises UnavailableError, UsageError where it cannot be changed."""
 
     def versions(self, locations: Sequence[Location], listener: Listener) -> None:
         """Which versions these have now: a VersionsReply, or a RefusedReply."""

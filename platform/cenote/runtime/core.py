@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cenote.harness.state import ExecutionState
+from cenote.harness.live_state import Changes
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
+from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
@@ -23,10 +24,11 @@ from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
+from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, SnapshotInfo, StreamName
+from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -60,6 +62,7 @@ class RuntimeCore:
         self.name = name
         self.author = ""
         self.scope: Scope = "shared"
+        self.changes = Changes()
         self._checker = security_checker
         self._private: dict[str, Names] = {}
         self._prefix = ""
@@ -116,10 +119,14 @@ class RuntimeCore:
     def network_log(self) -> tuple[Decision, ...]:
         return self.backend.network_log
 
-    @property
-    def state(self) -> ExecutionState:
-        """Current when it is given."""
-        return ExecutionState(self.backend.read_history)
+    def read_history(self) -> History:
+        """See Backend."""
+        return self.backend.read_history()
+
+    def ground(self, *, atomic: bool) -> RuntimeGround:
+        """What patches are applied to. Raises UnavailableError and UsageError where none can be."""
+        self.backend.start()
+        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
@@ -152,7 +159,12 @@ class RuntimeCore:
         return self._rules.check_code(to_python(code)) if self._rules is not None else []
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, cause: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
         if not isinstance(code, str):
@@ -160,13 +172,15 @@ class RuntimeCore:
         check_seconds(timeout, "a timeout")
         if not isinstance(cause, str) or len(cause) > MAX_CAUSE:
             raise UsageError(f"a cause is a string of at most {MAX_CAUSE} characters")
+        if on_error not in ("keep", "rollback"):
+            raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r}')
         if self._rules is not None:
             violations = self.check(code)
             if violations:
                 listener.done(_rejected(violations, self.author))
                 return None
             listener = _Judge(listener, self._rules)
-        return self.backend.execute(code, timeout, listener, cause=cause)
+        return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
 
     def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""

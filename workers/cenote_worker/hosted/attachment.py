@@ -12,7 +12,8 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admit
-from cenote_worker.results import JailStatus
+from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 from cenote_worker.trace import Location
@@ -89,9 +90,12 @@ class AttachedRuntime:
         key: RequestKey | None = None,
         cause: str = "",
         admit: Admit | None = None,
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, admit)
+        withdraw = self._runtime.execute(
+            code, timeout, listener, key, self._seat, cause, admit, on_error=on_error
+        )
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw
@@ -132,6 +136,10 @@ class AttachedRuntime:
     def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
+
+    def rerunning(self) -> Reruns:
+        """Raises UsageError: others hold the runtime too."""
+        raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 
     # -- parts of the state --
 

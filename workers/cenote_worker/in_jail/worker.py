@@ -29,6 +29,7 @@ from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
@@ -87,12 +88,16 @@ class Worker:
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir)
-        self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet, self._carrying.give)
+        self._copies = Copies(
+            settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet, self._carrying.give
+        )
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
         while (packet := self._next()) is not None:
             request = jail_pb2.Request.FromString(packet.data)
+            if request.WhichOneof("body") == "snapshot" and request.state:
+                self._copies.number(request.state)
             if request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
                 packet.close()  # it was for the process that this one was copied from
             else:
@@ -141,7 +146,8 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         if _changes_something(request):
-            self._copies.changed(request.execute.step or None)
+            number = request.execute.step or request.state or None
+            self._copies.changed(number, passing=_is_undone(request, frame.reply))
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -188,6 +194,7 @@ class Worker:
             case "survey":
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
+                reply.surveyed.amiss.extend(self._copies.amiss)
                 reply.surveyed.step = self._copies.step
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)
@@ -208,7 +215,8 @@ class Worker:
         """The state was copied, or could not be, before this was asked for."""
         if self._copies.unkept:
             raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
-        self._copies.label(label)
+        if label:
+            self._copies.label(label)
         return self._copies.step
 
     # -- cells --
@@ -221,7 +229,8 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         executed.unkept = self._copies.unkept
-        with beating(self._pulse):
+        # A copy that somebody has asked for is kept whatever it costs the cell.
+        with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
@@ -400,6 +409,11 @@ def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Locati
     told = jail_pb2.Locations.FromString(bytes(content.unpack()[0])).locations
     content.close()
     return [Location(each) for each in told]
+
+
+def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
+    """Whether the cell has failed, and will be taken back."""
+    return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
 
 
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:

@@ -55,6 +55,7 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
             message.kept.step = reply.step
         case edge.SurveyedReply():
             message.surveyed.severed.extend(reply.severed)
+            message.surveyed.amiss.extend(reply.amiss)
             message.surveyed.step = reply.step
         case edge.VersionsReply():
             traced.fill_versions(message.versioned, reply.versions)

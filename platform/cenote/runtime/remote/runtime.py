@@ -30,7 +30,8 @@ from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import JailStatus
+from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
@@ -245,6 +246,12 @@ class RemoteRuntime:
     def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
         raise _embedded_only("gone back to")
 
+    def rerunning(self) -> Reruns:
+        """Raises UnavailableError."""
+        raise UnavailableError(
+            "the history of a runtime on a platform cannot be patched; use an embedded one"
+        )
+
     # -- parts of the state --
 
     def versions(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
@@ -305,9 +312,18 @@ class RemoteRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = "", key: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
+        key: str = "",
     ) -> Withdraw | None:
         """key: of the cell, for one that another process may have sent before."""
+        if on_error == "rollback":
+            raise _embedded_only("used to undo a cell")
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause)
