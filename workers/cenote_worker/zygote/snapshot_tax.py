@@ -20,8 +20,9 @@ COPY_SECONDS: Final = 4e-6
 """What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
 GRACE_SECONDS: Final = 0.01
-"""Tax that no cell is spared: without a snapshot a crash costs the whole state. Code that runs for the first time, and
-what the kernel does around each cell, writes to a thousand pages."""
+"""Tax that no cell is spared: without a snapshot a crash costs the whole state. Code that runs for the first time,
+and what the kernel does around each cell, writes to a thousand pages.
+"""
 
 SHARE: Final = 0.2
 """The part of a cell's time above which its tax is too much. A cell may take 1.3 times as long as without a snapshot,
