@@ -19,9 +19,9 @@ from typing import Final, Literal
 COPY_SECONDS: Final = 4e-6
 """What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
-GRACE_SECONDS: Final = 0.01
-"""Tax that no cell is spared: without a snapshot a crash costs the whole state. Code that runs for the first time,
-and what the kernel does around each cell, writes to a thousand pages.
+GRACE_SECONDS: Final = 0.02
+"""Tax that no cell is spared: without a snapshot a crash costs the whole state. What the kernel does around each cell
+writes to a thousand pages, and a cell that imports something to some thousands.
 """
 
 SHARE: Final = 0.2
