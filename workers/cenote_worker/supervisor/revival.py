@@ -11,10 +11,12 @@ from contextlib import suppress
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
 from cenote_worker.frames import send_packet
+from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.account import Account
 from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Chronicle
 from cenote_worker.supervisor.control import ControlLine, Told
+from cenote_worker.supervisor.edge import ExecutedReply
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
@@ -23,6 +25,7 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import Printed, Record
 from cenote_worker.supervisor.recovery import STRIKE_SECONDS, Recovery
 from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.supervisor.undoing import undoing
 
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
@@ -125,6 +128,14 @@ class Revival(ABC):
             error = RolledBackError(setback.death.describe(), setback.step)
             running.request.listener.done(error)
         self._send_next()
+
+    def _ran(self, running: Record, reply: ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
+        """The result of a cell, and what has to be done before anybody hears of it."""
+        before, running.news = self._recovery.head, self._recovery.news()
+        self._recovery.ran(running.request.step)
+        spent, now = self._account.spent(), time.monotonic()
+        result = running.finished(reply, self._take_background(), spent, now)
+        return result, undoing(running.request, result, before)
 
     def ended(self, death: Death) -> None:
         self._bury(death)
