@@ -21,7 +21,7 @@ from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
+from cenote_security.errors import CenoteError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
@@ -30,8 +30,8 @@ from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import JailStatus
-from cenote_worker.supervisor.control import Told
+from cenote_worker.hosted.snapshots import check_label, check_target
+from cenote_worker.results import JailStatus, SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -234,15 +234,21 @@ class RemoteRuntime:
 
     # -- snapshots --
 
-    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:  # noqa: ARG002
-        """Raises UnavailableError, as the next two: a platform keeps snapshots only for when a cell crashes."""
-        raise _embedded_only("listed")
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | Exception | None], None]) -> None:
+        self.start()
+        frame = runtime_pb2.ClientFrame(snapshots=runtime_pb2.SnapshotsQuestion())
+        call = Call(frame=frame, settle=lambda given: answer(frames.snapshots_of(given)), limit=FRAMES)
+        background().post(self._current().call, call)
 
-    def snapshot(self, label: str, listener: Listener) -> None:  # noqa: ARG002
-        raise _embedded_only("made")
+    def snapshot(self, label: str, listener: Listener) -> None:
+        check_label(label)
+        self.start()
+        self._call(frames.snapshot(label), listener, changes=True)
 
-    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
-        raise _embedded_only("gone back to")
+    def rollback(self, to: int | str, listener: Listener) -> None:
+        check_target(to)
+        self.start()
+        self._call(frames.rollback(to), listener, changes=True)
 
     # -- questions that are waited for --
 
@@ -402,10 +408,6 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
-
-
-def _embedded_only(done: str) -> UnavailableError:
-    return UnavailableError(f"snapshots of a runtime on a platform cannot be {done} by its clients")
 
 
 async def _answer(
