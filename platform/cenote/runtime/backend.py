@@ -9,7 +9,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener
 
 Withdraw = Callable[[], None]
@@ -53,11 +53,17 @@ class Backend(Protocol):
         """What has happened until now. May block where the namespace is elsewhere. Raises UnavailableError."""
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, for the history.
+        cause: what made its author send it, for the history. Raises UnavailableError where it cannot be rolled back.
         """
 
     def interrupt(self) -> bool:

@@ -173,9 +173,12 @@ class Execute(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     AFTER_INTERRUPT_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     after_interrupt: _builtins.bool
     """True: an interrupt was sent since the cell before, so that one that is heard before this cell may be meant for it."""
+    atomic: _builtins.bool
+    """True: if it fails, the state is taken back to what it was before. What the cell leaves is not worth a copy then."""
     @_builtins.property
     def code(self) -> Global___Payload:
         """UTF-8"""
@@ -186,10 +189,11 @@ class Execute(_message.Message):
         step: _builtins.int = ...,
         code: Global___Payload | None = ...,
         after_interrupt: _builtins.bool = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "code", b"code", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "atomic", b"atomic", "code", b"code", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -784,21 +788,27 @@ class Surveyed(_message.Message):
 
     SEVERED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    AMISS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Whose end the namespace is at."""
     @_builtins.property
     def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of variables whose threads, sockets, pipes or processes are gone."""
 
+    @_builtins.property
+    def amiss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What else is not as it was, a line each."""
+
     def __init__(
         self,
         *,
         severed: _abc.Iterable[_builtins.str] | None = ...,
         step: _builtins.int = ...,
+        amiss: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amiss", b"amiss", "severed", b"severed", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1025,6 +1025,7 @@ class RolledBack(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     SEVERED_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
+    AMISS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Whose end the namespace is back at."""
     unkept: _builtins.str
@@ -1033,16 +1034,21 @@ class RolledBack(_message.Message):
     def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Variables that are of no use any more."""
 
+    @_builtins.property
+    def amiss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What else is not as it was, a line each."""
+
     def __init__(
         self,
         *,
         step: _builtins.int = ...,
         severed: _abc.Iterable[_builtins.str] | None = ...,
         unkept: _builtins.str = ...,
+        amiss: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amiss", b"amiss", "severed", b"severed", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ class AttachedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw

@@ -38,7 +38,7 @@ from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.snapshots import check_label, check_target, going_back, keeping
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
@@ -318,6 +318,7 @@ class HostedRuntime:
         key: RequestKey | None = None,
         seat: Seat = OWNER,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
@@ -327,10 +328,13 @@ class HostedRuntime:
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause))
+        atomic = on_error == "rollback"
+        return self.calls.once(
+            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, atomic=atomic)
+        )
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str
+        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str, *, atomic: bool
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
@@ -342,6 +346,7 @@ class HostedRuntime:
                 return None
             supervisor = self.started(seat)
             request = self._cell(code, timeout, listener, seat)
+            request.message.execute.atomic = atomic
             request.listener = self._witness(recorded, seat, supervisor)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)

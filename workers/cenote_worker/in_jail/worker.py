@@ -26,6 +26,7 @@ from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
@@ -81,7 +82,7 @@ class Worker:
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
-        self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
+        self._copies = Copies(settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet)
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
 
     def serve(self) -> None:
@@ -136,7 +137,7 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         if _changes_something(request):
-            self._copies.changed(request.execute.step or None)
+            self._copies.changed(request.execute.step or None, passing=_is_undone(request, frame.reply))
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -183,6 +184,7 @@ class Worker:
             case "survey":
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
+                reply.surveyed.amiss.extend(self._copies.amiss)
                 reply.surveyed.step = self._copies.step
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)
@@ -211,7 +213,8 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         executed.unkept = self._copies.unkept
-        with beating(self._pulse):
+        # A copy that somebody has asked for is kept whatever it costs the cell.
+        with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
@@ -352,6 +355,11 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
+    """Whether the cell has failed, and will be taken back."""
+    return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
 
 
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:

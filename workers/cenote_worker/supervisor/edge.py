@@ -47,6 +47,8 @@ MAX_FILE_NAME = 1_020
 """Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
 
 MAX_SEVERED = 20
+MAX_AMISS = 30
+MAX_LINE = 500
 """Names of variables that a rollback has cut off."""
 
 MAX_NOTICES = 20
@@ -98,10 +100,11 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedReply:
-    """step, severed: see Rollback."""
+    """step, severed, amiss: see Rollback."""
 
     severed: tuple[str, ...] = ()
     step: int = 0
+    amiss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,8 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
         case "surveyed":
             names = reply.surveyed.severed[:MAX_SEVERED]
             severed = tuple(printable(name[:MAX_NAME]) for name in names)
-            return SurveyedReply(severed, reply.surveyed.step)
+            amiss = tuple(printable(line[:MAX_LINE]) for line in reply.surveyed.amiss[:MAX_AMISS])
+            return SurveyedReply(severed, reply.surveyed.step, amiss)
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(

@@ -67,11 +67,12 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
 class NeverLeft:
     """The request of which nobody knew whether it was sent was not, or whoever had it was gone before the answer.
 
-    step, severed: of whoever answered instead; see Rollback.
+    step, severed, amiss: of whoever answered instead; see Rollback.
     """
 
     severed: tuple[str, ...] = ()
     step: int = 0
+    amiss: tuple[str, ...] = ()
 
 
 class Conversation:
@@ -154,4 +155,4 @@ class Conversation:
         unanswered = self._ask is not None
         self._number, self._probe = self._probe, 0
         self.phase, self._ask = Phase.IDLE, None
-        return NeverLeft(body.severed, body.step) if unanswered else None
+        return NeverLeft(body.severed, body.step, body.amiss) if unanswered else None

@@ -53,6 +53,7 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
             message.kept.step = reply.step
         case edge.SurveyedReply():
             message.surveyed.severed.extend(reply.severed)
+            message.surveyed.amiss.extend(reply.amiss)
             message.surveyed.step = reply.step
         case edge.RefusedReply():
             message.refusal.name, message.refusal.message = reply.name, reply.message

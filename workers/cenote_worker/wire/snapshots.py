@@ -9,11 +9,18 @@ from cenote_worker.results import Rollback, SnapshotInfo
 
 
 def from_rollback(rollback: Rollback) -> runtime_pb2.RolledBack:
-    return runtime_pb2.RolledBack(step=rollback.step, severed=rollback.severed, unkept=rollback.unkept)
+    return runtime_pb2.RolledBack(
+        step=rollback.step, severed=rollback.severed, unkept=rollback.unkept, amiss=rollback.amiss
+    )
 
 
 def to_rollback(message: runtime_pb2.RolledBack) -> Rollback:
-    return Rollback(step=message.step, severed=tuple(message.severed), unkept=message.unkept)
+    return Rollback(
+        step=message.step,
+        severed=tuple(message.severed),
+        unkept=message.unkept,
+        amiss=tuple(message.amiss),
+    )
 
 
 def from_snapshots(kept: Iterable[SnapshotInfo]) -> runtime_pb2.Snapshots:

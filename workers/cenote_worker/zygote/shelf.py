@@ -26,6 +26,7 @@ class Copy:
     """One frozen process. line: to it alone. born: everything that began later is no part of its state.
 
     parent: the copy that the worker had come from when this one was made, or its nearest forebear that is kept.
+    files: the version of the working directory that goes with it, 0 for none.
     """
 
     pid: int
@@ -33,6 +34,7 @@ class Copy:
     line: socket.socket
     born: Birth
     parent: Copy | None
+    files: int = 0
     label: str = ""
 
     def wake(self) -> int | None:
@@ -62,6 +64,7 @@ class Shelf:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._copies: list[Copy] = []
+        self._newest = 0
         self.base: Copy | None = None
 
     @property
@@ -74,13 +77,19 @@ class Shelf:
     def labelled(self, label: str) -> Copy | None:
         return next((copy for copy in self._copies if copy.label == label), None)
 
-    def add(self, pid: int, step: int, line: socket.socket) -> None:
+    @property
+    def files(self) -> dict[str, object]:
+        """What is still wanted of the working directory's versions, for the worker that keeps them."""
+        return {"files": sorted({copy.files for copy in self._copies}), "newest": self._newest}
+
+    def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
         """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
         former = self.find(step)
-        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base)
+        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base, files=files)
+        self._newest = max(self._newest, files)
         self.base = copy
         self._copies.append(copy)
         if former is not None:

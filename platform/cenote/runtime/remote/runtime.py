@@ -31,7 +31,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.snapshots import check_label, check_target
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -295,9 +295,18 @@ class RemoteRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = "", key: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
+        key: str = "",
     ) -> Withdraw | None:
         """key: of the cell, for one that another process may have sent before."""
+        if on_error == "rollback":
+            raise UnavailableError("a platform undoes no cells; roll back to the step before instead")
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause)
