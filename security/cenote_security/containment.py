@@ -14,9 +14,9 @@ from cenote_security.policy import Mount, SandboxPolicy
 _ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
 _LIMITS: Final = ("watchdog", "auto", "cgroup")
 
-NOT_COMPARED: Final = frozenset({"env", "preload", "snapshots"})
+NOT_COMPARED: Final = frozenset({"env", "preload", "snapshots", "tracking"})
 """Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it;
-and a snapshot is memory and a process like any other."""
+a snapshot is memory and a process like any other; and being watched or not lets nobody out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

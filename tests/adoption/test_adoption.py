@@ -59,8 +59,8 @@ def test_a_history_that_was_lost_is_told(node: Node) -> None:
     runtime = node.adopt()
     assert "41" == value(runtime, "x")
     line = runtime.history.tree.line(3)
-    assert [(2, "unrecorded", None), (3, "cell", None)] == [
-        (each.number, each.kind, each.trace) for each in line
+    assert [(2, "unrecorded", False), (3, "cell", True)] == [
+        (each.number, each.kind, each.trace is not None) for each in line
     ]
 
 

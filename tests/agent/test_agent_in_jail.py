@@ -10,6 +10,7 @@ from cenote.agent import CaveAgent, EventType
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote.skills import Skill
+from cenote_security.policy import SandboxPolicy
 
 
 def block(code: str) -> str:
@@ -66,7 +67,8 @@ async def test_the_loss_of_a_jail_is_told_with_what_is_left() -> None:
         "import os\nos._exit(3)",
         "print(n, 'm' in globals(), len(read_output(1)))",
     ]
-    with PythonRuntime(variables=[Variable("n", 5)]) as runtime:
+    forgetful = SandboxPolicy(snapshots="none")
+    with PythonRuntime(variables=[Variable("n", 5)], sandbox=forgetful) as runtime:
         agent = await play(runtime, *codes, max_exec_output=200)
     assert outputs(agent)[1].endswith("The namespace now has: n.")
     assert "Output:\n5 False 300" == outputs(agent)[2]

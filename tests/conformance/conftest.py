@@ -13,13 +13,13 @@ import pytest
 from tests.gateway.world import World
 from tests.remote.small_platform import TOKEN, SmallPlatform
 from tests.runtime.conftest import make_runtime, runtime
-from tests.shared_runtime.conftest import gate, good, start
+from tests.shared_runtime.conftest import forgetful, gate, good, start
 
 from cenote.runtime import PythonRuntime
 from cenote.runtime.remote.address import Destination
 from cenote_worker.hosted.runtime import HostedRuntime
 
-__all__ = ["gate", "good", "make_runtime", "runtime", "start"]
+__all__ = ["forgetful", "gate", "good", "make_runtime", "runtime", "start"]
 
 
 @dataclass(frozen=True, kw_only=True)

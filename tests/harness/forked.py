@@ -9,10 +9,11 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -58,20 +59,18 @@ def close_all_but(kept: int) -> None:
 class Inside:
     """One process: a state that runs what it is told, or waits to be copied."""
 
-    folder: Path
     meaning: Callable[[dict[str, object]], object]
     steps: int = 0
     tracker: Tracker = field(init=False)
 
-    def serve(self, channel: socket.socket) -> None:
+    def begin(self, folder: Path) -> None:
         module = ModuleType("__main__")
         sys.modules["__main__"] = module
         globals()["NAMESPACE"] = vars(module)
         sys.modules[__name__].NAMESPACE = vars(module)
-        os.chdir(self.folder)
+        os.chdir(folder)
         random.seed(0)
-        self.tracker = Tracker(NAMESPACE, str(self.folder))
-        self.listen(channel)
+        self.tracker = Tracker(NAMESPACE, str(folder))
 
     def listen(self, channel: socket.socket) -> None:
         line = Connection(channel.detach())
@@ -152,6 +151,9 @@ class Process:
     def __init__(self, channel: socket.socket) -> None:
         self._line = Connection(channel.detach())
 
+    def send(self, data: bytes) -> None:
+        self._line.send_bytes(data)
+
     def call(self, method: str, *arguments: object) -> object:
         self._line.send((method, arguments))
         good, answer = self._line.recv()
@@ -163,33 +165,51 @@ class Process:
         self._line.close()
 
 
+@contextlib.contextmanager
+def pristine(meaning: Callable[[dict[str, object]], object]) -> Iterator[Process]:
+    """What grounds are forked from: a process of its own, since the one of the tests has threads of gRPC's."""
+    ours, theirs = socket.socketpair()
+    start = "from tests.harness.forked import main; main()"
+    command = [sys.executable, "-c", start, str(theirs.fileno())]
+    with theirs:
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[2])
+    outer = Process(ours)
+    outer.send(cloudpickle.dumps(meaning))
+    try:
+        yield outer
+    finally:
+        outer.close()
+        process.wait()
+
+
+def main() -> None:
+    """The pristine process."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    line = Connection(os.dup(channel.fileno()))
+    meaning = cloudpickle.loads(line.recv_bytes())
+    line.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    Inside(meaning=meaning).listen(channel)
+
+
 class Forked:
     """A ground. The working directory is copied as a whole for each kept state."""
 
-    def __init__(self, meaning: Callable[[dict[str, object]], object]) -> None:
+    def __init__(self, origin: Process) -> None:
+        """origin: see `pristine`."""
         self.root = Path(tempfile.mkdtemp(prefix="cenote-forked-"))
         (self.root / "work").mkdir()
         self.records: dict[int, StepRecord] = {}
         self.states: dict[int, Process] = {}
         self.executed: list[str] = []
         self._number = self._head = 0
-        self.live = self._first(meaning)
+        self.live = self._copy(origin)
+        self.live.call("begin", self.root / "work")
         self.keep()
-
-    def _first(self, meaning: Callable[[dict[str, object]], object]) -> Process:
-        ours, theirs = socket.socketpair()
-        self._pid = os.fork()
-        if self._pid == 0:
-            close_all_but(theirs.fileno())
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            Inside(folder=self.root / "work", meaning=meaning).serve(theirs)
-        theirs.close()
-        return Process(ours)
 
     def close(self) -> None:
         for process in (*self.states.values(), self.live):
             process.close()
-        os.waitpid(self._pid, 0)
         shutil.rmtree(self.root)
 
     def _copy(self, process: Process) -> Process:

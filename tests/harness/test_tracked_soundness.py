@@ -7,7 +7,7 @@ import re
 
 import pytest
 from tests.harness import programs
-from tests.harness.forked import Forked
+from tests.harness.forked import Forked, Process, pristine
 from tests.harness.values import canonical
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
@@ -61,8 +61,8 @@ def shown(record: StepRecord) -> tuple[object, ...]:
     return record.code, record.status, re.sub("0x[0-9a-f]+", "", record.stdout), str(record.error)
 
 
-def check(choose: programs.Choose) -> ApplyResult:
-    ground, full = Forked(meaning), Forked(meaning)
+def check(origin: Process, choose: programs.Choose) -> ApplyResult:
+    ground, full = Forked(origin), Forked(origin)
     try:
         codes = [PRELUDE, *(step(choose) for _ in range(2 + choose(6)))]
         for code in codes:
@@ -82,13 +82,15 @@ def check(choose: programs.Choose) -> ApplyResult:
 
 def test_patched_histories_equal_their_full_runs_under_the_real_tracker() -> None:
     """Each case is reproduced by its number."""
-    for seed in range(30):
-        check(random.Random(seed).randrange)
+    with pristine(meaning) as origin:
+        for seed in range(30):
+            check(origin, random.Random(seed).randrange)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_patched_histories_equal_their_full_runs_under_the_real_tracker() -> None:
     """As above."""
-    for seed in range(1000, 6000):
-        check(random.Random(seed).randrange)
+    with pristine(meaning) as origin:
+        for seed in range(1000, 6000):
+            check(origin, random.Random(seed).randrange)

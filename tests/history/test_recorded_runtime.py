@@ -113,15 +113,25 @@ def test_a_step_has_the_cause_that_its_author_gave(runtime: PythonRuntime) -> No
     assert 1 == runtime.retrieve("x")
 
 
-def test_a_jail_that_is_lost_takes_the_line_with_it(runtime: PythonRuntime) -> None:
-    """The next step begins at the start; the step that never ran is refused."""
-    runtime.inject(Variable("kept", 1))
+def test_a_jail_that_is_lost_takes_the_line_with_it() -> None:
+    """The next step begins at the start."""
+    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
+        runtime.inject(Variable("kept", 1))
+        runtime.execute("x = 1")
+        runtime.execute("import os; os._exit(3)")
+        runtime.execute("1")
+        found = [(record.number, record.parent, record.status) for record in records(runtime)]
+        assert [(1, 0, "ok"), (2, 1, "lost"), (3, 0, "ok")] == found
+        assert ("kept",) == history(runtime).begun
+
+
+def test_a_cell_that_is_rolled_back_leaves_the_head(runtime: PythonRuntime) -> None:
+    """The next step follows the one before it."""
     runtime.execute("x = 1")
     runtime.execute("import os; os._exit(3)")
     runtime.execute("1")
     found = [(record.number, record.parent, record.status) for record in records(runtime)]
-    assert [(1, 0, "ok"), (2, 1, "lost"), (3, 0, "ok")] == found
-    assert ("kept",) == history(runtime).begun
+    assert [(1, 0, "ok"), (2, 1, "rolled_back"), (3, 1, "ok")] == found
 
 
 def test_a_reset_moves_the_head_to_the_start(runtime: PythonRuntime) -> None:

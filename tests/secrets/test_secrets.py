@@ -86,10 +86,13 @@ def hunted(level: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
-    """Nothing of the client's, its parent's or the machine's; what the jail itself hid is all found."""
+    """Nothing of the client's, its parent's or the machine's; what the jail itself hid is all found.
+
+    Memory that was given back and used again holds parts of names that were hidden inside.
+    """
     found = hunted(level, tmp_path)["found"]
-    assert {} == {place: where for place, where in found.items() if place not in INSIDE}
-    assert INSIDE - (OUT_OF_SIGHT if level == "landlock" else set()) == set(found)
+    assert {} == {place: where for place, where in found.items() if not place.startswith("inside_")}
+    assert INSIDE - (OUT_OF_SIGHT if level == "landlock" else set()) <= set(found)
 
 
 def test_the_same_hunt_without_walls_finds_them(tmp_path: Path) -> None:

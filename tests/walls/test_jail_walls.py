@@ -172,18 +172,20 @@ def test_the_warden_cannot_be_harmed(jail: Jail) -> None:
     }
 
 
-def test_only_five_descriptors(jail: Jail) -> None:
-    """Nothing of the zygote's or the client's is left: /dev/null, output pipes, frames, the line to the warden."""
+def test_only_six_descriptors(jail: Jail) -> None:
+    """Nothing of the zygote's or the client's: /dev/null, a timer, output pipes, frames, the line to the warden."""
     jail.ask("result = 'past its start'")
     links = sorted(os.readlink(f"/proc/{jail.worker}/fd/{n}") for n in os.listdir(f"/proc/{jail.worker}/fd"))
-    assert ["/dev/null", "pipe", "pipe", "socket", "socket"] == [link.split(":")[0] for link in links]
+    assert ["/dev/null", "anon_inode", "pipe", "pipe", "socket", "socket"] == [
+        link.split(":")[0] for link in links
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a warden lets nobody but root look into it")
 def test_the_warden_s_descriptors(jail: Jail) -> None:
-    """The control socket, the line to the worker, /dev/null and the pipe that wakes it."""
+    """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it."""
     links = [os.readlink(f"/proc/{jail.warden}/fd/{n}") for n in os.listdir(f"/proc/{jail.warden}/fd")]
-    assert {"/dev/null", "pipe", "socket"} == {link.split(":")[0] for link in links}
+    assert {"/dev/null", "anon_inode", "pipe", "socket"} == {link.split(":")[0] for link in links}
     assert 2 == sum(link.startswith("socket:") for link in links)
 
 

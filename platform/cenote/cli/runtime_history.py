@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -101,8 +101,7 @@ def show_blame(arguments: argparse.Namespace) -> int:
         blame = runtime.state.blame(arguments.symbol)
     if arguments.json:
         step = as_data(blame.step) if blame.step is not None else None
-        found = {field: value for field, value in asdict(blame).items() if field != "step"}
-        screen.line(json.dumps({**found, "step": step}, indent=2))
+        screen.line(json.dumps({**asdict(replace(blame, step=None)), "step": step}, indent=2))
         return ExitStatus.OK
     for line in _blame_lines(blame):
         screen.line(line)
@@ -116,7 +115,7 @@ def show_diff(arguments: argparse.Namespace) -> int:
     with attached(arguments.name, meant(arguments.address)) as runtime:
         diff = runtime.state.diff(arguments.a, arguments.b)
     if arguments.json:
-        data = {field: value for field, value in asdict(diff).items() if field not in ("left", "right")}
+        data = asdict(replace(diff, left=(), right=()))
         lines = {"left": list(map(as_data, diff.left)), "right": list(map(as_data, diff.right))}
         screen.line(json.dumps({**data, **lines}, indent=2))
         return ExitStatus.OK

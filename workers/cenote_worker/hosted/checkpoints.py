@@ -23,8 +23,9 @@ from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.content import Content
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
+from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
-from cenote_worker.hosted.runtime import FETCH_TIMEOUT, HostedRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import printable
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
     JailLostError,
     RuntimeClosedError,
@@ -26,6 +25,7 @@ from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepKind
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
@@ -46,9 +46,6 @@ from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
-
-FETCH_TIMEOUT = 600.0
-"""Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
 
 ASLEEP = Death(reason="hibernated", text="the runtime was put to sleep")
 
@@ -345,7 +342,7 @@ class HostedRuntime:
                 recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))
                 return None
             supervisor = self.started(seat)
-            request = self._cell(code, timeout, listener, seat)
+            request = asks.cell(code, self._step, timeout or self.policy.cell_timeout, listener, seat)
             request.message.execute.atomic = atomic
             request.listener = self._witness(recorded, seat, supervisor)
             supervisor.submit(request)
@@ -364,23 +361,6 @@ class HostedRuntime:
     def leave(self, key: str, listener: Listener) -> None:
         """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
         self.calls.leave(key, listener)
-
-    def _cell(self, code: str, timeout: float | None, listener: Listener, seat: Seat) -> JailRequest:
-        content = Content.pack([code.encode("utf-8", "surrogatepass")])
-        message, descriptors = jail_pb2.Request(), list[int]()
-        message.execute.step = self._step
-        content.to_wire(message.execute.code, descriptors)
-        return JailRequest(
-            Ask.EXECUTE,
-            message,
-            listener,
-            descriptors,
-            [content.close],
-            timeout or self.policy.cell_timeout,
-            self._step,
-            key_of(listener),
-            seat=seat,
-        )
 
     def interrupt(self, seat: Seat | None = None) -> bool:
         """Interrupts the running cell, whosever it is, or only if it is the seat's. False when none runs."""
@@ -470,9 +450,7 @@ class HostedRuntime:
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
-        message = jail_pb2.Request()
-        message.fetch.name, message.fetch.opaque = name, opaque
-        self._submit(JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat))
+        self._submit(asks.fetch(name, listener, seat, opaque=opaque))
 
     def share(self, name: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
@@ -482,21 +460,12 @@ class HostedRuntime:
         self, name: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
     ) -> None:
         """Queues the removal of a variable."""
-        message = jail_pb2.Request()
-        message.delete.name = name
-
-        def carry_out(heard: Listener) -> None:
-            request = JailRequest(Ask.DELETE, message, heard, seat=seat)
-            self._submit(request, ("deletion", (name,)))
-
-        self.calls.once(key, listener, carry_out)
+        change: tuple[StepKind, tuple[str, ...]] = ("deletion", (name,))
+        self.calls.once(key, listener, lambda heard: self._submit(asks.delete(name, heard, seat), change))
 
     def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""
-        message = jail_pb2.Request()
-        message.describe.SetInParent()
-        described = self.recorder.description(listener, seat)
-        self._submit(JailRequest(Ask.DESCRIBE, message, described, seat=seat))
+        self._submit(asks.describe(self.recorder.description(listener, seat), seat))
 
     def file(
         self, ask: FileAsk, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
@@ -505,12 +474,7 @@ class HostedRuntime:
         self.calls.once(key, listener, lambda heard: self._file(ask, heard, seat), ask.close)
 
     def _file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
-        message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
-        if ask.content is not None:
-            ask.content.to_wire(message.file.content, descriptors)
-        request = JailRequest(
-            ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat
-        )
+        request = asks.file(ask, listener, seat)
         try:
             self._submit(request, ask.change)
         except BaseException:
@@ -526,13 +490,7 @@ class HostedRuntime:
 
         Done, for the listener, means that the copy is there. supervisor: of the jail that is asked, no other.
         """
-        message, descriptors = jail_pb2.Request(), list[int]()
-        known.to_wire(message.make_checkpoint.known, descriptors)
-        descriptors.append(channel.fileno())
-        owned = [known.close, channel.close]
-        supervisor.submit(
-            JailRequest(Ask.MAKE_CHECKPOINT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
-        )
+        supervisor.submit(asks.make_checkpoint(known, channel, listener))
 
     def _submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
         """changes: what is different afterwards, if anything is."""
@@ -603,7 +561,7 @@ class HostedRuntime:
             listener,
             descriptors,
             owned,
-            timeout=FETCH_TIMEOUT,
+            timeout=asks.FETCH_TIMEOUT,
             key=key,
             injection=injection.number,
             seat=injection.seat,

@@ -1,0 +1,61 @@
+"""Requests to a jail about its names, its files and its state, ready to be queued."""
+
+from __future__ import annotations
+
+import socket
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.keyed_call import key_of
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Listener, Seat
+
+FETCH_TIMEOUT = 600.0
+"""Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+
+
+def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: Seat) -> JailRequest:
+    content = Content.pack([code.encode("utf-8", "surrogatepass")])
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.execute.step = step
+    content.to_wire(message.execute.code, descriptors)
+    owned = [content.close]
+    return JailRequest(
+        Ask.EXECUTE, message, listener, descriptors, owned, timeout, step, key_of(listener), seat=seat
+    )
+
+
+def fetch(name: str, listener: Listener, seat: Seat, *, opaque: bool) -> JailRequest:
+    message = jail_pb2.Request()
+    message.fetch.name, message.fetch.opaque = name, opaque
+    return JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat)
+
+
+def delete(name: str, listener: Listener, seat: Seat) -> JailRequest:
+    message = jail_pb2.Request()
+    message.delete.name = name
+    return JailRequest(Ask.DELETE, message, listener, seat=seat)
+
+
+def describe(listener: Listener, seat: Seat) -> JailRequest:
+    message = jail_pb2.Request()
+    message.describe.SetInParent()
+    return JailRequest(Ask.DESCRIBE, message, listener, seat=seat)
+
+
+def file(ask: FileAsk, listener: Listener, seat: Seat) -> JailRequest:
+    """Takes `ask` over."""
+    message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
+    if ask.content is not None:
+        ask.content.to_wire(message.file.content, descriptors)
+    return JailRequest(ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat)
+
+
+def make_checkpoint(known: Content, channel: socket.socket, listener: Listener) -> JailRequest:
+    """Takes `known` and `channel` over."""
+    message, descriptors = jail_pb2.Request(), list[int]()
+    known.to_wire(message.make_checkpoint.known, descriptors)
+    descriptors.append(channel.fileno())
+    owned = [known.close, channel.close]
+    return JailRequest(Ask.MAKE_CHECKPOINT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
