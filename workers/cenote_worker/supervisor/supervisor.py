@@ -144,16 +144,9 @@ class Supervisor(Revival):
         for piece in under.heard:
             self._replay(piece)
         if self._running is not None:
-            if not under.sent and under.request.ask is Ask.ROLLBACK:
-                self._roll_back_again(under.request)
-            elif not under.sent or self._recovery.setback is not None:
-                self._probe()
+            if not under.sent or self._recovery.setback is not None:
+                self._find_out(under.request, sent=under.sent)
             self._arm()
-
-    def _roll_back_again(self, request: JailRequest) -> None:
-        """The warden may have been asked, and have done it. Nothing has run since, so twice is as good as once."""
-        request.message.id = self._conversation.number
-        self._control.rollback(request.step, request.label)
 
     def _replay(self, piece: Piece) -> None:
         if not isinstance(piece, Packet):
