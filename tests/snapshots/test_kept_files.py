@@ -43,9 +43,9 @@ def test_a_cell_that_fails_leaves_no_trace_in_files(runtime: PythonRuntime, end:
 def test_files_that_a_client_brought(runtime: PythonRuntime) -> None:
     """An upload after the last cell is part of the state before the next."""
     ok(runtime.execute("x = 1"))
-    runtime.upload("in.csv", b"1,2")
+    runtime.files.write("in.csv", b"1,2")
     runtime.execute("open('in.csv', 'w'); import os; os._exit(1)")
-    assert b"1,2" == runtime.download("in.csv")
+    assert b"1,2" == runtime.files.read("in.csv")
 
 
 def test_what_is_too_large_is_told(make_runtime: MakeRuntime) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import selectors
-from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Thread
 
+from cenote_worker.in_jail.forking.event_loop import make_own
 from cenote_worker.in_jail.interrupts import Interrupts
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -50,15 +49,9 @@ class CellLoop:
             self._interrupts.cancel = None
 
     def renew(self) -> None:
-        """The loop's selector and the pair of sockets that wakes it are the kernel's objects of another process.
-
-        Tasks that wait for nothing but time or each other go on; the loop has no public way to be given others.
-        """
-        loop = self._loop
-        if isinstance(loop, BaseSelectorEventLoop) and not loop.is_closed():
-            loop._selector = selectors.DefaultSelector()  # type: ignore[attr-defined]
-            loop._internal_fds = 0  # type: ignore[attr-defined]
-            loop._make_self_pipe()  # type: ignore[attr-defined]
+        """This process is another than the one whose loop it was."""
+        if self._loop is not None:
+            make_own(self._loop)
 
     def _open(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._loop.is_closed():

@@ -26,12 +26,17 @@ class OwnModules:
     def __init__(self) -> None:
         self.found: dict[str, ModuleType] = {}
         self._seen = set(_modules)
+        self._end: tuple[int, str | None] = (0, None)
 
     def refresh(self) -> tuple[str, ...]:
         """Looks for modules imported since; gives the names of the packages and single modules among them."""
-        new = _modules.keys() - self._seen
-        if not new:
+        # Going through the names writes to each (its count of references): six hundred pages, which are copied
+        # again after each fork. New names come last, so a look at the end tells as much.
+        end = len(_modules), next(reversed(_modules), None)
+        if end == self._end:
             return ()
+        self._end = end
+        new = _modules.keys() - self._seen
         self._seen |= new
         for dotted in new:
             module = _modules.get(dotted)

@@ -8,6 +8,10 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
+
+_PARTS: Final = {"numpy": ("numpy.random",)}
+"""What a library imports only when it is asked for it, and each worker asks: its tracker wants their types."""
 
 
 @dataclass(kw_only=True)
@@ -28,7 +32,8 @@ def preload(names: Iterable[str], host_proc: int) -> Preloaded:
     result = Preloaded()
     for name in names:
         try:
-            importlib.import_module(name)
+            for part in (name, *_PARTS.get(name, ())):
+                importlib.import_module(part)
         except ModuleNotFoundError:
             result.missing.append(name)
             continue

@@ -7,6 +7,7 @@ the middle of a file would then go on in the wrong place, and nothing would tell
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,9 +18,7 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _FOLDER = "/proc/self/fd"
-_MOST = 1024
-"""Where they cannot be listed, higher numbers than the usual limit are not looked at."""
-
+_limits = resource.getrlimit
 _listdir, _fstat, _lseek = os.listdir, os.fstat, os.lseek
 
 Positions = Mapping[int, "Position"]
@@ -38,7 +37,7 @@ def descriptors() -> Iterable[int]:
     try:
         return map(int, _listdir(_FOLDER))
     except PermissionError:  # at `landlock`
-        return range(_MOST)
+        return range(_limits(resource.RLIMIT_NOFILE)[0])
 
 
 def remember() -> Positions:

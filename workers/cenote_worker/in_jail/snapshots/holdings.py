@@ -7,15 +7,16 @@ end that the worker gives them. Files are shared, and with them the place where 
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import stat
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+from cenote_worker.in_jail.forking.open_files import Positions, descriptors, put_back, remember
 
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
@@ -28,20 +29,13 @@ class Holdings:
     """Descriptors of a process at one moment. links: pipes and sockets. positions: of its files."""
 
     links: frozenset[int] = frozenset()
-    positions: Mapping[int, int]
+    positions: Positions
 
     @classmethod
     def now(cls, keep: Collection[int]) -> Holdings:
         """Of this process, but those of `keep`."""
-        links, positions = set(), {}
-        for descriptor in _descriptors():
-            with suppress(OSError):
-                mode = os.fstat(descriptor).st_mode
-                if stat.S_ISREG(mode):
-                    positions[descriptor] = os.lseek(descriptor, 0, os.SEEK_CUR)
-                elif (stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)) and descriptor not in keep:
-                    links.add(descriptor)
-        return cls(links=frozenset(links), positions=positions)
+        links = frozenset(filter(_is_link, set(descriptors()) - set(keep)))
+        return cls(links=links, positions=remember())
 
     def sever(self) -> None:
         """Puts a dead end in the place of each link.
@@ -58,9 +52,7 @@ class Holdings:
 
     def restore(self) -> None:
         """Puts each file back to where it was."""
-        for descriptor, position in self.positions.items():
-            with suppress(OSError):
-                os.lseek(descriptor, position, os.SEEK_SET)
+        put_back(self.positions)
 
 
 def severed_names(namespace: Mapping[str, object], links: Collection[int]) -> list[str]:
@@ -81,9 +73,8 @@ def _has(value: object, links: Collection[int]) -> bool:
     return False
 
 
-def _descriptors() -> Iterable[int]:
-    """Numbers that may be descriptors of this process."""
-    try:
-        return map(int, os.listdir("/proc/self/fd"))  # noqa: PTH208
-    except OSError:  # with `landlock`, in a process that was revived: it may not read about itself
-        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+def _is_link(descriptor: int) -> bool:
+    with suppress(OSError):
+        mode = os.fstat(descriptor).st_mode
+        return stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)
+    return False
