@@ -11,6 +11,8 @@ from contextlib import suppress
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
 from cenote_worker.frames import send_packet
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account
 from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Chronicle
@@ -23,6 +25,7 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import Printed, Record
 from cenote_worker.supervisor.recovery import STRIKE_SECONDS, Recovery
 from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.supervisor.undoing import undoing
 
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
@@ -166,6 +169,14 @@ class Revival(ABC):
         running.request.step = step
         running.request.message.survey.SetInParent()
         self._send(running.request)
+
+    def _ran(self, running: Record, reply: edge.ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
+        """The result of a cell, and what has to be done before anybody hears of it."""
+        before, running.news = self._recovery.head, self._recovery.news()
+        self._recovery.ran(running.request.step)
+        spent, now = self._account.spent(), time.monotonic()
+        result = running.finished(reply, self._take_background(), spent, now)
+        return result, undoing(running.request, result, before)
 
     def _find_out(self, request: JailRequest, *, sent: bool) -> None:
         """What became of a request of a former supervisor's, which may never have left or be lost."""

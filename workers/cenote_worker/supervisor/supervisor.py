@@ -21,7 +21,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback, StreamName
+from cenote_worker.results import JailStatus, Rollback, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
@@ -38,7 +38,6 @@ from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.recovery import Recovery
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
 from cenote_worker.supervisor.revival import Revival
-from cenote_worker.supervisor.undoing import undoing
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
 PACKETS_PER_TURN = 64
@@ -517,21 +516,12 @@ class Supervisor(Revival):
                 self._send_next()
                 return
         try:
-            running.request.listener.done(
-                outcome
-            )  # before the next is sent: a chronicle has one request under way
+            # Before the next is sent: a chronicle has one request under way.
+            running.request.listener.done(outcome)
         finally:
             self._send_next()
             if self._running is None:
                 self._chronicle.rest()
-
-    def _ran(self, running: Record, reply: edge.ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
-        """The result of a cell, and what has to be done before anybody hears of it."""
-        before, running.news = self._recovery.head, self._recovery.news()
-        self._recovery.ran(running.request.step)
-        spent, now = self._account.spent(), time.monotonic()
-        result = running.finished(reply, self._take_background(), spent, now)
-        return result, undoing(running.request, result, before)
 
     def _take_background(self) -> Printed:
         taken, self._background = self._background, Printed(BACKGROUND)
