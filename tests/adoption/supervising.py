@@ -123,6 +123,10 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             author = command.get("author")
             holder = runtime.attach(author, private=False) if author else runtime
             holder.execute(command["code"], command.get("timeout"), listener, key)
+        case "snapshot":
+            runtime.snapshot(command["label"], listener, key)
+        case "rollback":
+            runtime.rollback(command["to"], listener, key)
         case "inject":
             injection = gift(command["name"], [command["value"], bytes(command["size"])])
             runtime.inject(injection, listener, replace=True, key=key)

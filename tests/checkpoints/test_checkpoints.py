@@ -325,7 +325,7 @@ async def test_awaiting_code_has_the_same(folder: Path) -> None:
 
 
 def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> None:
-    """Each cell, injection, update, deletion and file, at the moment when its call returns."""
+    """Each cell, injection, update, deletion, file and rollback, at the moment when its call returns."""
 
     def stored(expression: str) -> str | None:
         copy = folder.parent / os.urandom(4).hex()
@@ -341,6 +341,9 @@ def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> No
     runtime.delete("y")
     runtime.files.write("f", "text")
     assert "(False, 'text')" == stored("'y' in globals(), open('f').read()")
+    value(runtime, "x = 9")
+    runtime.rollback(1)
+    assert "3" == stored("x")
 
 
 def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, folder: Path) -> None:

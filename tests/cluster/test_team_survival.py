@@ -63,3 +63,4 @@ async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
     run = await asyncio.wait_for(team.wait(number), 90)
     assert ("ran 1 times", 1) == (run.answer, team.status().starts)
     team.delete()
+    until(lambda: not platform.processes("ray::OrchestratorActor"))  # else the next test finds it

@@ -32,3 +32,10 @@ from tests.runtime.test_values import (
     test_round_trip,
     test_sharing_by_reference,
 )
+from tests.snapshots.test_rollback import (
+    test_labels as test_labels_of_snapshots,
+)
+from tests.snapshots.test_rollback import (
+    test_there_and_back,
+    test_what_is_not_kept,
+)

@@ -62,6 +62,20 @@ def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable
     assert 5 == runtime.retrieve("n")
 
 
+def test_a_rollback_is_answered_though_its_line_breaks(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """On the way there, or on the way back."""
+    runtime = connect(own_platform)
+    runtime.execute("x = 1")
+    runtime.snapshot("clean")
+    runtime.execute("x = 2")
+    for size, to in ((10, "clean"), (150, 2), (200, "clean")):
+        cable.cut_after(size)
+        assert {"clean": 1, 2: 2}[to] == runtime.rollback(to).step
+    assert "1" == runtime.execute("x").value
+
+
 def test_a_line_that_breaks_while_nobody_asks(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:

@@ -71,6 +71,15 @@ def test_labels(runtime: PythonRuntime) -> None:
     assert [("clean", 3)] == [(info.label, info.step) for info in runtime.snapshots() if info.label]
 
 
+def test_a_label_stays_where_it_is(runtime: PythonRuntime) -> None:
+    """Keeping that state again, without one, as a rollback does before it leaves it."""
+    ok(runtime.execute("x = 1"))
+    runtime.snapshot("clean")
+    ok(runtime.execute("x = 2"))
+    assert [1, 2, 1] == [runtime.rollback(to).step for to in ("clean", 2, "clean")]
+    assert 1 == runtime.snapshot().step == runtime.rollback("clean").step
+
+
 def test_what_is_not_kept(runtime: PythonRuntime) -> None:
     """Nothing is done then, and the namespace is as it was."""
     ok(runtime.execute("x = 1"))

@@ -1,20 +1,24 @@
-"""`cenote runtime ls|create|exec|show|rm`, and what there is to ask of histories: runtimes of a platform."""
+"""`cenote runtime ls|create|exec|show|rm`, and what is known and kept of states: runtimes of a platform."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cenote.cli import runtime_exec, runtime_history
+from cenote.cli import runtime_exec, runtime_history, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
+from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import BOLD, Screen
+from cenote_security.errors import CenoteError
 
 if TYPE_CHECKING:
     from cenote_proto.v1 import platform_pb2
+    from cenote_worker.results import SnapshotInfo
 
 _COLUMNS = ("name", "state", "steps", "clients", "created", "id")
 
@@ -30,6 +34,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     showing.add_argument("name", metavar="NAME", help="a name, or an id")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     runtime_history.add_to(verbs)
+    runtime_snapshots.add_to(verbs)
     removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
 
@@ -81,13 +86,27 @@ def show(arguments: argparse.Namespace) -> int:
     screen = Screen()
     with platform_line(meant(arguments.address)) as line:
         found = as_data(line.runtime(arguments.name))
+    kept = _kept(found, meant(arguments.address))
     if arguments.json:
-        screen.line(json.dumps(found, indent=2))
+        states = None if kept is None else [asdict(one) for one in kept]
+        screen.line(json.dumps({**found, "snapshots": states}, indent=2))
         return ExitStatus.OK
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
             screen.line(f"{name:<16} {part}")
+    for one in kept or ():
+        screen.line(f"{'kept':<16} {runtime_snapshots.as_line(one)}")
     return ExitStatus.OK
+
+
+def _kept(found: dict[str, Any], where: Destination) -> tuple[SnapshotInfo, ...] | None:
+    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran nothing is started."""
+    if not found["steps"]:
+        return ()
+    try:
+        return runtime_snapshots.kept_states(found["name"] or found["id"], where)
+    except CenoteError:
+        return None
 
 
 def remove(arguments: argparse.Namespace) -> int:

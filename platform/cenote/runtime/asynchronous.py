@@ -163,9 +163,9 @@ class AsyncPythonRuntime:
         """The states that are kept in memory, by step: `rollback` can go back to each."""
         await self._start()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[SnapshotInfo, ...] | None] = loop.create_future()
+        future: asyncio.Future[tuple[SnapshotInfo, ...] | Exception | None] = loop.create_future()
 
-        def answered(answer: tuple[SnapshotInfo, ...] | None) -> None:
+        def answered(answer: tuple[SnapshotInfo, ...] | Exception | None) -> None:
             loop.call_soon_threadsafe(future.set_result, answer)
 
         self.core.snapshots(answered)

@@ -10,8 +10,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus, OnError
-from cenote_worker.supervisor.control import Told
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.trace import Location
 
@@ -108,8 +107,8 @@ class Backend(Protocol):
     def file(self, ask: FileAsk, listener: Listener) -> None:
         """About the working directory. Disposes of what the request owns, whatever happens."""
 
-    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
-        """told(what is kept, by step), on any thread; failed() if the jail ends before it can be asked."""
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | Exception | None], None]) -> None:
+        """`answer` is called, on any thread, with what is kept, by step; None as for `status`."""
 
     def snapshot(self, label: str, listener: Listener) -> None:
         """Keeps the state: a KeptReply, or UnavailableError with the reason."""

@@ -202,9 +202,9 @@ class RuntimeCore:
 
     # -- snapshots --
 
-    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
-        """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
-        self.backend.snapshots(answer, lambda: answer(None))
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | Exception | None], None]) -> None:
+        """What is kept."""
+        self.backend.snapshots(answer)
 
     def snapshot(self, label: str, listener: Listener) -> None:
         """Keeps the state."""

@@ -96,7 +96,7 @@ class RuntimeGround:
 
     def _snapshots(self) -> tuple[SnapshotInfo, ...]:
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
-        self._reruns.snapshots(answers.put, lambda: answers.put(None))
+        self._reruns.snapshots(answers.put)
         return snapshots(answers.get())
 
     def _begin_anew(self) -> None:

@@ -66,9 +66,11 @@ def status(answer: JailStatus | Exception | None) -> JailStatus:
     return answer
 
 
-def snapshots(answer: tuple[SnapshotInfo, ...] | None) -> tuple[SnapshotInfo, ...]:
+def snapshots(answer: tuple[SnapshotInfo, ...] | Exception | None) -> tuple[SnapshotInfo, ...]:
     if answer is None:
         raise JailLostError("it ended before it could be asked")
+    if isinstance(answer, Exception):
+        raise answer
     return answer
 
 

@@ -178,7 +178,7 @@ class PythonRuntime:
 
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
         """The states that are kept in memory, by step: `rollback` can go back to each."""
-        answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.core.snapshots(answers.put)
         return snapshots(answers.get())
 

@@ -174,6 +174,7 @@ class Asked(_message.Message):
     KILLS_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ask: _builtins.str
     """Name of a kind of request."""
@@ -193,6 +194,8 @@ class Asked(_message.Message):
     author: _builtins.str
     """Whose it is; see Hello."""
     private: _builtins.bool
+    label: _builtins.str
+    """Of a rollback to a label."""
     def __init__(
         self,
         *,
@@ -208,10 +211,11 @@ class Asked(_message.Message):
         kills: _builtins.int = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
+        label: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -373,6 +377,10 @@ class Settled(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     NOTHING_RAN_FIELD_NUMBER: _builtins.int
+    ROLLED_BACK_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    NO_SUCH_STEP_FIELD_NUMBER: _builtins.int
+    NO_SUCH_LABEL_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
@@ -381,6 +389,11 @@ class Settled(_message.Message):
     """The jail ended during it."""
     nothing_ran: _builtins.bool
     """Nothing ran: the key is as good as new."""
+    kept: _builtins.int
+    """The step whose end is kept."""
+    no_such_step: _builtins.int
+    """The step or the label of which no snapshot is kept."""
+    no_such_label: _builtins.str
     step: _builtins.int
     """Of a result that is not kept itself any more."""
     missing: _builtins.int
@@ -392,6 +405,8 @@ class Settled(_message.Message):
     @_builtins.property
     def refusal(self) -> _jail_pb2.Refusal: ...
     @_builtins.property
+    def rolled_back(self) -> _runtime_pb2.RolledBack: ...
+    @_builtins.property
     def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Printed]: ...
     def __init__(
         self,
@@ -402,15 +417,19 @@ class Settled(_message.Message):
         refusal: _jail_pb2.Refusal | None = ...,
         lost: _builtins.str = ...,
         nothing_ran: _builtins.bool = ...,
+        rolled_back: _runtime_pb2.RolledBack | None = ...,
+        kept: _builtins.int = ...,
+        no_such_step: _builtins.int = ...,
+        no_such_label: _builtins.str = ...,
         step: _builtins.int = ...,
         missing: _builtins.int = ...,
         printed: _abc.Iterable[Global___Printed] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "lost", b"lost", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "key", b"key", "lost", b"lost", "missing", b"missing", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 

@@ -50,6 +50,9 @@ class ClientFrame(_message.Message):
     NETWORK_LOG_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ROLL_BACK_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -132,6 +135,18 @@ class ClientFrame(_message.Message):
     def history(self) -> Global___HistoryQuestion:
         """answered by History, at once"""
 
+    @_builtins.property
+    def snapshot(self) -> _jail_pb2.Snapshot:
+        """answered by Reply: kept"""
+
+    @_builtins.property
+    def roll_back(self) -> Global___RollBack:
+        """answered by RolledBack"""
+
+    @_builtins.property
+    def snapshots(self) -> Global___SnapshotsQuestion:
+        """answered by Snapshots, at once"""
+
     def __init__(
         self,
         *,
@@ -156,12 +171,15 @@ class ClientFrame(_message.Message):
         network_log: Global___NetworkLogQuestion | None = ...,
         outcome: Global___OutcomeQuestion | None = ...,
         history: Global___HistoryQuestion | None = ...,
+        snapshot: _jail_pb2.Snapshot | None = ...,
+        roll_back: Global___RollBack | None = ...,
+        snapshots: Global___SnapshotsQuestion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "share", b"share", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -188,6 +206,8 @@ class ServerFrame(_message.Message):
     REFERENCE_DROPPED_FIELD_NUMBER: _builtins.int
     HOST_ANSWERED_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
+    ROLLED_BACK_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -233,6 +253,10 @@ class ServerFrame(_message.Message):
     def host_answered(self) -> Global___HostAnswered: ...
     @_builtins.property
     def history(self) -> Global___History: ...
+    @_builtins.property
+    def rolled_back(self) -> Global___RolledBack: ...
+    @_builtins.property
+    def snapshots(self) -> Global___Snapshots: ...
     def __init__(
         self,
         *,
@@ -253,12 +277,14 @@ class ServerFrame(_message.Message):
         reference_dropped: Global___ReferenceDropped | None = ...,
         host_answered: Global___HostAnswered | None = ...,
         history: Global___History | None = ...,
+        rolled_back: Global___RolledBack | None = ...,
+        snapshots: Global___Snapshots | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "shared", b"shared", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -965,6 +991,131 @@ class History(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___History: _TypeAlias = History  # noqa: Y015
+
+@_typing.final
+class RollBack(_message.Message):
+    """Go back to a state that is kept. The present one is kept before, if it can be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    label: _builtins.str
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "step", b"step", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "step", b"step", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["step", "label"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___RollBack: _TypeAlias = RollBack  # noqa: Y015
+
+@_typing.final
+class RolledBack(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SEVERED_FIELD_NUMBER: _builtins.int
+    UNKEPT_FIELD_NUMBER: _builtins.int
+    AMISS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Whose end the namespace is back at."""
+    unkept: _builtins.str
+    """Why the state before is not kept; empty when it is."""
+    @_builtins.property
+    def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Variables that are of no use any more."""
+
+    @_builtins.property
+    def amiss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What else is not as it was, a line each."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        severed: _abc.Iterable[_builtins.str] | None = ...,
+        unkept: _builtins.str = ...,
+        amiss: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amiss", b"amiss", "severed", b"severed", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RolledBack: _TypeAlias = RolledBack  # noqa: Y015
+
+@_typing.final
+class SnapshotsQuestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotsQuestion: _TypeAlias = SnapshotsQuestion  # noqa: Y015
+
+@_typing.final
+class Snapshots(_message.Message):
+    """What is kept in the runtime's memory, by step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptState]: ...
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___KeptState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Snapshots: _TypeAlias = Snapshots  # noqa: Y015
+
+@_typing.final
+class KeptState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    label: _builtins.str
+    memory: _builtins.int
+    """Bytes that would be free without it."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        label: _builtins.str = ...,
+        memory: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "memory", b"memory", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeptState: _TypeAlias = KeptState  # noqa: Y015
 
 @_typing.final
 class NetworkLogQuestion(_message.Message):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from cenote_worker.checkpoints.errors import NotDurableError
-from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.results import ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -95,7 +95,7 @@ class Durable:
         return self._listener.output(stream, text)
 
     def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, DoneReply) or (
+        if isinstance(outcome, DoneReply | Rollback) or (
             isinstance(outcome, ExecutionResult) and outcome.state == "kept"
         ):
             self._acknowledger.hold(self._listener, outcome, self._supervisor)

@@ -13,8 +13,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admit
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus, OnError
-from cenote_worker.supervisor.control import Told
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 from cenote_worker.trace import Location
 
@@ -125,15 +124,15 @@ class AttachedRuntime:
 
     # -- snapshots --
 
-    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
         self.check_open()
-        self._runtime.snapshots(told, failed, self._seat)
+        self._runtime.snapshots(answer, self._seat)
 
-    def snapshot(self, label: str, listener: Listener) -> None:
+    def snapshot(self, label: str, listener: Listener, key: RequestKey | None = None) -> None:
         self.check_open()
-        self._runtime.snapshot(label, listener, self._seat)
+        self._runtime.snapshot(label, listener, key, self._seat)
 
-    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
+    def rollback(self, to: int | str, listener: Listener, key: RequestKey | None = None) -> None:  # noqa: ARG002
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
 

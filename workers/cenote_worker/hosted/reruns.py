@@ -50,9 +50,9 @@ class Reruns:
         """Whether the state of this number is that of no step."""
         return number in self._between
 
-    def snapshots(self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]) -> None:
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
         """As HostedRuntime.snapshots."""
-        self._runtime.snapshots(told, failed)
+        self._runtime.snapshots(answer)
 
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""

@@ -41,10 +41,9 @@ from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.hosted.snapshots import going_back, keeping
+from cenote_worker.hosted.snapshots import check_label, check_target, going_back, keeping
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.control import MAX_LABEL, Told
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.protocol import Ask
@@ -410,38 +409,41 @@ class HostedRuntime:
         """The step whose end the namespace is at; 0 before the first cell, and in a fresh jail."""
         return self._supervisor.head if self._supervisor is not None else 0
 
-    def snapshots(self, told: Told, failed: Callable[[], None], seat: Seat = OWNER) -> None:
-        """told(what is kept, by step), on any thread; failed() if the jail ends before it can be asked."""
+    def snapshots(
+        self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None], seat: Seat = OWNER
+    ) -> None:
+        """`answer` is called, on any thread, with what is kept, by step; None as for `status`."""
 
         def of_steps(kept: tuple[SnapshotInfo, ...]) -> None:
-            told(tuple(one for one in kept if not self._reruns.is_between(one.step)))
+            answer(tuple(one for one in kept if not self._reruns.is_between(one.step)))
 
-        self.started(seat).snapshots(of_steps, failed)
+        self.started(seat).snapshots(of_steps, lambda: answer(None))
 
-    def snapshot(self, label: str, listener: Listener, seat: Seat = OWNER) -> None:
+    def snapshot(
+        self, label: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
+    ) -> None:
         """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
-        if len(label) > MAX_LABEL:
-            raise UsageError(f"a label has at most {MAX_LABEL} characters")
-        self._submit(keeping(label, listener, seat))
+        check_label(label)
+        self.calls.once(key, listener, lambda heard: self._submit(keeping(label, heard, seat)))
 
-    def rollback(self, to: int | str, listener: Listener, seat: Seat = OWNER) -> None:
+    def rollback(
+        self, to: int | str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
+    ) -> None:
         """Queues a return to the state after a step, or to that of a label. The listener gets a Rollback.
 
         The present state is kept before, if it can be, so that the next call can go back to it. NotKeptError instead,
         and nothing is done, when there is no such snapshot.
         """
-        if (
-            not isinstance(to, int | str)
-            or isinstance(to, bool)
-            or (isinstance(to, int) and to < 0)
-            or to == ""
-        ):
-            raise UsageError(f"rollback takes the number of a step or a label, not {to!r}")
+        check_target(to)
+        self.calls.once(key, listener, lambda heard: self._rollback(to, heard, seat))
+
+    def _rollback(self, to: int | str, listener: Listener, seat: Seat) -> None:
         supervisor = self.started(seat)
         if isinstance(to, int) and self._reruns.is_between(to):
             listener.done(NotKeptError(to))
             return
-        self._submit(going_back(to, self.recorder.rollback(listener), seat, supervisor))
+        witness = self._witness(self.recorder.rollback(listener), seat, supervisor)
+        self._submit(going_back(to, witness, seat, supervisor, key_of(listener)))
 
     def rerunning(self) -> Reruns:
         """What changes of the history need."""

@@ -5,15 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.results import Rollback, StreamName
+from cenote_worker.supervisor.control import MAX_LABEL
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Seat
 from cenote_worker.supervisor.supervisor import Supervisor
 
+MOST_STEPS = 2**63
+"""A step's number is below: what travels has room for no larger one."""
+
 TIMEOUT = 60.0
 """Seconds that keeping a state, or going back to one, may take: a thousand times what a gigabyte takes."""
+
+
+def check_label(label: str) -> None:
+    """Raises UsageError for what names no snapshot."""
+    if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
+        raise UsageError(f"a label has at most {MAX_LABEL} characters, all of them printable")
+
+
+def check_target(to: int | str) -> None:
+    """What a rollback may go back to. Raises UsageError."""
+    if isinstance(to, str) and to:
+        check_label(to)
+    elif isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < MOST_STEPS:
+        raise UsageError(f"rollback takes the number of a step or a label, not {to!r}")
 
 
 def keeping(label: str, listener: Listener, seat: Seat, step: int = 0) -> JailRequest:
@@ -26,11 +44,16 @@ def keeping(label: str, listener: Listener, seat: Seat, step: int = 0) -> JailRe
     return JailRequest(Ask.SNAPSHOT, message, _Kept(listener), timeout=TIMEOUT, step=step, seat=seat)
 
 
-def going_back(to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor) -> JailRequest:
-    """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error."""
+def going_back(
+    to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor, key: str = ""
+) -> JailRequest:
+    """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error.
+
+    key: of the return, for a successor of this process. Before that nothing has happened that cannot happen twice.
+    """
     message = jail_pb2.Request()
     message.snapshot.SetInParent()
-    then = _Then(to, listener, seat, supervisor)
+    then = _Then(to, listener, seat, supervisor, key)
     return JailRequest(Ask.SNAPSHOT, message, then, timeout=TIMEOUT, seat=seat)
 
 
@@ -52,11 +75,14 @@ class _Kept:
 class _Then:
     """Hears that the present state is kept, or why not, and goes back."""
 
-    def __init__(self, to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor) -> None:
+    def __init__(
+        self, to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor, key: str
+    ) -> None:
         self._to = to
         self._listener = listener
         self._seat = seat
         self._supervisor = supervisor
+        self._key = key
 
     def output(self, stream: StreamName, text: str) -> bool:
         return self._listener.output(stream, text)
@@ -73,6 +99,7 @@ class _Then:
             _Told(self._listener, unkept),
             timeout=TIMEOUT,
             step=0 if isinstance(self._to, str) else self._to,
+            key=self._key,
             seat=self._seat,
             label=label,
         )

@@ -77,6 +77,7 @@ def _underway(request: Request, listener: Listener) -> Underway:
             key=asked.key,
             injection=asked.injection,
             seat=seat_of(asked),
+            label=asked.label,
         ),
         started=asked.started,
         interrupted_at=interrupted.at if interrupted is not None else None,

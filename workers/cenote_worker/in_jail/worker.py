@@ -215,7 +215,7 @@ class Worker:
         """The state was copied, or could not be, before this was asked for."""
         if self._copies.unkept:
             raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
-        if label:
+        if label:  # a state that has one keeps it
             self._copies.label(label)
         return self._copies.step
 

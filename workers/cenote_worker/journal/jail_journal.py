@@ -75,6 +75,7 @@ class JailJournal:
             kills=begun.kills,
             author=request.seat.author,
             private=request.seat.private,
+            label=request.label,
         )
         self._write(JournalEntry(asked=asked))
 

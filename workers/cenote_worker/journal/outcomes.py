@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import assert_never
 
 from cenote_proto.v1 import jail_pb2, journal_pb2
-from cenote_security.errors import JailLostError, UnavailableError
-from cenote_worker.results import ExecutionResult
+from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
+from cenote_worker.results import ExecutionResult, Rollback
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.requests import Outcome
 from cenote_worker.wire.results import from_result, to_result
+from cenote_worker.wire.snapshots import from_rollback, to_rollback
 
 
 def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
-    """Only what changes something has a key: its outcome is a result, done, refused, or an error."""
+    """Only what changes something, or keeps it, has a key."""
     settled = journal_pb2.Settled(key=key)
     match outcome:
         case ExecutionResult():
@@ -22,6 +23,14 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
             settled.done.SetInParent()
         case edge.RefusedReply():
             settled.refusal.CopyFrom(_refusal(outcome))
+        case edge.KeptReply():
+            settled.kept = outcome.step
+        case Rollback():
+            settled.rolled_back.CopyFrom(from_rollback(outcome))
+        case NotKeptError(target=str(label)):
+            settled.no_such_label = label
+        case NotKeptError(target=int(step)):
+            settled.no_such_step = step
         case UnavailableError():
             settled.nothing_ran = True
         case JailLostError():
@@ -42,6 +51,14 @@ def from_entry(settled: journal_pb2.Settled) -> Outcome:
             refusal = settled.refusal
             nearest = tuple(refusal.nearest)
             return edge.RefusedReply(refusal.kind, refusal.name, refusal.message, nearest)
+        case "kept":
+            return edge.KeptReply(settled.kept)
+        case "rolled_back":
+            return to_rollback(settled.rolled_back)
+        case "no_such_step":
+            return NotKeptError(settled.no_such_step)
+        case "no_such_label":
+            return NotKeptError(settled.no_such_label)
         case "lost":
             return JailLostError(settled.lost)
         case "nothing_ran" | None:

@@ -7,29 +7,38 @@ import logging
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.replies import from_reply
 from cenote_worker.wire.results import from_info, from_result, from_status
+from cenote_worker.wire.snapshots import from_rollback, from_snapshots
 
 _log = logging.getLogger("cenote.serving")
 
 Frame = runtime_pb2.ServerFrame
 
 
-def answer(call: int, outcome: Outcome | JailStatus) -> tuple[Frame, Content | None]:
+Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...]
+"""The outcome of a request, or what was asked of the jail's warden: how it is, what is kept."""
+
+
+def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
     """The frame, and the content that has to follow it; whoever sends it closes that."""
     match outcome:
+        case tuple():
+            return Frame(call=call, snapshots=from_snapshots(outcome)), None
+        case Rollback():
+            return Frame(call=call, rolled_back=from_rollback(outcome)), None
         case JailStatus():
             return Frame(call=call, status=from_status(outcome)), None
         case ExecutionResult():
             return Frame(call=call, result=from_result(outcome)), None
         case Exception():
             return failure(call, outcome), None
-        case ExecutedReply() | SharedReply() | Rollback():
+        case ExecutedReply() | SharedReply():
             return failure(call, TypeError(f"an answer that is no answer: {type(outcome).__name__}")), None
     reply, content = from_reply(outcome)
     return Frame(call=call, reply=reply), content
@@ -50,7 +59,7 @@ def failure(call: int, error: Exception) -> Frame:
     return Frame(call=call, failure=to_failure(error))
 
 
-def discard(outcome: Outcome | JailStatus) -> None:
+def discard(outcome: Answer) -> None:
     """Nobody takes it, so nobody else closes it."""
     if isinstance(outcome, ValueReply | FileReply):
         outcome.content.close()

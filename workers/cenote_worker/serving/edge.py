@@ -40,6 +40,9 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "network_log": "read",
     "outcome": "read",
     "history": "read",
+    "snapshot": "run",
+    "roll_back": "run",
+    "snapshots": "read",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 
@@ -85,6 +88,8 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_name(getattr(frame, "delete").name)  # noqa: B009  (mypy-protobuf has no word for it)
         case "file":
             _check_file(frame.file)
+        case "roll_back" if frame.roll_back.WhichOneof("target") is None:
+            raise UsageError("a rollback names a step or a label")
 
 
 def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | None:

@@ -15,7 +15,8 @@ from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import JailStatus, printable
+from cenote_worker.results import JailStatus, SnapshotInfo, printable
+from cenote_worker.serving.answers import Answer
 from cenote_worker.serving.calls import Call
 from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import most_of_a_file
@@ -34,7 +35,7 @@ _FILE_ASKS: Final[Mapping[jail_pb2.FileRequest.Operation.ValueType, Ask]] = {
     jail_pb2.FileRequest.DELETE: Ask.CHANGE_FILE,
 }
 
-Settled = Callable[[Call, Outcome | JailStatus], None]
+Settled = Callable[[Call, Answer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +172,37 @@ class Requests:
 
     def status(self, frame: runtime_pb2.ClientFrame) -> Call:
         def answer(status: JailStatus | None) -> None:
-            lost = JailLostError("it ended before it could be asked")
-            self.served.soon(self.settled, call, lost if status is None else status)
+            self._tell(call, _ended() if status is None else status)
 
         call = Call(number=frame.call, run=lambda: self.client.hosted.status(answer), at_once=True)
+        return call
+
+    def snapshots(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def answer(kept: tuple[SnapshotInfo, ...] | None) -> None:
+            self._tell(call, _ended() if kept is None else kept)
+
+        call = Call(number=frame.call, run=lambda: self.client.hosted.snapshots(answer), at_once=True)
+        return call
+
+    def _tell(self, call: Call, answer: Answer) -> None:
+        """From any thread."""
+        self.served.soon(self.settled, call, answer)
+
+    def snapshot(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def run() -> None:
+            self.client.hosted.snapshot(frame.snapshot.label, self._listener(call), _key(frame))
+
+        call = Call(number=frame.call, key=frame.key, run=run)
+        return call
+
+    def rollback(self, frame: runtime_pb2.ClientFrame) -> Call:
+        target = frame.roll_back
+        to = target.label if target.WhichOneof("target") == "label" else target.step
+
+        def run() -> None:
+            self.client.hosted.rollback(to, self._listener(call), _key(frame))
+
+        call = Call(number=frame.call, key=frame.key, run=run)
         return call
 
     def outcome(self, frame: runtime_pb2.ClientFrame) -> Call:
@@ -224,6 +252,10 @@ class Requests:
             self.settled(call, outcome)
 
         return ReplyListener(self.served.loop, settled)
+
+
+def _ended() -> JailLostError:
+    return JailLostError("it ended before it could be asked")
 
 
 def _key(frame: runtime_pb2.ClientFrame) -> RequestKey | None:

@@ -17,7 +17,6 @@ from cenote_security.errors import (
     UnavailableError,
 )
 from cenote_worker.content import Content
-from cenote_worker.results import JailStatus
 from cenote_worker.serving import answers
 from cenote_worker.serving.calls import Call
 from cenote_worker.serving.client import Client
@@ -180,6 +179,12 @@ class Session:
                 return requests.outcome(frame)
             case "history":
                 return requests.history(frame)
+            case "snapshot":
+                return requests.snapshot(frame)
+            case "roll_back":
+                return requests.rollback(frame)
+            case "snapshots":
+                return requests.snapshots(frame)
         return requests.status(frame)
 
     def _heard(self, frame: runtime_pb2.ClientFrame) -> None:
@@ -261,7 +266,7 @@ class Session:
             for output in call.cell.take():
                 self.tell(Frame(call=call.number, output=output))
 
-    def _settled(self, call: Call, outcome: Outcome | JailStatus) -> None:
+    def _settled(self, call: Call, outcome: answers.Answer) -> None:
         self._printed(call)
         content = None
         if call.number in self._calls:

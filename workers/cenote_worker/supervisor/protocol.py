@@ -100,6 +100,11 @@ class Conversation:
         if ready:
             self.phase = Phase.IDLE if ask is None else Phase.BUSY
 
+    @property
+    def number(self) -> int:
+        """Of the last request."""
+        return self._number
+
     def probe(self) -> int:
         """Asks behind a request that may not have been sent: if the answer comes first, it was not.
 

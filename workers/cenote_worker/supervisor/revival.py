@@ -178,6 +178,15 @@ class Revival(ABC):
         running.request.message.survey.SetInParent()
         self._send(running.request)
 
+    def _find_out(self, request: JailRequest, *, sent: bool) -> None:
+        """What became of a request of a former supervisor's, which may never have left or be lost."""
+        if sent or request.ask is not Ask.ROLLBACK:
+            self._probe()
+            return
+        # The warden may have been asked, and have done it. Nothing has run since: twice is as good as once.
+        request.message.id = self._conversation.number
+        self._control.rollback(request.step, request.label)
+
     def _probe(self) -> None:
         """The running request may never have been sent, or be lost: asks behind it. Which is answered first?"""
         probe = jail_pb2.Request(id=self._conversation.probe())

@@ -147,7 +147,7 @@ class Supervisor(Revival):
             self._replay(piece)
         if self._running is not None:
             if not under.sent or self._recovery.setback is not None:
-                self._probe()
+                self._find_out(under.request, sent=under.sent)
             self._arm()
 
     def _replay(self, piece: Piece) -> None:

@@ -165,11 +165,11 @@ def _weigh(state: Watch) -> None:
 def _succeed(state: Watch, ending: Message) -> bool:
     """Let a copy go on in the place of a dead worker. False when there is none, which the client is told."""
     _listen(state, _MESSAGES_PER_TURN)
-    if not state.alive and state.shelf.base is not None:
-        state.shelf.drop(state.shelf.base)  # what comes of it dies at once
     wanted, state.wanted = state.wanted, None
-    if wanted is not None:
+    if wanted is not None:  # then it was killed, however young it was
         state.shelf.base = wanted[1]
+    elif not state.alive and state.shelf.base is not None:
+        state.shelf.drop(state.shelf.base)  # what comes of it dies at once
     while (copy := state.shelf.base) is not None:
         if end_younger(copy.born, state.shelf.pids) and (pid := copy.wake()) is not None:
             _revive(state, copy, pid)

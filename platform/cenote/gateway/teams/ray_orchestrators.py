@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -110,6 +111,7 @@ class RayOrchestrators:
 
     def begin(self, address: str, authority: str) -> None:
         self._where = address, authority
+        self._adopt()
         self._sweeper.start()
         for team in self._runs.teams_at_work():
             self.ensure(team)
@@ -138,6 +140,15 @@ class RayOrchestrators:
             ray.kill(actor)
         if self._sweeper.is_alive():
             self._sweeper.join()
+
+    def _adopt(self) -> None:
+        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now."""
+        for found in ray.util.list_named_actors(all_namespaces=True):
+            name, namespace = found["name"], found["namespace"]
+            team = TeamId(name.removeprefix(PREFIX))
+            if namespace == NAMESPACE and name.startswith(PREFIX) and self._runs.of(team, 1):
+                with suppress(ValueError):  # it has ended just now
+                    self._actors[team] = ray.get_actor(name, NAMESPACE)
 
     def _actor(self, team: TeamId) -> Any:
         address, authority = self._where

@@ -9,6 +9,7 @@ from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_proto.v1 import platform_pb2
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.supervisor.requests import Listener
 
 
 class AttachedRemoteRuntime(RemoteRuntime):
@@ -40,6 +41,10 @@ class AttachedRemoteRuntime(RemoteRuntime):
     def reset(self) -> None:
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can reset it, not an author who is attached")
+
+    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
 
     async def _described(self) -> platform_pb2.RuntimeDescription:
         return await self._platform.describe(self._id or await self._owner.opened())

@@ -11,12 +11,13 @@ from cenote_worker.content import Content
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.results import ExecutionResult, JailStatus
+from cenote_worker.results import ExecutionResult, JailStatus, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import clean_text, to_result, to_status
+from cenote_worker.wire.snapshots import to_rollback, to_snapshots
 
 Request = tuple[runtime_pb2.ClientFrame, Content | None]
 """A frame, and what follows it; whoever takes it owns that."""
@@ -70,11 +71,24 @@ def file(ask: FileAsk) -> Request:
     return frame, ask.content if large else None
 
 
+def snapshot(label: str) -> Request:
+    frame = runtime_pb2.ClientFrame()
+    frame.snapshot.label = label
+    return frame, None
+
+
+def rollback(to: int | str) -> Request:
+    target = runtime_pb2.RollBack(label=to) if isinstance(to, str) else runtime_pb2.RollBack(step=to)
+    return runtime_pb2.ClientFrame(roll_back=target), None
+
+
 def outcome_of(answer: Answer) -> Outcome:
     if isinstance(answer, runtime_pb2.ServerFrame):
         body = answer.WhichOneof("body")
         if body == "result":
             return to_result(answer.result)
+        if body == "rolled_back":
+            return to_rollback(answer.rolled_back)
         return JailError(f"the platform answered with {body}, which is no answer to this")
     return answer
 
@@ -103,3 +117,9 @@ def status_of(answer: Answer) -> JailStatus | Exception:
     if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("status"):
         return to_status(answer.status)
     return answer if isinstance(answer, Exception) else JailError("the platform gave no status")
+
+
+def snapshots_of(answer: Answer) -> tuple[SnapshotInfo, ...] | Exception:
+    if isinstance(answer, runtime_pb2.ServerFrame) and answer.HasField("snapshots"):
+        return to_snapshots(answer.snapshots)
+    return answer if isinstance(answer, Exception) else JailError("the platform did not say what is kept")

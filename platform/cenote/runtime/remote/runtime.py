@@ -31,8 +31,8 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus, OnError
-from cenote_worker.supervisor.control import Told
+from cenote_worker.hosted.snapshots import check_label, check_target
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -236,15 +236,21 @@ class RemoteRuntime:
 
     # -- snapshots --
 
-    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:  # noqa: ARG002
-        """Raises UnavailableError, as the next two: a platform keeps snapshots only for when a cell crashes."""
-        raise _embedded_only("listed")
+    def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | Exception | None], None]) -> None:
+        self.start()
+        frame = runtime_pb2.ClientFrame(snapshots=runtime_pb2.SnapshotsQuestion())
+        call = Call(frame=frame, settle=lambda given: answer(frames.snapshots_of(given)), limit=FRAMES)
+        background().post(self._current().call, call)
 
-    def snapshot(self, label: str, listener: Listener) -> None:  # noqa: ARG002
-        raise _embedded_only("made")
+    def snapshot(self, label: str, listener: Listener) -> None:
+        check_label(label)
+        self.start()
+        self._call(frames.snapshot(label), listener, changes=True)
 
-    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
-        raise _embedded_only("gone back to")
+    def rollback(self, to: int | str, listener: Listener) -> None:
+        check_target(to)
+        self.start()
+        self._call(frames.rollback(to), listener, changes=True)
 
     def rerunning(self) -> Reruns:
         """Raises UnavailableError."""
@@ -323,7 +329,7 @@ class RemoteRuntime:
     ) -> Withdraw | None:
         """key: of the cell, for one that another process may have sent before."""
         if on_error == "rollback":
-            raise _embedded_only("used to undo a cell")
+            raise UnavailableError("a platform undoes no cells; roll back to the step before instead")
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause)
@@ -438,10 +444,6 @@ class RemoteRuntime:
 
 def _in_one_piece() -> UnavailableError:
     return UnavailableError("parts of a runtime's state cannot be moved by clients of its platform")
-
-
-def _embedded_only(done: str) -> UnavailableError:
-    return UnavailableError(f"snapshots of a runtime on a platform cannot be {done} by its clients")
 
 
 async def _answer(
