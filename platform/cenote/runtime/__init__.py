@@ -5,6 +5,7 @@ from __future__ import annotations
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.files import AsyncFiles, Files
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.merging import Merge, MergeConflictError
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.storage import foretold
 from cenote.runtime.sync import PythonRuntime
@@ -12,6 +13,7 @@ from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
     CheckpointError,
     CheckpointRefusedError,
+    IncompleteForkError,
     IncompleteRestoreError,
     NotDurableError,
     StoreBusyError,
@@ -52,9 +54,12 @@ __all__ = [
     "FolderListing",
     "foretold",
     "Function",
+    "IncompleteForkError",
     "IncompleteRestoreError",
     "Injectable",
     "JailStatus",
+    "Merge",
+    "MergeConflictError",
     "NotDurableError",
     "Notice",
     "ObjectReference",

@@ -7,7 +7,7 @@ the namespace lives is its backend's business.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,14 @@ class Names:
     rules: CheckSession | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a branch was forked. history: of the runtime that it comes from. step: the last one that both have."""
+
+    history: str
+    step: int
+
+
 class RuntimeCore:
     """One namespace, and the client that holds it."""
 
@@ -62,6 +70,8 @@ class RuntimeCore:
         self.scope: Scope = "shared"
         self._checker = security_checker
         self._private: dict[str, Names] = {}
+        self.origin: Origin | None = None
+        """Set for a branch."""
         self._prefix = ""
         """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
         self.items: dict[str, Injectable] = {}
@@ -144,6 +154,23 @@ class RuntimeCore:
         self.backend.close()
         if self._pid == os.getpid():
             self._desk.close()
+
+    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend]) -> RuntimeCore:
+        """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
+        branch = RuntimeCore((), (), (), self._checker, self.policy, self.name, backend)
+        branch.items.update(self.items)
+        branch.classes.update(self.classes)
+        branch._targets.update(self._targets)
+        branch._rules = self._rules.branch() if self._rules is not None else None
+        return branch
+
+    def rebind(self, bound: Mapping[Target, Target]) -> None:
+        """Host functions that stand for some of the client's stand for others from now on."""
+        for address, target in self._targets.items():
+            self._targets[address] = bound.get(target, target)
+        for name, item in self.items.items():
+            if isinstance(item, Function) and item.host and item.func in bound:
+                self.items[name] = Function(bound[item.func], name=name, host=True, effect=item.effect)
 
     # -- cells --
 
