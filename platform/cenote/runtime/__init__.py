@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.files import AsyncFiles, Files
+from cenote.runtime.final_state import FinalState
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.merging import Merge, MergeConflictError
 from cenote.runtime.references import ObjectReference
@@ -51,6 +52,7 @@ __all__ = [
     "Fidelity",
     "FileInfo",
     "Files",
+    "FinalState",
     "FolderListing",
     "foretold",
     "Function",

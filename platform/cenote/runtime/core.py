@@ -7,7 +7,7 @@ the namespace lives is its backend's business.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,13 +164,15 @@ class RuntimeCore:
         branch._rules = self._rules.branch() if self._rules is not None else None
         return branch
 
-    def rebind(self, bound: Mapping[Target, Target]) -> None:
-        """Host functions that stand for some of the client's stand for others from now on."""
-        for address, target in self._targets.items():
-            self._targets[address] = bound.get(target, target)
-        for name, item in self.items.items():
-            if isinstance(item, Function) and item.host and item.func in bound:
-                self.items[name] = Function(bound[item.func], name=name, host=True, effect=item.effect)
+    def rebind(self, bound: Iterable[tuple[Target, Target]]) -> None:
+        """Host functions that stand for the first of a pair stand for the second from now on."""
+        for former, latter in bound:
+            for address, target in self._targets.items():
+                if target == former:
+                    self._targets[address] = latter
+            for name, item in self.items.items():
+                if isinstance(item, Function) and item.host and item.func == former:
+                    self.items[name] = Function(latter, name=name, host=True, effect=item.effect)
 
     # -- cells --
 

@@ -198,7 +198,8 @@ class Worker:
         """The state was copied, or could not be, before this was asked for."""
         if self._copies.unkept:
             raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
-        self._copies.label(label)
+        if label:  # without one it keeps the label that it has
+            self._copies.label(label)
         return self._copies.step
 
     # -- cells --
