@@ -40,7 +40,7 @@ def test_the_highest_score_and_the_first_of_equals() -> None:
     """Branches without a score are never the best; without any score the errors are told."""
     scores = [None, 1.0, 3.0, 3.0]
     assert 2 == best([Attempt(score=score) for score in scores])
-    with pytest.raises(BranchesFailedError, match="none of 1 branches.*ValueError: no") as failed:
+    with pytest.raises(BranchesFailedError, match=r"none of 1 branches.*ValueError: no") as failed:
         best([Attempt(error=ValueError("no"))])
     assert ["no"] == [str(error) for error in failed.value.errors]
 
@@ -96,17 +96,21 @@ async def test_branches_that_fail_are_recorded(make: Make) -> None:
 async def test_one_budget_for_all(make: Make) -> None:
     """Beyond it no call is made, and a branch that needs one has failed."""
     agent = CaveAgent(numbered_model(6), make(variables=[Variable("start", 0)]))
-    with pytest.raises(BranchesFailedError, match="AllowanceSpentError: .* of 1 tokens are used"):
+    with pytest.raises(BranchesFailedError, match=r"AllowanceSpentError: .* of 1 tokens are used"):
         await agent.branch("go", n=2, score=points, max_tokens=1)
     with pytest.raises(UsageError):
         await agent.branch("go", n=2, score=points, max_tokens=0)
 
 
 async def test_outputs_put_away_are_the_branchs_own(make: Make) -> None:
-    """The function that reads them is under the same name in each branch."""
-    answers = [block("print('a' * 300)"), block("print('b' * 300 + read_output(2)[:2])"), "Done."]
-    agent = CaveAgent(ScriptedModel([answers[0], answers[0], *answers]), make(), max_exec_output=100)
-    with pytest.raises(Exception, match="script"):
-        await agent.run("fill")
-    result = agent.runtime.execute("read_output(1)[:2]")
-    assert "'aa'" == result.value
+    """One function reads them, in each branch its own and those from before."""
+    texts = [block("print('a' * 300)"), "Done.", block("print('b' * 300)"), "Done."]
+    agent = CaveAgent(ScriptedModel(texts), make(), max_exec_output=100)
+    await agent.run("fill")
+    former = agent.runtime
+    await agent.branch("fill again", n=1, score=lambda _state: 1.0)
+    read = "read_output(1)[0] + read_output(2)[0]"
+    assert "'ab'" == agent.runtime.execute(read).value
+    assert "LookupError" in str(former.execute(read).error)
+    assert "NameError" in str(agent.runtime.execute("read_output_2").error)
+    agent.runtime.close()
