@@ -15,9 +15,6 @@ from cenote.agent.prompts import (
 from cenote.agent.response import AgentResponse, BranchOutcome, ExecutionStatus, StepUsage
 
 __all__ = [
-    "DEFAULT_INSTRUCTIONS",
-    "DEFAULT_SYSTEM_INSTRUCTIONS",
-    "DEFAULT_SYSTEM_PROMPT_TEMPLATE",
     "AgentBusyError",
     "AgentResponse",
     "AgentRuntime",
@@ -25,6 +22,9 @@ __all__ = [
     "BranchesFailedError",
     "BranchOutcome",
     "CaveAgent",
+    "DEFAULT_INSTRUCTIONS",
+    "DEFAULT_SYSTEM_INSTRUCTIONS",
+    "DEFAULT_SYSTEM_PROMPT_TEMPLATE",
     "Event",
     "EventType",
     "ExecutionStatus",
