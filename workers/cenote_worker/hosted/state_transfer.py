@@ -13,8 +13,9 @@ from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.content import Content
+from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
-from cenote_worker.hosted.runtime import FETCH_TIMEOUT, HostedRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import printable
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
