@@ -24,6 +24,7 @@ from cenote.agent.flow import (
     NextChunk,
     Scene,
     Settled,
+    SettleLabels,
     SettleSkills,
     StartTurn,
     StopTurn,
@@ -76,7 +77,9 @@ class Playbook:
     settled: Iterable[tuple[str, ...]] = ()
     events: list[Event] = field(default_factory=list)
     prompts: list[tuple[Message, ...]] = field(default_factory=list)
+    labelled: Iterable[tuple[str, ...]] = ()
     executed: list[str] = field(default_factory=list)
+    atomic: list[bool] = field(default_factory=list)
     kept: dict[int, str] = field(default_factory=dict)
     stopped: int = 0
 
@@ -85,6 +88,7 @@ class Playbook:
         self._results = iter(self.cells)
         self._scenes = iter(self.scenes)
         self._settled = iter(self.settled)
+        self._labelled = iter(self.labelled)
         self._answer: list[Happening] = []
 
     def run(self, core: AgentCore, task: str = "the task") -> AgentResponse:
@@ -111,14 +115,17 @@ class Playbook:
                 return TurnStopped(0.5)
             case CheckCode(code):
                 return Checked(self.violations.get(code, ()))
-            case ExecuteCode(code):
+            case ExecuteCode(code, atomic):
                 self.executed.append(code)
+                self.atomic.append(atomic)
                 return CellEnded(next(self._results, ExecutionResult(success=True)))
             case KeepOutput(cell, text):
                 self.kept.setdefault(cell, text)
                 return Kept(f"read_output({cell})")
             case SettleSkills():
                 return Settled(next(self._settled, ()))
+            case SettleLabels():
+                return Settled(next(self._labelled, ()))
             case Look():
                 return next(self._scenes, self.scene)
         return None

@@ -233,7 +233,7 @@ async def test_run_sync_in_a_loop_says_what_to_write() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"on_error": "rollback"}, "on_error='rollback' is not supported"),
+        ({"on_error": "explode"}, 'on_error is "keep" or "rollback"'),
         ({"model": "gpt"}, "an agent needs a model"),
         ({"runtime": object()}, "not object"),
         ({"max_exec_timeout": 0}, "max_exec_timeout"),

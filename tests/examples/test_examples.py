@@ -20,6 +20,7 @@ SHOWN = {
         "thermostat: Thermostat(celsius=22)",
     ],
     "multi_agent": ["insights: {'count': 5, 'mean': 13.6, 'range': [12.5, 15.2]}"],
+    "branches": ["scores: [14.0, 20.0, 20.0, 20.0]", "kept: 20.0 ["],
     "team_pipeline": [
         "agents: 20",
         "result: <ObjectReference smoothed: numpy.ndarray (500000,), 4000000 bytes>",

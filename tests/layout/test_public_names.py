@@ -11,7 +11,10 @@ PUBLIC = {
     "cenote": "Allow Budget CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Team Type Variable",
     "cenote.harness": "ExecutionState Step",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
-    "cenote.runtime": "AsyncPythonRuntime ExecutionResult Function PythonRuntime Type Variable",
+    "cenote.agent": "BranchesFailedError BranchOutcome CaveAgent",
+    "cenote.rl": "Environment FinalState Score Transition",
+    "cenote.runtime": "AsyncPythonRuntime ExecutionResult FinalState Function IncompleteForkError Merge "
+    "MergeConflictError PythonRuntime Type Variable",
     "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
     "SecurityError SecurityRule SecurityViolation",
     "cenote.skills": "Skill SkillDiscovery",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cenote.agent import prompts
+from cenote.agent.allowance import Allowance
+from cenote.agent.attempts import BranchRuntime, best_of, branches_of
 from cenote.agent.core import AgentCore, CoreSettings
 from cenote.agent.driver import Run, World
 from cenote.agent.errors import AgentBusyError
@@ -19,8 +22,13 @@ from cenote.agent.log import AgentLog, LogLevel
 from cenote.agent.port import HasPort, SubAgent
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
+from cenote.agent.state_labels import StateLabels
 from cenote.agent.system_prompt import PromptParts
 from cenote.models import Message, Model
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.final_state import Score
+from cenote.runtime.host_desk import Target
+from cenote.runtime.sync import PythonRuntime
 from cenote.skills import Skill, SkillDiscovery
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
@@ -49,7 +57,9 @@ class CaveAgent(SubAgent):
         `{current_time}` (which spoils a provider's prompt cache) and `{python_block_identifier}`.
     python_block_identifier: info string of the blocks that are code.
     messages: an earlier conversation to continue; system messages in it are left out.
-    on_error: what becomes of what a failing block did; `keep` is the only choice.
+    on_error: what becomes of what a failing block did: `keep`, or `rollback`, where the state is as before the block
+        if it could be kept. max_rollbacks: blocks of one task that are taken back so; what later ones did is kept.
+    checkpoints: whether the model's code has functions `checkpoint(label)` and `rollback(label)`.
     log_level: how much goes to the log `cenote.agent`.
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
     on_event: called with each event, also of tasks that another agent's code has set.
@@ -74,7 +84,9 @@ class CaveAgent(SubAgent):
         system_prompt_template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE,
         python_block_identifier: str = "python",
         messages: Sequence[Message] | None = None,
-        on_error: Literal["keep"] = "keep",
+        on_error: Literal["keep", "rollback"] = "keep",
+        max_rollbacks: int = 3,
+        checkpoints: bool = False,
         log_level: LogLevel = LogLevel.DEBUG,
         namespace_delta: bool = False,
         on_event: Callable[[Event], None] | None = None,
@@ -82,7 +94,10 @@ class CaveAgent(SubAgent):
         _check(model, runtime, on_error, max_exec_timeout, messages or ())
         self.model = model
         self._runtime = runtime
+        self._makes_runtime = runtime is None
         self._timeout = max_exec_timeout
+        self._reverses = on_error == "rollback" or checkpoints
+        self._labels = StateLabels() if checkpoints else None
         self._outputs = KeptOutputs()
         self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
         self._log = AgentLog(LogLevel(log_level))
@@ -102,6 +117,8 @@ class CaveAgent(SubAgent):
             max_exec_output=max_exec_output,
             context_window=context_window,
             namespace_delta=namespace_delta,
+            has_labels=checkpoints,
+            max_rollbacks=max_rollbacks if on_error == "rollback" else 0,
         )
         self._core = AgentCore(settings, _counter(model), tuple(messages or ()))
 
@@ -156,19 +173,88 @@ class CaveAgent(SubAgent):
             return asyncio.run(self.run(task))
         raise UsageError("run_sync cannot wait inside a running event loop; write `await agent.run(task)`")
 
+    async def branch(
+        self,
+        task: str,
+        n: int = 4,
+        *,
+        score: Score,
+        max_tokens: int | None = None,
+        partial: bool = False,
+    ) -> AgentResponse:
+        """Work on a task n times at once, each time from the present state and conversation, and keep the best.
+
+        Each branch has a copy of the runtime, as `PythonRuntime.fork` makes it. The one whose final state scores
+        highest becomes this agent's, its runtime and its conversation, and the response is its own, with all scores;
+        the others are closed. A runtime that was given to the agent stays as it was, and open; close both. Events of
+        branches go to the log only.
+
+        score: a plain function of the final state, called on a thread. max_tokens: of all branches together; no call
+        is made beyond it, and a branch that needs one has failed. partial: as for `fork`.
+
+        Raises BranchesFailedError when no branch comes to a score, and what `fork` raises: nothing has changed then.
+        """
+        self._check_free(task)
+        self._busy = True
+        try:
+            model = self.model if max_tokens is None else Allowance(self.model, max_tokens)
+            runtimes = await branches_of(self.runtime, n, partial=partial)
+            twins = [self._twin(runtime, model) for runtime in runtimes]
+            kept, response = await best_of(twins, task, score)
+            await self._become(twins[kept])
+            return response
+        finally:
+            self._busy = False
+
+    def _twin(self, runtime: BranchRuntime, model: Model) -> CaveAgent:
+        """This agent as it is now, in a copy of its runtime."""
+        twin = copy.copy(self)
+        twin.model, twin._runtime, twin._on_event, twin._busy = model, runtime, None, False
+        twin._core, twin._outputs, twin._skills = (
+            self._core.branch(),
+            self._outputs.branch(),
+            self._skills.branch(),
+        )
+        bound: list[tuple[Target, Target]] = [
+            (self._outputs.read_output, twin._outputs.read_output),
+            (self._skills.activate_skill, twin._skills.activate_skill),
+            (self._skills.read_skill_file, twin._skills.read_skill_file),
+        ]
+        if self._labels is not None:
+            # Copies of the process stay in the jail that has made them: a branch has no labels yet.
+            twin._labels = labels = StateLabels()
+            bound += [(self._labels.checkpoint, labels.checkpoint), (self._labels.rollback, labels.rollback)]
+        runtime.core.rebind(bound)
+        return twin
+
+    async def _become(self, twin: CaveAgent) -> None:
+        """Goes on where the twin is. A runtime that this agent has made for itself is closed."""
+        former, makes = self._runtime, self._makes_runtime
+        self._runtime, self._makes_runtime = twin._runtime, True
+        self._core, self._outputs = twin._core, twin._outputs
+        self._skills, self._labels = twin._skills, twin._labels
+        if makes and isinstance(former, PythonRuntime | AsyncPythonRuntime):
+            await asyncio.to_thread(former.core.close)
+
     def _start(self, task: str) -> Run:
+        self._check_free(task)
+        port = self.runtime.port
+        world = World(
+            model=self.model,
+            runtime=port,
+            outputs=self._outputs,
+            skills=self._skills,
+            cell_timeout=self._timeout,
+            reversible=port if self._reverses else None,
+            labels=self._labels,
+        )
+        return Run(self._core, world)
+
+    def _check_free(self, task: str) -> None:
         if not isinstance(task, str) or not task.strip():
             raise UsageError(f"a task is a text, not {task!r}")
         if self._busy:
             raise AgentBusyError
-        world = World(
-            model=self.model,
-            runtime=self.runtime.port,
-            outputs=self._outputs,
-            skills=self._skills,
-            cell_timeout=self._timeout,
-        )
-        return Run(self._core, world)
 
     async def _events(self, run: Run, task: str) -> AsyncGenerator[Event, None]:
         self._busy = True
@@ -192,8 +278,8 @@ def _check(
         raise UsageError(
             f"an agent works in a PythonRuntime or AsyncPythonRuntime, not {type(runtime).__name__}"
         )
-    if on_error != "keep":
-        raise UsageError(f'on_error={on_error!r} is not supported; "keep" leaves what a failing block did')
+    if on_error not in ("keep", "rollback"):
+        raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r}')
     check_seconds(timeout, "max_exec_timeout")
     for message in messages:
         if not isinstance(message, Message):

@@ -19,6 +19,7 @@ from cenote.agent.flow import (
     Look,
     Scene,
     Settled,
+    SettleLabels,
     SettleSkills,
     ask,
 )
@@ -34,11 +35,13 @@ _MAX_BRIEF = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """How cells are shown. See `CaveAgent`."""
+    """How cells are run and shown. See `CaveAgent`. max_rollbacks: 0 for cells that are never taken back."""
 
     max_output: int = 5000
     namespace_delta: bool = False
     has_skills: bool = False
+    has_labels: bool = False
+    max_rollbacks: int = 0
 
 
 class CellRunner:
@@ -49,10 +52,18 @@ class CellRunner:
         self._settings = settings
         self._cells = 0
         self._seen: tuple[VariableInfo, ...] = ()
+        self._rollbacks_left = 0
 
     def begin(self, scene: Scene) -> None:
         """A task begins with these variables; what blocks change is told against them."""
         self._seen = scene.described
+        self._rollbacks_left = self._settings.max_rollbacks
+
+    def branch(self, conversation: Conversation) -> CellRunner:
+        """For a copy of the conversation: its cells are numbered on."""
+        branch = CellRunner(conversation, self._settings)
+        branch._cells = self._cells
+        return branch
 
     def run(self, answer: str, code: str, ledger: Ledger, note: str) -> Flow[str | None]:
         """Run `code`, the block of `answer`; gives the text of `reply(...)`, or None.
@@ -73,12 +84,16 @@ class CellRunner:
         if checked.violations:
             yield from self._refuse("\n".join(checked.violations), note)
             return None
-        result = (yield from ask(ExecuteCode(code), CellEnded)).result
+        atomic = self._rollbacks_left > 0
+        result = (yield from ask(ExecuteCode(code, atomic), CellEnded)).result
         ledger.book_cell(result.duration)
         note = _lines(*(f"[{line}]" for line in (*result.notices, *result.news)), note)
         if result.error is not None and result.error.reason == "policy":
             yield from self._refuse(result.error.message, note)
             return None
+        if atomic and result.state == "rolled_back":
+            self._rollbacks_left -= 1
+            note = _lines("" if self._rollbacks_left else prompts.LAST_ROLLBACK, note)
         yield from self._show(result, code, note)
         return result.reply if result.success else None
 
@@ -110,7 +125,9 @@ class CellRunner:
             parts.append(prompts.STATE_ROLLED_BACK)
         if self._settings.has_skills:
             settled = yield from ask(SettleSkills(), Settled)
-            parts.extend(settled.problems)
+            parts.extend(settled.lines)
+        if self._settings.has_labels:
+            parts.extend((yield from ask(SettleLabels(), Settled)).lines)
         if self._settings.namespace_delta:
             parts.append((yield from self._delta()))
         return _lines(*parts)

@@ -34,9 +34,11 @@ class CoreSettings:
     max_exec_output: int = 5000
     context_window: int = 128_000
     namespace_delta: bool = False
+    has_labels: bool = False
+    max_rollbacks: int = 0
 
     def __post_init__(self) -> None:
-        least = {"max_steps": 1, "max_exec_output": 100, "context_window": 1000}
+        least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise UsageError(f"{name} must be at least {minimum}, not {getattr(self, name)!r}")
@@ -54,6 +56,7 @@ class AgentCore:
         self, settings: CoreSettings, count: Callable[[str], int], messages: Sequence[Message] = ()
     ) -> None:
         self._settings = settings
+        self._count = count
         counter = Counter(count=count)
         self._conversation = Conversation(counter, from_messages(messages), settings.max_history)
         self._compaction = Compaction(self._conversation, counter, settings.context_window)
@@ -63,6 +66,8 @@ class AgentCore:
             max_output=settings.max_exec_output,
             namespace_delta=settings.namespace_delta,
             has_skills=settings.has_skills,
+            has_labels=settings.has_labels,
+            max_rollbacks=settings.max_rollbacks,
         )
         self._cells = CellRunner(self._conversation, cells)
 
@@ -70,6 +75,14 @@ class AgentCore:
     def messages(self) -> tuple[Message, ...]:
         """The conversation as the model gets it, system prompt first once a run has begun."""
         return self._conversation.messages()
+
+    def branch(self) -> AgentCore:
+        """A copy that goes its own way: the same settings, and what was said so far."""
+        branch = AgentCore(self._settings, self._count)
+        branch._conversation.system = self._conversation.system
+        branch._conversation.entries = self._conversation.entries
+        branch._cells = self._cells.branch(branch._conversation)
+        return branch
 
     def run(self, task: str, now: datetime) -> Flow[AgentResponse]:
         """Do a task. Raises what the model raises, where asking again is no use; the conversation stays."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime
 
+from cenote.agent.atomic_cells import execute_atomically
 from cenote.agent.core import AgentCore
 from cenote.agent.events import Event
 from cenote.agent.flow import (
@@ -24,6 +25,7 @@ from cenote.agent.flow import (
     NextChunk,
     Scene,
     Settled,
+    SettleLabels,
     SettleSkills,
     StartTurn,
     StopTurn,
@@ -33,23 +35,27 @@ from cenote.agent.flow import (
 )
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.namespace_functions import install, is_agents_own
-from cenote.agent.port import AgentRuntime
+from cenote.agent.port import AgentRuntime, ReversibleRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
+from cenote.agent.state_labels import StateLabels
 from cenote.models import Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
+from cenote_worker.results import ExecutionResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What an agent acts on."""
+    """What an agent acts on. reversible: the runtime, where its states are gone back to. labels: the model's own."""
 
     model: Model
     runtime: AgentRuntime
     outputs: KeptOutputs
     skills: SkillActivation
     cell_timeout: float | None
+    reversible: ReversibleRuntime | None = None
+    labels: StateLabels | None = None
 
 
 class Run:
@@ -96,9 +102,8 @@ class Run:
                 return TurnStopped(self._seconds())
             case CheckCode(code):
                 return Checked(tuple(violation.message for violation in runtime.check(code)))
-            case ExecuteCode(code):
-                timeout = self._world.cell_timeout
-                return CellEnded(await runtime.execute(code, timeout=timeout, on_output=None))
+            case ExecuteCode(code, atomic):
+                return CellEnded(await self._execute(code, atomic=atomic))
             case Look():
                 return await self._look()
             case KeepOutput(cell, text):
@@ -107,7 +112,19 @@ class Run:
                 return Kept(f"{reader}({cell})")
             case SettleSkills():
                 return Settled(await self._world.skills.settle())
+            case SettleLabels():
+                return Settled(await self._settle_labels())
         raise TypeError(f"no command of the core: {command!r}")
+
+    async def _execute(self, code: str, *, atomic: bool) -> ExecutionResult:
+        reversible, timeout = self._world.reversible, self._world.cell_timeout
+        if atomic and reversible is not None:
+            return await execute_atomically(reversible, code, timeout)
+        return await self._world.runtime.execute(code, timeout=timeout, on_output=None)
+
+    async def _settle_labels(self) -> tuple[str, ...]:
+        labels, reversible = self._world.labels, self._world.reversible
+        return await labels.settle(reversible) if labels is not None and reversible is not None else ()
 
     async def _next_chunk(self) -> Happening:
         try:
@@ -136,6 +153,11 @@ class Run:
     async def _look(self) -> Scene:
         runtime = self._world.runtime
         skills = await self._world.skills.install(runtime)
+        going_back = ""
+        if self._world.labels is not None:
+            # There from the first state on, and so in each that the model can go back to.
+            await install(runtime, self._world.outputs.read_output, "pure")
+            going_back = await self._world.labels.install(runtime)
         own = {function.name for function in runtime.functions if is_agents_own(function)}
         return Scene(
             functions=tuple(function for function in runtime.functions if function.name not in own),
@@ -143,5 +165,6 @@ class Run:
             types=tuple(runtime.types),
             described=tuple(info for info in await runtime.describe() if info.name not in own),
             skills=skills,
+            going_back=going_back,
             together=runtime.scope if runtime.author else "",
         )

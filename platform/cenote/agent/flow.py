@@ -62,14 +62,20 @@ class CheckCode:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCode:
-    """Run this cell. `CellEnded` comes back."""
+    """Run this cell. `CellEnded` comes back. atomic: it leaves nothing behind if it fails."""
 
     code: str
+    atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SettleSkills:
     """Inject what skills that were activated in the last cell bring along. `Settled` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettleLabels:
+    """Keep or go back to states, as the last cell has asked for. `Settled` comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,16 @@ class KeepOutput:
 
 
 Command: TypeAlias = (
-    Emit | Look | StartTurn | NextChunk | StopTurn | CheckCode | ExecuteCode | SettleSkills | KeepOutput
+    Emit
+    | Look
+    | StartTurn
+    | NextChunk
+    | StopTurn
+    | CheckCode
+    | ExecuteCode
+    | SettleSkills
+    | SettleLabels
+    | KeepOutput
 )
 
 # -- happenings ---------------------------------------------------------------------------------------------
@@ -91,7 +106,8 @@ Command: TypeAlias = (
 class Scene:
     """What a runtime holds.
 
-    described: its variables, those that nobody injected included. skills: what the model is told of them.
+    described: its variables, those that nobody injected included. skills, going_back: what the model is told of
+    skills, and of states that it can go back to.
     together: how the agent works with others who are attached to the runtime; empty for the owner.
     """
 
@@ -100,6 +116,7 @@ class Scene:
     types: tuple[Type, ...] = ()
     described: tuple[VariableInfo, ...] = ()
     skills: str = ""
+    going_back: str = ""
     together: Scope | Literal[""] = ""
 
     @property
@@ -158,9 +175,9 @@ class CellEnded:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What kept skills from being injected, one line each."""
+    """What the model must know of it, one line each: what kept skills from being injected, what became of states."""
 
-    problems: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

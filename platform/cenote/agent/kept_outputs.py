@@ -21,6 +21,12 @@ class KeptOutputs(NamespaceFunctions):
         while len(self._texts) > 1 and sum(map(len, self._texts.values())) > self._limit:
             del self._texts[next(iter(self._texts))]
 
+    def branch(self) -> KeptOutputs:
+        """A copy that goes its own way."""
+        branch = KeptOutputs(self._limit)
+        branch._texts = dict(self._texts)
+        return branch
+
     def read_output(self, number: int) -> str:
         """The full output of an earlier block."""
         try:

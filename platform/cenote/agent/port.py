@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from cenote.agent.response import AgentResponse
 from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
+from cenote_worker.results import ExecutionResult, Rollback, SnapshotInfo, StreamName, VariableInfo
 
 
 class Violation(Protocol):
@@ -55,6 +55,16 @@ class AgentRuntime(Protocol):
 
     def check(self, code: str) -> Sequence[Violation]:
         """What the runtime's rules have against `code`; empty if nothing. The code doesn't run."""
+
+
+class ReversibleRuntime(AgentRuntime, Protocol):
+    """A runtime whose states are kept, and gone back to."""
+
+    async def snapshot(self, label: str) -> SnapshotInfo:
+        """Keep the state. Raises UnavailableError with the reason why it cannot be."""
+
+    async def rollback(self, to: int | str) -> Rollback:
+        """Go back to the state after a step, or to that of a label. Raises NotKeptError, UnavailableError."""
 
 
 @runtime_checkable

@@ -44,6 +44,20 @@ SKILLS_HINT = "Before you use a skill, `print({activate}(name))` once, then foll
 SKILL_EXPORTS = "Ready to use from the next block on:"
 SKILL_FILES_HINT = "It may name further files: `print({read}(name, path))`."
 
+CHECKPOINTS_HEADING = "Going back:"
+CHECKPOINTS_HINT = (
+    "`{checkpoint}(label)` keeps the state as it is when the block has ended; `{rollback}(label)` goes back to it, "
+    "variables and all, when its block has ended. Call them last in a block."
+)
+CHECKPOINT_KEPT = "[The state is kept as {label!r}.]"
+CHECKPOINT_REFUSED = "[{label!r}: nothing was done: {reason}]"
+CHECKPOINT_GONE = "[The state {label!r} is not kept any more; nothing was done.]"
+ROLLED_BACK = "[Rolled back: the namespace is as it was when {label!r} was kept.]"
+SEVERED = " [Useless now: {names}.]"
+LAST_ROLLBACK = (
+    "That was the last block that is taken back: from now on a block that fails leaves what it did."
+)
+
 EMPTY = "(none)"
 """Stands in a custom template where there is nothing to list."""
 

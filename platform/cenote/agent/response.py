@@ -34,6 +34,21 @@ class StepUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchOutcome:
+    """What one of the branches of `CaveAgent.branch` came to.
+
+    score: of its final state; None, with the error, when it came to none. The rest is as in AgentResponse.
+    """
+
+    score: float | None = None
+    content: str = ""
+    status: ExecutionStatus | None = None
+    steps_taken: int = 0
+    token_usage: TokenUsage | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentResponse:
     """The outcome of a run.
 
@@ -41,6 +56,8 @@ class AgentResponse:
     code_snippets: every block of the run that was to be executed, in order, refused ones included.
     steps_taken: answers of the model that counted as a step: a block or the final text.
     token_usage: of the whole run; `steps` has it step by step.
+    score: of the branch that was kept, whose response this is; None for a run without branches.
+    branches: what all of them came to, in their order.
     """
 
     content: str
@@ -50,3 +67,5 @@ class AgentResponse:
     max_steps: int = 0
     token_usage: TokenUsage = field(default_factory=TokenUsage)
     steps: tuple[StepUsage, ...] = ()
+    score: float | None = None
+    branches: tuple[BranchOutcome, ...] = ()

@@ -33,6 +33,10 @@ class SkillActivation(NamespaceFunctions):
     def any(self) -> bool:
         return bool(self._skills)
 
+    def branch(self) -> SkillActivation:
+        """For a copy of the runtime."""
+        return SkillActivation(list(self._skills.values()))
+
     async def install(self, runtime: AgentRuntime) -> str:
         """Put into a runtime what the skills need; gives what the model is told of them: a line each, and how."""
         self._runtime = runtime

@@ -87,10 +87,11 @@ def _sections(scene: Scene) -> _Sections:
         (prompts.TYPES_HEADING, types),
         (prompts.SHAPES_HEADING, shapes),
         (prompts.SKILLS_HEADING, scene.skills),
+        (prompts.CHECKPOINTS_HEADING, scene.going_back),
     ]
     together = prompts.TOGETHER.get(scene.together, "")
     plain = {
-        "functions": functions,
+        "functions": _joined(functions, scene.going_back),
         "variables": _joined(together, variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
         "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
         "skills": scene.skills,

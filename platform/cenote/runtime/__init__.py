@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.files import AsyncFiles, Files
+from cenote.runtime.final_state import FinalState
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.merging import Merge, MergeConflictError
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.storage import foretold
 from cenote.runtime.sync import PythonRuntime
@@ -12,6 +14,7 @@ from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
     CheckpointError,
     CheckpointRefusedError,
+    IncompleteForkError,
     IncompleteRestoreError,
     NotDurableError,
     StoreBusyError,
@@ -49,12 +52,16 @@ __all__ = [
     "Fidelity",
     "FileInfo",
     "Files",
+    "FinalState",
     "FolderListing",
     "foretold",
     "Function",
+    "IncompleteForkError",
     "IncompleteRestoreError",
     "Injectable",
     "JailStatus",
+    "Merge",
+    "MergeConflictError",
     "NotDurableError",
     "Notice",
     "ObjectReference",

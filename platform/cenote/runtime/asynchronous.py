@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
@@ -16,9 +16,11 @@ from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import AsyncFiles
+from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
+from cenote.runtime.merging import Merge, OnConflict, merge
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
@@ -178,6 +180,49 @@ class AsyncPythonRuntime:
     async def rollback(self, to: int | str) -> Rollback:
         """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label."""
         return rollback(await self._call(partial(self.core.rollback, to)))
+
+    # -- branches --
+
+    @overload
+    async def fork(
+        self,
+        step: int | str | None = None,
+        count: Literal[1] = 1,
+        *,
+        deterministic: bool = False,
+        partial: bool = False,
+    ) -> Self: ...
+
+    @overload
+    async def fork(
+        self,
+        step: int | str | None = None,
+        count: int = 1,
+        *,
+        deterministic: bool = False,
+        partial: bool = False,
+    ) -> Self | list[Self]: ...
+
+    async def fork(
+        self,
+        step: int | str | None = None,
+        count: int = 1,
+        *,
+        deterministic: bool = False,
+        partial: bool = False,
+    ) -> Self | list[Self]:
+        """Runtimes that begin with this one's state; see PythonRuntime.fork."""
+        cores = await asyncio.to_thread(
+            fork, self.core, step, count, deterministic=deterministic, partial=partial
+        )
+        made = [type(self).holding(core) for core in cores]
+        return made[0] if count == 1 else made
+
+    async def merge(
+        self, branch: Self, names: Iterable[str] | None = None, on_conflict: OnConflict = "refuse"
+    ) -> Merge:
+        """Takes over variables of a branch; see PythonRuntime.merge."""
+        return await asyncio.to_thread(merge, self.core, branch.core, names, on_conflict)
 
     # -- values --
 

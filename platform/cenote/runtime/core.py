@@ -40,6 +40,14 @@ class Names:
     rules: CheckSession | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a branch was forked. history: of the runtime that it comes from. step: the last one that both have."""
+
+    history: str
+    step: int
+
+
 class RuntimeCore:
     """One namespace, and the client that holds it."""
 
@@ -65,6 +73,8 @@ class RuntimeCore:
         self.changes = Changes()
         self._checker = security_checker
         self._private: dict[str, Names] = {}
+        self.origin: Origin | None = None
+        """Set for a branch."""
         self._prefix = ""
         """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
         self.items: dict[str, Injectable] = {}
@@ -151,6 +161,25 @@ class RuntimeCore:
         self.backend.close()
         if self._pid == os.getpid():
             self._desk.close()
+
+    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend]) -> RuntimeCore:
+        """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
+        branch = RuntimeCore((), (), (), self._checker, self.policy, self.name, backend)
+        branch.items.update(self.items)
+        branch.classes.update(self.classes)
+        branch._targets.update(self._targets)
+        branch._rules = self._rules.branch() if self._rules is not None else None
+        return branch
+
+    def rebind(self, bound: Iterable[tuple[Target, Target]]) -> None:
+        """Host functions that stand for the first of a pair stand for the second from now on."""
+        for former, latter in bound:
+            for address, target in self._targets.items():
+                if target == former:
+                    self._targets[address] = latter
+            for name, item in self.items.items():
+                if isinstance(item, Function) and item.host and item.func == former:
+                    self.items[name] = Function(latter, name=name, host=True, effect=item.effect)
 
     # -- cells --
 

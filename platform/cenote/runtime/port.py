@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cenote.runtime.core import RuntimeCore
     from cenote.runtime.listeners import OnOutput
     from cenote_security.rules import SecurityViolation
-    from cenote_worker.results import ExecutionResult, VariableInfo
+    from cenote_worker.results import ExecutionResult, Rollback, SnapshotInfo, VariableInfo
 
 
 class RuntimePort:
@@ -51,6 +51,12 @@ class RuntimePort:
 
     async def describe(self) -> list[VariableInfo]:
         return await self._face().describe()
+
+    async def snapshot(self, label: str) -> SnapshotInfo:
+        return await self._face().snapshot(label)
+
+    async def rollback(self, to: int | str) -> Rollback:
+        return await self._face().rollback(to)
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; empty when nothing."""

@@ -417,8 +417,11 @@ class RestoreEnd(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    DRAW_ANEW_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """the last one that the state has"""
+    draw_anew: _builtins.bool
+    """other random numbers than the original goes on to draw"""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -429,10 +432,11 @@ class RestoreEnd(_message.Message):
         names: _abc.Iterable[_builtins.str] | None = ...,
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         step: _builtins.int = ...,
+        draw_anew: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 
@@ -53,6 +54,13 @@ class CheckSession:
         """The namespace was reset."""
         with self._lock:
             self._memory, self._last = Memory(), None
+
+    def branch(self) -> CheckSession:
+        """A session for a copy of the namespace: what names mean here, they mean there."""
+        branch = CheckSession(self._rule_set)
+        with self._lock:
+            branch._memory, branch._last = copy.deepcopy(self._memory), self._last
+        return branch
 
     def _remember(self, *, succeeded: bool) -> None:
         if self._last is not None:

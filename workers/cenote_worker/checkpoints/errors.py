@@ -102,6 +102,21 @@ class IncompleteRestoreError(CheckpointError):
         )
 
 
+class IncompleteForkError(CheckpointError):
+    """A state cannot be copied in full. Nothing was started.
+
+    missing: each thing that a branch would not have, with the reason.
+    """
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(missing)
+        self.missing = missing
+
+    def __str__(self) -> str:
+        found = "; ".join(self.missing[:20])
+        return f"a branch would not have all of the state: {found}. Pass partial=True to fork without"
+
+
 class NotDurableError(CheckpointError):
     """A call was carried out, and what it did could not be stored; it is lost if the runtime ends now.
 

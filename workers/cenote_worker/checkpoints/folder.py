@@ -24,7 +24,14 @@ class DraftFile(Protocol):
         """Gives up what was not published. Calling it again, or after `publish`, is fine. Never raises."""
 
 
-class Folder(Protocol):
+class Readable(Protocol):
+    """What chunks can be read from."""
+
+    def read(self, number: int, offset: int, size: int) -> memoryview:
+        """A part of a file; shorter when the file ends before it. Raises OSError."""
+
+
+class Folder(Readable, Protocol):
     """The files of one runtime's checkpoints. Each call raises OSError for what the store cannot do."""
 
     @property
@@ -36,9 +43,6 @@ class Folder(Protocol):
 
     def size(self, number: int) -> int:
         """Bytes of a file. Raises FileNotFoundError."""
-
-    def read(self, number: int, offset: int, size: int) -> memoryview:
-        """A part of a file; shorter when the file ends before it."""
 
     def draft(self, number: int) -> DraftFile:
         """Begins a file. Only the writer calls it."""

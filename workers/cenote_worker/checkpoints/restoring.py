@@ -9,7 +9,7 @@ from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.sealed import Buffer
-from cenote_worker.checkpoints.folder import Folder
+from cenote_worker.checkpoints.folder import Readable
 from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.state import Group, Part, StoredFile
 from cenote_worker.checkpoints.store import CheckpointStore, failures
@@ -77,6 +77,24 @@ def read(
     return Restoration(pieces, manifest)
 
 
+def of_copy(held: Readable, manifest: Manifest, *, draw_anew: bool, added: Iterable[str] = ()) -> Restoration:
+    """As `read`, of a state that has never left memory: nothing of it is damaged.
+
+    draw_anew: whoever begins with it draws other random numbers than the original.
+    """
+    pieces: list[Piece] = []
+    whole = False
+    try:
+        for piece in _Reader(held, manifest).pieces([]):
+            pieces.append(piece)
+        pieces.append(_end(manifest, pieces, added, draw_anew=draw_anew))
+        whole = True
+    finally:
+        if not whole:
+            Restoration(pieces, manifest).close()
+    return Restoration(pieces, manifest)
+
+
 def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
     """Reads all that a checkpoint needs. Raises CheckpointDamagedError, StoreFailedError, UnknownEntryError."""
     read(store, name, store.manifest(name, checkpoint), partial=False).close()
@@ -85,7 +103,7 @@ def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = Non
 class _Reader:
     """The parts of one checkpoint, run by run."""
 
-    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+    def __init__(self, folder: Readable, manifest: Manifest) -> None:
         self._folder = folder
         self._manifest = manifest
 
@@ -197,12 +215,14 @@ def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece
     return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
 
 
-def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str]) -> Piece:
+def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str], *, draw_anew: bool = False) -> Piece:
     """What makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
     there |= set(message.hosts)
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
-    end = checkpoint_pb2.RestoreEnd(names=names, modules=message.modules, step=message.step)
+    end = checkpoint_pb2.RestoreEnd(
+        names=names, modules=message.modules, step=message.step, draw_anew=draw_anew
+    )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

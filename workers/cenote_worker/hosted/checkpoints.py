@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import EntryExistsError, UnavailableError
+from cenote_security.errors import EntryExistsError
 from cenote_worker.checkpoints import restoring
-from cenote_worker.checkpoints.collector import Collector
-from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteRestoreError, StoreFailedError
+from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Manifest
-from cenote_worker.checkpoints.restoring import Piece, Restoration
+from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
-from cenote_worker.content import Content
+from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
-from cenote_worker.hosted.asks import FETCH_TIMEOUT
-from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.results import printable
-from cenote_worker.supervisor.edge import RefusedReply
-from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
+from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
 KEEP: Final = 8
@@ -139,20 +132,11 @@ class Checkpoints:
         return manifest
 
     def _collected(self, draft: Draft, supervisor: Supervisor) -> State:
-        known = Content.pack([b"".join(draft.places)])
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        answer = _Answer()
-        self._runtime.make_checkpoint(known, theirs, answer, supervisor)
-        limit = 2 * self._runtime.policy.memory_bytes + self._runtime.policy.disk_bytes
         try:
-            state = Collector(ours, draft, limit, supervisor.new_assembly(), answer.given_up).collect()
+            return collected(self._runtime, supervisor, draft)
         except OSError as error:
             place = self.store.folder(self.name).place
             raise StoreFailedError(place, error.strerror or str(error)) from error
-        outcome = answer.outcomes.get()
-        if isinstance(outcome, Exception):
-            raise outcome
-        return state
 
     # -- being the runtime's Refill --
 
@@ -162,6 +146,10 @@ class Checkpoints:
             return ""
         number, step = self._base.number, self._base.state.message.step
         return f"the next cell starts from checkpoint {number}, the state after step {step}"
+
+    @property
+    def step(self) -> int:
+        return self._base.state.message.step if self._base is not None else START
 
     @property
     def exact(self) -> bool:
@@ -179,7 +167,7 @@ class Checkpoints:
         try:
             for piece in ready.pieces:
                 try:
-                    _put(supervisor, piece, self.name, base.number)
+                    put(supervisor, piece, self.name, base.number)
                 except IncompleteRestoreError:
                     if not self._partial:
                         raise
@@ -204,43 +192,3 @@ class Checkpoints:
         ready, self._ready = self._ready, None
         if ready is not None:
             ready.close()
-
-
-class _Answer(Delivery):
-    """What the jail answered to the request for a copy, and whether the copy still has time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._deadline: float | None = None
-        self._failure = ""
-
-    def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, RefusedReply):
-            self._failure = printable(outcome.message)
-            outcome = CheckpointRefusedError(self._failure)
-        elif isinstance(outcome, Exception):
-            self._failure = str(outcome)
-        else:
-            self._deadline = time.monotonic() + FETCH_TIMEOUT
-        super().done(outcome)
-
-    def given_up(self) -> str:
-        """Why nothing is waited for any more; empty while something is."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            return f"the copy of its state took longer than {FETCH_TIMEOUT:g} s"
-        return self._failure
-
-
-def _put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
-    """Gives a piece to the jail and waits until that has it. Raises CheckpointError, UnavailableError."""
-    message, descriptors = jail_pb2.Request(), list[int]()
-    message.restore.kind = piece.kind
-    piece.content.to_wire(message.restore.content, descriptors)
-    delivery = Delivery()
-    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=FETCH_TIMEOUT))
-    outcome = delivery.outcomes.get()
-    if isinstance(outcome, RefusedReply):
-        missing = (f"{', '.join(piece.names[:20])}: {printable(outcome.message)}",)
-        raise IncompleteRestoreError(name, number, missing)
-    if isinstance(outcome, Exception):
-        raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome

@@ -103,10 +103,10 @@ class Recorder:
         if step in self.history.tree:
             self.history.moved(step, reason)
 
-    def refilled(self, names: Iterable[str]) -> None:
-        """There is a fresh jail, which begins with these names."""
+    def refilled(self, names: Iterable[str], step: int = START) -> None:
+        """There is a fresh jail, which begins with these names. step: the last that its state has."""
         self.history.begins_with(names)
-        self.history.moved(START, "a fresh jail")
+        self.history.moved(step if step in self.history.tree else START, "a fresh jail")
 
     def reset(self) -> None:
         self.history.moved(START, "reset")

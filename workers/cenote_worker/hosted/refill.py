@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
+from cenote_worker.history.step import START
 from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.autopsy import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -17,6 +18,10 @@ class Refill(Protocol):
     @property
     def begins_with(self) -> str:
         """What the next jail begins with, in words; empty when nothing is stored."""
+
+    @property
+    def step(self) -> int:
+        """The last step that the stored state has; START when nothing is stored."""
 
     @property
     def exact(self) -> bool:
@@ -39,6 +44,7 @@ class NoRefill:
     """Of a runtime that stores nothing."""
 
     begins_with = ""
+    step = START
     exact = False
 
     def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:

@@ -159,7 +159,8 @@ class HostedRuntime:
                 self._deliver(supervisor, injection)
             self.refill.fill(supervisor)
             self._legacy.filled()
-            self.recorder.refilled(self._begins_with())
+            supervisor.begins_at(self.refill.step)
+            self.recorder.refilled(self._begins_with(), self.refill.step)
         except BaseException:
             supervisor.end(Death(reason="closed"))
             raise

@@ -26,6 +26,7 @@ from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.checkpointing_groups import grouped
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 from cenote_worker.in_jail.checkpointing_unsafe import Landing, dump_process, load
+from cenote_worker.in_jail.forking.random_state import draw_anew
 from cenote_worker.in_jail.frozen_copy import FrozenCopies
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -64,6 +65,11 @@ class Checkpointing:
         """This object of the namespace whose turn it is stands for something of the client."""
         if self._kernel.namespace is self._namespace:
             self._stubs[name] = stub
+
+    @property
+    def step(self) -> int:
+        """The last one that this state has."""
+        return self._step
 
     def ran(self, step: int) -> None:
         """Notes which names the step has bound, as far as an object's identity tells."""
@@ -206,4 +212,6 @@ class Checkpointing:
         if self._process is not None:
             self._kernel.futures = self._process["futures"]
             checkpointing_process.draw_on(self._process)
+        if end.draw_anew:
+            draw_anew()
         self._restored, self._process, self._step = {}, None, end.step

@@ -180,6 +180,11 @@ class Supervisor(Revival):
         """The step whose end the live namespace is at."""
         return self._recovery.head
 
+    def begins_at(self, step: int) -> None:
+        """The namespace was filled with the state after this step, before anybody else could use it."""
+        with self._lock:
+            self._recovery.ran(step)
+
     @property
     def has_host_line(self) -> bool:
         return self._hosts is not None

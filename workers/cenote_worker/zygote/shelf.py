@@ -142,8 +142,10 @@ class Shelf:
                 return
 
     def clear(self) -> None:
+        """Gives up all that nobody has asked for by a label."""
         for copy in tuple(self._copies):
-            self.drop(copy)
+            if not copy.label:
+                self.drop(copy)
 
     def keep_base(self) -> None:
         """Gives up all but the one that a crash falls back to."""

@@ -157,9 +157,11 @@ def _listen(state: Watch, most: int) -> None:
 
 def _weigh(state: Watch) -> None:
     """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
-    if state.pulse.beat(state.worker) and state.shelf.base is not None:
+    base = state.shelf.base
+    if state.pulse.beat(state.worker) and base is not None:
         state.shelf.clear()
-        _say(state, {"op": "dropped"})
+        if state.shelf.base is not base:
+            _say(state, {"op": "dropped"})
 
 
 def _succeed(state: Watch, ending: Message) -> bool:

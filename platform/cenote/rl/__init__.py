@@ -1,0 +1,6 @@
+"""Reinforcement learning: a task in a runtime as an environment with `reset` and `step`."""
+
+from cenote.rl.environment import Environment, Transition
+from cenote.runtime.final_state import FinalState, Score
+
+__all__ = ["Environment", "FinalState", "Score", "Transition"]

@@ -1,0 +1,209 @@
+"""One task as an environment: actions are a model's texts, observations what it would be shown.
+
+The interface is that of Gym (Brockman et al., 2016), without its spaces: both are plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypedDict
+
+from cenote.agent.block_parser import BlockParser
+from cenote.agent.observation import NOTHING, cut, observe
+from cenote.runtime.final_state import FinalState, Score
+from cenote.runtime.sync import PythonRuntime
+from cenote_security.errors import (
+    CenoteError,
+    JailLostError,
+    MalformedValueError,
+    NotTransferableError,
+    RolledBackError,
+    UnknownNameError,
+    UnsafeValueError,
+    UsageError,
+)
+from cenote_worker.results import ExecutionResult
+
+_START: Final = "start of the episode"
+"""Label of the state that each episode begins with."""
+
+MAX_OBSERVATION: Final = 5_000
+"""Characters that an observation shows of a block's output, as for agents."""
+
+EPISODES_PER_RUNTIME: Final = 500
+"""Then another runtime is made: a runtime's record of its steps grows."""
+
+
+_WORTHLESS: Final = (
+    UnknownNameError,
+    UnsafeValueError,
+    MalformedValueError,
+    NotTransferableError,
+    JailLostError,
+    RolledBackError,
+)
+"""What a score meets where the state is not what it looks for. All of it is in the hands of the model's code, which
+must not learn to end episodes without a reward."""
+
+
+class Info(TypedDict):
+    """About one step. result: of its block, None without one. answer: the final one, None before it.
+
+    infrastructure_failure: why this episode says nothing about its actions, empty when it does: leave it out.
+    truncated: whether the episode ended because its steps were used up.
+    """
+
+    result: ExecutionResult | None
+    answer: str | None
+    infrastructure_failure: str
+    truncated: bool
+
+
+class Transition(NamedTuple):
+    """What a step gives. reward: 0 until the episode is done, then its score."""
+
+    observation: str
+    reward: float
+    done: bool
+    info: Info
+
+
+@dataclass(slots=True)
+class _Episode:
+    """steps: taken so far."""
+
+    steps: int = 0
+    done: bool = False
+
+
+class Environment:
+    """Episodes of one task, each from the same state. Not for several threads at once. Close it.
+
+    task: what `reset` gives, the first observation. make_runtime: makes a runtime with what the task needs; its state
+    when it is given is where each episode begins. score: of the final state, as a reward. max_steps: of one episode.
+    python_block_identifier: info string of the blocks that are code.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        make_runtime: Callable[[], PythonRuntime],
+        score: Score,
+        max_steps: int = 10,
+        *,
+        python_block_identifier: str = "python",
+    ) -> None:
+        if max_steps < 1:
+            raise UsageError(f"an episode has at least one step, not {max_steps!r}")
+        self.task = task
+        self._make_runtime = make_runtime
+        self._score = score
+        self._max_steps = max_steps
+        self._language = python_block_identifier
+        self._runtime: PythonRuntime | None = None
+        self._episodes = 0
+        self._episode: _Episode | None = None
+
+    @property
+    def runtime(self) -> PythonRuntime:
+        """The one that the episode runs in. Raises UsageError before the first `reset` and after `close`."""
+        if self._runtime is None:
+            raise UsageError("there is no episode; call reset() first")
+        return self._runtime
+
+    def reset(self) -> str:
+        """Begins an episode in the state that the runtime was made in: milliseconds, by going back to a snapshot.
+
+        Where that is not kept any more, or the runtime is lost, another one is made. Raises what `make_runtime`
+        raises, and UnavailableError when its state cannot be kept.
+        """
+        if self._runtime is None or not self._back_at_start(self._runtime):
+            self.close()
+            self._runtime = self._make_runtime()
+            self._runtime.snapshot(_START)
+            self._episodes = 0
+        self._episodes += 1
+        self._episode = _Episode()
+        return self.task
+
+    def step(self, action: str) -> Transition:
+        """Runs the block of a model's answer; an answer without one is the final answer, as is `reply(...)` in code.
+
+        Raises UsageError outside of an episode. Never raises for what the code does, or for what the machine does:
+        see `Info.infrastructure_failure`. What `score` raises of its own passes through.
+        """
+        episode, runtime = self._episode, self.runtime
+        if episode is None or episode.done:
+            raise UsageError("the episode is over; call reset() first")
+        episode.steps += 1
+        parser = BlockParser(self._language)
+        parser.feed(action)
+        parser.finish(cut_off=False)
+        try:
+            return self._act(episode, runtime, action, parser.code)
+        except CenoteError as error:
+            episode.done = True
+            return Transition("", 0.0, True, _info(failure=f"{type(error).__name__}: {error}"))
+
+    def close(self) -> None:
+        """Ends the runtime. Closing twice is fine; `reset` makes another one."""
+        runtime, self._runtime, self._episode = self._runtime, None, None
+        if runtime is not None:
+            runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _back_at_start(self, runtime: PythonRuntime) -> bool:
+        if self._episodes >= EPISODES_PER_RUNTIME:
+            return False
+        try:
+            runtime.rollback(_START)
+        except CenoteError:  # not kept, or lost
+            return False
+        return True
+
+    def _act(self, episode: _Episode, runtime: PythonRuntime, action: str, code: str | None) -> Transition:
+        result = None if code is None else runtime.execute(code)
+        answer = action.strip() if result is None else result.reply if result.success else None
+        spent = episode.steps >= self._max_steps
+        episode.done = spent or answer is not None or (result is not None and result.state == "lost")
+        shown = "" if result is None or code is None else _shown(result, code)
+        reward = self._reward(runtime, result) if episode.done else 0.0
+        return Transition(
+            shown, reward, episode.done, _info(result, answer, truncated=spent and answer is None)
+        )
+
+    def _reward(self, runtime: PythonRuntime, result: ExecutionResult | None) -> float:
+        """A state that the model's own code has ended, or made such that it cannot be read, is worth nothing."""
+        if result is not None and result.state == "lost":
+            return 0.0
+        try:
+            return float(self._score(FinalState(runtime)))
+        except _WORTHLESS:
+            return 0.0
+
+
+def _shown(result: ExecutionResult, code: str) -> str:
+    seen = observe(result, code)
+    output = seen.output or ("" if seen.error else NOTHING)
+    if len(output) > MAX_OBSERVATION:
+        output = cut(output, MAX_OBSERVATION, "output")
+    return "\n".join(part for part in (output, seen.error and f"Error: {seen.error}") if part)
+
+
+def _info(
+    result: ExecutionResult | None = None,
+    answer: str | None = None,
+    *,
+    truncated: bool = False,
+    failure: str = "",
+) -> Info:
+    return Info(result=result, answer=answer, infrastructure_failure=failure, truncated=truncated)

@@ -1,0 +1,174 @@
+"""Merges: variables of a branch come back to the runtime that it was forked from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Literal, get_args
+
+from cenote.runtime.core import Origin, RuntimeCore
+from cenote.runtime.forking import hosted
+from cenote.runtime.injectables import check_name
+from cenote.runtime.injection import stays_here, value_parcel
+from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.replies import done, reference, variables
+from cenote_security.errors import CenoteError, NotTransferableError, UsageError
+from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.trace import ABSENT, Version, key_of, kind_of
+
+OnConflict = Literal["refuse", "theirs", "ours"]
+
+_UNSEEN: Final = Version("?")
+"""Of what a step changed that was not traced: equal to nothing."""
+
+
+class MergeConflictError(CenoteError):
+    """Both runtimes have changed a variable since the fork. Nothing was merged. names: of these variables."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return (
+            f"both sides have changed {', '.join(self.names)} since the fork; nothing was merged. "
+            'Pass on_conflict="theirs" or "ours", or the names to merge'
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """What a merge did. taken, deleted: names whose value is now the branch's. conflicts: changed by both sides.
+
+    left: what the branch has changed and cannot give away, with the reason. unsure: steps of either side, the
+    branch's behind ours, which may have changed more than was seen.
+    """
+
+    taken: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+    unsure: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What one side did since the fork: the version that each name came to have, and the steps to be unsure of."""
+
+    versions: Mapping[str, Version]
+    unsure: tuple[int, ...]
+
+
+def changes(steps: Iterable[StepRecord]) -> Changes:
+    """Sums up a line of steps. Pure."""
+    versions: dict[str, Version] = {}
+    unsure = []
+    for record in steps:
+        if record.unknown:
+            unsure.append(record.number)
+            versions.update(dict.fromkeys(record.names, _UNSEEN))
+        if record.trace is not None and not record.private:
+            writes = record.trace.writes.items()
+            versions.update((key_of(place), version) for place, version in writes if kind_of(place) == "name")
+    return Changes(versions=versions, unsure=tuple(unsure))
+
+
+def conflicts(ours: Changes, theirs: Changes, names: Iterable[str]) -> tuple[str, ...]:
+    """Of these names, those that both sides have changed, and not to the same. Pure."""
+    return tuple(
+        name
+        for name in names
+        if name in ours.versions
+        and name in theirs.versions
+        and (ours.versions[name] != theirs.versions[name] or ours.versions[name].startswith("?"))
+    )
+
+
+def merge(
+    core: RuntimeCore, branch: RuntimeCore, names: Iterable[str] | None, on_conflict: OnConflict
+) -> Merge:
+    """See PythonRuntime.merge. Blocks."""
+    if on_conflict not in get_args(OnConflict):
+        raise UsageError(f"on_conflict is one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}")
+    ours, theirs = _sides(hosted(core), hosted(branch), branch.origin)
+    wanted = _wanted(branch, theirs, names)
+    clash = conflicts(ours, theirs, wanted)
+    if clash and on_conflict == "refuse":
+        raise MergeConflictError(clash)
+    if on_conflict == "ours":
+        wanted = [name for name in wanted if name not in clash]
+    shared, left = _shared(branch, wanted, strict=names is not None)
+    deleted = [] if names is not None else _deleted(core, theirs, wanted)
+    for name, value in shared.items():
+        _put(core, name, value)
+    for name in deleted:
+        _call(core, partial(core.delete, name), name)
+        core.forget([name])
+    return Merge(
+        taken=tuple(shared),
+        deleted=tuple(deleted),
+        conflicts=clash,
+        left=left,
+        unsure=(*ours.unsure, *theirs.unsure),
+    )
+
+
+def _sides(ours: HostedRuntime, theirs: HostedRuntime, origin: Origin | None) -> tuple[Changes, Changes]:
+    if origin is None or origin.history != ours.history.id:
+        raise UsageError("a merge takes a branch that `fork` of this very runtime has made")
+    ours_tree, theirs_tree = ours.history.tree, theirs.history.tree
+    start = ours_tree.ancestor(origin.step, ours_tree.head)
+    return (
+        changes(ours_tree.between(start, ours_tree.head)),
+        changes(theirs_tree.between(theirs_tree.ancestor(origin.step, theirs_tree.head), theirs_tree.head)),
+    )
+
+
+def _wanted(branch: RuntimeCore, theirs: Changes, names: Iterable[str] | None) -> list[str]:
+    if names is not None:
+        wanted = list(dict.fromkeys([names] if isinstance(names, str) else names))
+        for name in wanted:
+            check_name(name, "variable")
+        return wanted
+    stay = {item.name for item in branch.items.values() if stays_here(item)}
+    return [name for name in theirs.versions if not name.startswith("__") and name not in stay]
+
+
+def _shared(
+    branch: RuntimeCore, wanted: Iterable[str], *, strict: bool
+) -> tuple[dict[str, ObjectReference], dict[str, str]]:
+    """References to what the branch has, all before anything changes; and what cannot be had. strict: raises."""
+    there = {info.name for info in variables(_call(branch, branch.describe, ""))}
+    shared: dict[str, ObjectReference] = {}
+    left: dict[str, str] = {}
+    for name in wanted:
+        if name not in there and not strict:
+            continue
+        try:
+            shared[name] = reference(_call(branch, partial(branch.share, name), name), name)
+        except NotTransferableError as error:
+            if strict:
+                raise
+            left[name] = str(error)
+    return shared, left
+
+
+def _deleted(core: RuntimeCore, theirs: Changes, wanted: Iterable[str]) -> list[str]:
+    """What the branch has deleted and is still here."""
+    there = {info.name for info in variables(_call(core, core.describe, ""))}
+    return [name for name in wanted if theirs.versions[name] == ABSENT and name in there]
+
+
+def _put(core: RuntimeCore, name: str, value: ObjectReference) -> None:
+    parcel = value_parcel(name, value, core.backend.place)
+    _call(core, partial(core.inject, parcel, replace=True), name)
+
+
+def _call(core: RuntimeCore, queue: Callable[[Listener], None], name: str) -> Outcome:
+    listener = BlockingListener()
+    queue(listener)
+    return done(listener.wait(core.resume), name)

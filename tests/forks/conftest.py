@@ -1,0 +1,44 @@
+"""Runtimes that fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+
+Make = Callable[..., PythonRuntime]
+Fork = Callable[..., list[PythonRuntime]]
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def make(closing: ExitStack) -> Make:
+    """Makes runtimes that are closed after the test."""
+
+    def made(**settings: Any) -> PythonRuntime:
+        settings.setdefault("sandbox", SandboxPolicy(preload=("numpy",)))
+        return closing.enter_context(PythonRuntime(**settings))
+
+    return made
+
+
+@pytest.fixture
+def fork(closing: ExitStack) -> Fork:
+    """Forks a runtime; the branches are closed after the test."""
+
+    def forked(runtime: PythonRuntime, count: int = 1, **settings: Any) -> list[PythonRuntime]:
+        made = runtime.fork(count=count, **settings)
+        branches = made if isinstance(made, list) else [made]
+        return [closing.enter_context(branch) for branch in branches]
+
+    return forked

@@ -1,0 +1,90 @@
+"""Merges: what comes back from a branch, and what is said where both sides have changed something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+import pytest
+
+from cenote.runtime import Function, MergeConflictError, PythonRuntime
+from cenote.runtime.merging import changes, conflicts
+from cenote_security.errors import NotTransferableError, UsageError
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, Version, file, name
+
+Make = Callable[..., PythonRuntime]
+Fork = Callable[..., list[PythonRuntime]]
+
+
+def step(number: int, **writes: str) -> StepRecord:
+    located = {name(each): Version(version) for each, version in writes.items()}
+    return StepRecord(number=number, trace=StepTrace(writes=MappingProxyType(located)))
+
+
+def test_changes_are_the_last_versions() -> None:
+    """Files are not variables; a step that may have written anything is one to be unsure of."""
+    places = {name("a"): ABSENT, file("f"): Version("9"), ANYTHING: Version("?")}
+    last = StepRecord(number=3, trace=StepTrace(writes=MappingProxyType(places)))
+    found = changes([step(1, a="1", b="2"), step(2, b="3"), last])
+    assert ({"a": ABSENT, "b": "3"}, (3,)) == (found.versions, found.unsure)
+
+
+def test_conflicts_are_different_versions() -> None:
+    """The same change on both sides is none; what is known to nobody equals nothing."""
+    ours = changes([step(1, same="1", other="1", unknown="?1", mine="1")])
+    theirs = changes([step(2, same="1", other="2", unknown="?1", yours="1")])
+    assert ("other", "unknown") == conflicts(ours, theirs, ["same", "other", "unknown", "mine", "yours"])
+
+
+def test_what_a_branch_has_changed_comes_back(make: Make, fork: Fork) -> None:
+    """New, rebound and mutated variables; what it deleted is deleted; what it left alone is left alone."""
+    source = make(functions=[Function(print, name="say", host=True)])
+    source.execute("kept, rows, gone = [1], [1], 1")
+    (branch,) = fork(source)
+    branch.execute("rows.append(2)\nnew = {'a': 1}\ndel gone")
+    source.execute("ours = 3")
+    merged = source.merge(branch)
+    assert ({"rows", "new"}, ("gone",)) == (set(merged.taken), merged.deleted)
+    shown = "(kept, rows, new, ours, 'gone' in globals())"
+    assert "([1], [1, 2], {'a': 1}, 3, False)" == source.execute(shown).value
+
+
+def test_conflicts_are_refused_or_decided(make: Make, fork: Fork) -> None:
+    """Refused by default, and then nothing is merged."""
+    source = make()
+    source.execute("x = y = 0")
+    (branch,) = fork(source)
+    branch.execute("x, y = 1, 1")
+    source.execute("x = 2")
+    with pytest.raises(MergeConflictError) as refused:
+        source.merge(branch)
+    assert ("x",) == refused.value.names
+    assert "(2, 0)" == source.execute("(x, y)").value
+    assert (("x",), ("y",)) == (source.merge(branch, on_conflict="ours").conflicts, ("y",))
+    assert "(2, 1)" == source.execute("(x, y)").value
+    source.merge(branch, ["x"], on_conflict="theirs")
+    assert "(1, 1)" == source.execute("(x, y)").value
+
+
+def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
+    """Said in the report; an error for who asks for it by name."""
+    source = make()
+    source.execute("x = 0")
+    (branch,) = fork(source)
+    branch.execute("x = 1\ng = (i for i in range(3))")
+    with pytest.raises(NotTransferableError):
+        source.merge(branch, ["x", "g"])
+    assert "0" == source.execute("x").value
+    merged = source.merge(branch)
+    assert (("x",), {"g"}) == (merged.taken, set(merged.left))
+
+
+def test_only_branches_of_this_runtime(make: Make, fork: Fork) -> None:
+    """A stranger's variables mean nothing here; neither does another way to settle conflicts."""
+    source, stranger = make(), make()
+    (branch,) = fork(source)
+    with pytest.raises(UsageError, match="branch"):
+        stranger.merge(branch)
+    with pytest.raises(UsageError, match="on_conflict"):
+        source.merge(branch, on_conflict="both")  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""Episodes in a real jail: what they begin with, when they end, what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote.rl import Environment, FinalState
+from cenote.runtime import PythonRuntime, Variable
+from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
+
+TASK = "Set x to the sum of the numbers."
+
+
+def block(code: str) -> str:
+    return f"So:\n```python\n{code}\n```"
+
+
+def make_runtime() -> PythonRuntime:
+    sandbox = SandboxPolicy(preload=("numpy",))
+    return PythonRuntime(variables=[Variable("numbers", [1, 2, 3])], sandbox=sandbox)
+
+
+def score(state: FinalState) -> float:
+    return float("x" in {info.name for info in state.describe()} and state.retrieve("x") == 6)
+
+
+@pytest.fixture
+def environment() -> Iterator[Environment]:
+    with Environment(TASK, make_runtime, score, max_steps=3) as environment:
+        yield environment
+
+
+def test_an_episode(environment: Environment) -> None:
+    """Blocks run until the final answer, which is rewarded by the final state."""
+    assert TASK == environment.reset()
+    first = environment.step(block("numbers.append(0)\nsum(numbers)"))
+    assert ("6", 0.0, False) == first[:3]
+    environment.step(block("x = sum(numbers)"))
+    last = environment.step("It is 6.")
+    assert ("", 1.0, True, "It is 6.") == (*last[:3], last.info["answer"])
+    with pytest.raises(UsageError, match="over"):
+        environment.step("more")
+
+
+def test_reset_brings_the_beginning_back(environment: Environment) -> None:
+    """Whatever an episode did to the variables, in the same runtime."""
+    environment.reset()
+    runtime = environment.runtime
+    for _ in range(3):
+        environment.step(block("numbers.append(9); x = 6"))
+        environment.reset()
+        assert ("([1, 2, 3], False)", runtime) == (
+            environment.step(block("numbers, 'x' in globals()")).observation,
+            environment.runtime,
+        )
+
+
+def test_replies_and_the_last_step_end_an_episode(environment: Environment) -> None:
+    """`reply` in a block that succeeds is the answer; steps that are used up are told from answers."""
+    environment.reset()
+    replied = environment.step(block("x = 6\nreply('six')"))
+    assert (1.0, True, "six") == (replied.reward, replied.done, replied.info["answer"])
+    environment.reset()
+    steps = [environment.step(block("1 / 0")) for _ in range(3)]
+    assert [False, False, True] == [step.done for step in steps] == [s.info["truncated"] for s in steps]
+    assert "Error: ZeroDivisionError: division by zero" == steps[0].observation
+
+
+def test_failures_of_the_machine_are_flagged(environment: Environment) -> None:
+    """An episode whose runtime was ended from outside says nothing about its actions; the next is as usual."""
+    environment.reset()
+    environment.runtime.close()
+    lost = environment.step(block("x = 6"))
+    assert (0.0, True) == (lost.reward, lost.done)
+    assert "RuntimeClosedError" in lost.info["infrastructure_failure"]
+    environment.reset()
+    assert 1.0 == environment.step(block("x = 6; reply('done')")).reward
+
+
+def test_code_that_ends_its_process_is_the_models_own_fault(environment: Environment) -> None:
+    """The episode goes on from the state before that block; nothing is flagged."""
+    environment.reset()
+    crashed = environment.step(block("import os; os._exit(3)"))
+    assert ("", False) == (crashed.info["infrastructure_failure"], crashed.done)
+    assert "Error: " in crashed.observation
+
+
+def test_a_state_that_cannot_be_read_is_worth_nothing(environment: Environment) -> None:
+    """It is the model's doing, so that it is no failure of the machine; nor is a name that is not there."""
+    environment.reset()
+    done = environment.step(block("class X: pass\nx = X()\nreply('?')"))
+    assert (0.0, True, "") == (done.reward, done.done, done.info["infrastructure_failure"])
+
+
+def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
+    """No process, no descriptor, no memory that grows with the number of episodes."""
+    many = 1000 if request.config.getoption("--long", default=False) else 100
+    with Environment(TASK, make_runtime, score) as environment:
+        for _ in range(10):
+            _play(environment)
+        before = _held(environment)
+        for _ in range(many):
+            _play(environment)
+        after = _held(environment)
+    assert before[:2] == after[:2]
+    assert after[2] - before[2] < 40 * 2**20
+
+
+def _play(environment: Environment) -> None:
+    environment.reset()
+    environment.step(block("x = bytearray(100_000); numbers.append(1)"))
+
+
+def _held(environment: Environment) -> tuple[int, int, int]:
+    """Processes in the jail, descriptors of this process, resident bytes of both."""
+    gc.collect()
+    environment.reset()
+    status = environment.runtime.status()
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return status.processes, len(os.listdir("/proc/self/fd")), resident + status.memory

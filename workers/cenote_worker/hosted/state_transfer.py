@@ -1,0 +1,83 @@
+"""A state on its way out of one jail, and into another."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnavailableError
+from cenote_worker.checkpoints.collector import Collector
+from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteRestoreError
+from cenote_worker.checkpoints.restoring import Piece
+from cenote_worker.checkpoints.state import State
+from cenote_worker.checkpoints.writer import Draft
+from cenote_worker.content import Content
+from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.listeners import Delivery
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import printable
+from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Outcome
+from cenote_worker.supervisor.supervisor import Supervisor
+
+
+def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> State:
+    """The state of that jail, when what was sent to it before is over; all that it is made of is in the draft.
+
+    Raises CheckpointRefusedError, what the jail's end raises, and OSError for the draft's trouble.
+    """
+    known = Content.pack([b"".join(draft.places)])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer()
+    runtime.make_checkpoint(known, theirs, answer, supervisor)
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    state = Collector(ours, draft, limit, supervisor.new_assembly(), answer.given_up).collect()
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return state
+
+
+def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
+    """Gives a piece to the jail and waits until that has it.
+
+    name, number: of the checkpoint, for errors. Raises IncompleteRestoreError, UnavailableError.
+    """
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.restore.kind = piece.kind
+    piece.content.to_wire(message.restore.content, descriptors)
+    delivery = Delivery()
+    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=FETCH_TIMEOUT))
+    outcome = delivery.outcomes.get()
+    if isinstance(outcome, RefusedReply):
+        missing = (f"{', '.join(piece.names[:20])}: {printable(outcome.message)}",)
+        raise IncompleteRestoreError(name, number, missing)
+    if isinstance(outcome, Exception):
+        raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
+
+
+class _Answer(Delivery):
+    """What the jail answered to the request for a copy, and whether the copy still has time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deadline: float | None = None
+        self._failure = ""
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, RefusedReply):
+            self._failure = printable(outcome.message)
+            outcome = CheckpointRefusedError(self._failure)
+        elif isinstance(outcome, Exception):
+            self._failure = str(outcome)
+        else:
+            self._deadline = time.monotonic() + FETCH_TIMEOUT
+        super().done(outcome)
+
+    def given_up(self) -> str:
+        """Why nothing is waited for any more; empty while something is."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return f"the copy of its state took longer than {FETCH_TIMEOUT:g} s"
+        return self._failure
