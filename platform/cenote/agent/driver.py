@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import uuid4
 
 from cenote.agent.core import AgentCore
 from cenote.agent.events import Event
 from cenote.agent.flow import (
+    Applied,
+    ApplyPlan,
     CellEnded,
     CheckCode,
     Checked,
     Command,
+    Diagnose,
+    Diagnosed,
     Emit,
     ExecuteCode,
     Happening,
@@ -22,6 +27,8 @@ from cenote.agent.flow import (
     Look,
     ModelFailed,
     NextChunk,
+    Planned,
+    PlanPatch,
     Scene,
     Settled,
     SettleSkills,
@@ -33,12 +40,13 @@ from cenote.agent.flow import (
 )
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.namespace_functions import install, is_agents_own
-from cenote.agent.port import AgentRuntime
+from cenote.agent.port import AgentRuntime, PatchableRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.models import Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
+from cenote_security.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,7 @@ class Run:
 
     async def events(self, task: str) -> AsyncGenerator[Event, None]:
         """What happens. Closing this ends the model call; cancelling it also ends the cell that runs."""
-        flow = self._core.run(task, datetime.now())
+        flow = self._core.run(task, datetime.now(), self._name())
         happening: Happening | None = None
         try:
             while True:
@@ -82,6 +90,11 @@ class Run:
             flow.close()
             await self._close_stream()
 
+    def _name(self) -> str:
+        """What nothing else in the history of a runtime is called, and says which model it was."""
+        model = getattr(self._world.model, "model_id", None) or type(self._world.model).__name__
+        return f"{model[:200]} {uuid4().hex[:8]}"
+
     async def _carry_out(self, command: Command) -> Happening | None:
         runtime = self._world.runtime
         match command:
@@ -96,9 +109,11 @@ class Run:
                 return TurnStopped(self._seconds())
             case CheckCode(code):
                 return Checked(tuple(violation.message for violation in runtime.check(code)))
-            case ExecuteCode(code):
+            case ExecuteCode(code, cause):
                 timeout = self._world.cell_timeout
-                return CellEnded(await runtime.execute(code, timeout=timeout, on_output=None))
+                return CellEnded(await runtime.execute(code, timeout=timeout, on_output=None, cause=cause))
+            case Diagnose() | PlanPatch() | ApplyPlan():
+                return await self._patching(command)
             case Look():
                 return await self._look()
             case KeepOutput(cell, text):
@@ -108,6 +123,23 @@ class Run:
             case SettleSkills():
                 return Settled(await self._world.skills.settle())
         raise TypeError(f"no command of the core: {command!r}")
+
+    async def _patching(self, command: Diagnose | PlanPatch | ApplyPlan) -> Happening:
+        runtime = self._world.runtime
+        assert isinstance(runtime, PatchableRuntime), "an agent that may patch was given such a runtime"
+        match command:
+            case Diagnose(step):
+                return Diagnosed(await runtime.diagnose(step))
+            case PlanPatch(patch):
+                try:
+                    return Planned(await runtime.plan(replace(patch, author=self._world.runtime.author)))
+                except UsageError as error:
+                    return Planned(None, str(error))
+            case ApplyPlan(plan):
+                try:
+                    return Applied(await runtime.apply(plan))
+                except UsageError as error:
+                    return Applied(None, str(error))
 
     async def _next_chunk(self) -> Happening:
         try:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from cenote.agent.events import Event
+from cenote.harness.apply import ApplyResult
+from cenote.harness.diagnosis import Diagnosis
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
 from cenote.runtime.authors import Scope
@@ -62,9 +66,31 @@ class CheckCode:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCode:
-    """Run this cell. `CellEnded` comes back."""
+    """Run this cell. `CellEnded` comes back. cause: the model call that wrote it, for the runtime's history."""
 
     code: str
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Why did this step fail? `Diagnosed` comes back."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPatch:
+    """What would this patch have run again? `Planned` comes back; nothing has run."""
+
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlan:
+    """Do what the plan says, all or nothing. `Applied` comes back."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +107,18 @@ class KeepOutput:
 
 
 Command: TypeAlias = (
-    Emit | Look | StartTurn | NextChunk | StopTurn | CheckCode | ExecuteCode | SettleSkills | KeepOutput
+    Emit
+    | Look
+    | StartTurn
+    | NextChunk
+    | StopTurn
+    | CheckCode
+    | ExecuteCode
+    | Diagnose
+    | PlanPatch
+    | ApplyPlan
+    | SettleSkills
+    | KeepOutput
 )
 
 # -- happenings ---------------------------------------------------------------------------------------------
@@ -157,6 +194,29 @@ class CellEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """None where the history knows of no failure of that step."""
+
+    diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, or why there is none: the patch does not fit the history."""
+
+    plan: Plan | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a plan, or why nothing was done."""
+
+    result: ApplyResult | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What kept skills from being injected, one line each."""
 
@@ -171,7 +231,18 @@ class Kept:
 
 
 Happening: TypeAlias = (
-    Scene | TextDelta | TurnEnded | TurnStopped | ModelFailed | Checked | CellEnded | Settled | Kept
+    Scene
+    | TextDelta
+    | TurnEnded
+    | TurnStopped
+    | ModelFailed
+    | Checked
+    | CellEnded
+    | Diagnosed
+    | Planned
+    | Applied
+    | Settled
+    | Kept
 )
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cenote.agent.response import AgentResponse
+from cenote.harness import ApplyResult, Diagnosis, Patch, Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
@@ -43,7 +44,12 @@ class AgentRuntime(Protocol):
     def types(self) -> Sequence[Type]: ...
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: Callable[[StreamName, str], None] | None
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: Callable[[StreamName, str], None] | None,
+        cause: str = "",
     ) -> ExecutionResult:
         """Run a cell. Cancelling this call ends the cell."""
 
@@ -55,6 +61,20 @@ class AgentRuntime(Protocol):
 
     def check(self, code: str) -> Sequence[Violation]:
         """What the runtime's rules have against `code`; empty if nothing. The code doesn't run."""
+
+
+@runtime_checkable
+class PatchableRuntime(Protocol):
+    """What an agent needs besides, to patch steps that have run."""
+
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        """Why a step on the line to the present state failed; None if it did not."""
+
+    async def plan(self, patch: Patch) -> Plan:
+        """What the patch would have run again. Raises PatchConflictError."""
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        """Does what the plan says, all or nothing. Raises StalePlanError, StateNotKeptError."""
 
 
 @runtime_checkable

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from cenote.harness import Diagnosis, diagnose
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 
 if TYPE_CHECKING:
@@ -42,15 +44,20 @@ class RuntimePort:
         return tuple(item for item in self.core.items.values() if isinstance(item, Type))
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
     ) -> ExecutionResult:
-        return await self._face().execute(code, timeout, on_output)
+        return await self._face().execute(code, timeout, on_output, cause=cause)
 
     async def inject(self, *items: Injectable) -> None:
         await self._face().inject(*items)
 
     async def describe(self) -> list[VariableInfo]:
         return await self._face().describe()
+
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        """Why a step on the line to the present state failed; None if it did not."""
+        history = await asyncio.to_thread(self.core.backend.read_history)
+        return diagnose(history.tree.line(history.tree.head), step)
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; empty when nothing."""
