@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cenote_security.errors import UsageError
+from cenote_worker.history.step import StepRecord
 
 
 class PatchConflictError(UsageError):
@@ -41,10 +42,26 @@ class StalePlanError(UsageError):
 
 
 class StateNotKeptError(UsageError):
-    """The present state cannot be kept, so that a failure could not be undone."""
+    """A state is not kept, so that a failure could not be undone. reason: which, and why."""
+
+    def __init__(self, reason: str = "the present state cannot be kept (threads may be running in it)") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
     def __str__(self) -> str:
         return (
-            "the present state cannot be kept (threads may be running in it), so that a failure in the middle could "
-            "not be undone; pass atomic=False to go on without that"
+            f"{self.reason}, so that a failure in the middle could not be undone; pass "
+            "ApplyOptions(atomic=False) to go on without that"
         )
+
+
+class StepNotRepeatedError(UsageError):
+    """A step would have to be run again, and cannot be. record: the step."""
+
+    def __init__(self, record: StepRecord) -> None:
+        super().__init__(record.number)
+        self.record = record
+
+    def __str__(self) -> str:
+        what = "in a private namespace" if self.record.private else f"an {self.record.kind} by a client"
+        return f"step {self.record.number} would have to be repeated, and is {what}; patch a step behind it"

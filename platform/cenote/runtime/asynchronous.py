@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cenote.harness.state import ExecutionState
+from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
@@ -267,9 +267,9 @@ class AsyncPythonRuntime:
         return status(await future)
 
     @property
-    def state(self) -> ExecutionState:
+    def state(self) -> AsyncRuntimeState:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return self.core.state
+        return AsyncRuntimeState(self.core, self.core.changes)
 
     @property
     def isolation(self) -> str:

@@ -9,6 +9,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener
@@ -108,6 +109,9 @@ class Backend(Protocol):
 
     def rollback(self, to: int | str, listener: Listener) -> None:
         """Goes back to the state after a step, or to that of a label: a Rollback."""
+
+    def rerunning(self) -> Reruns:
+        """What changes of the history need. Raises UnavailableError, UsageError where it cannot be changed."""
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cenote.harness.state import ExecutionState
+from cenote.harness.live_state import Changes
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
+from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
@@ -23,6 +24,7 @@ from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
+from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
@@ -60,6 +62,7 @@ class RuntimeCore:
         self.name = name
         self.author = ""
         self.scope: Scope = "shared"
+        self.changes = Changes()
         self._checker = security_checker
         self._private: dict[str, Names] = {}
         self._prefix = ""
@@ -116,10 +119,14 @@ class RuntimeCore:
     def network_log(self) -> tuple[Decision, ...]:
         return self.backend.network_log
 
-    @property
-    def state(self) -> ExecutionState:
-        """Current when it is given."""
-        return ExecutionState(self.backend.read_history)
+    def read_history(self) -> History:
+        """See Backend."""
+        return self.backend.read_history()
+
+    def ground(self, *, atomic: bool) -> RuntimeGround:
+        """What patches are applied to. Raises UnavailableError and UsageError where none can be."""
+        self.backend.start()
+        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
-from cenote.harness.state import ExecutionState
+from cenote.harness.live_state import RuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
@@ -305,9 +305,9 @@ class PythonRuntime:
         return status(answers.get())
 
     @property
-    def state(self) -> ExecutionState:
+    def state(self) -> RuntimeState:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return self.core.state
+        return RuntimeState(self.core, self.core.changes)
 
     @property
     def isolation(self) -> str:

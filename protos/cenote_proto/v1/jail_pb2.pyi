@@ -76,11 +76,14 @@ class Request(_message.Message):
     RESTORE_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     author: _builtins.str
     """Who asks; empty for the owner of the runtime."""
     private: _builtins.bool
     """True: it is about names of the author's own. False: about the common ones."""
+    state: _builtins.int
+    """What else than a cell: the number that the state has from then on. 0: the one that it has."""
     @_builtins.property
     def execute(self) -> Global___Execute: ...
     @_builtins.property
@@ -117,10 +120,11 @@ class Request(_message.Message):
         restore: Global___RestorePiece | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
+        state: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "state", b"state", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015

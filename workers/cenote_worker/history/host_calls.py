@@ -40,6 +40,11 @@ class HostCallNotes:
         with self._lock:
             self._effects |= effects
 
+    def effect_of(self, target: str) -> HostEffect:
+        """As its client has declared it: `external` unless it has said otherwise."""
+        with self._lock:
+            return self._effects.get(target, "external")
+
     def called(self, call: HostCall) -> None:
         effect = self._effects.get(call.target, "external")
         passes = call.opaque is not None or bool(call.reference)

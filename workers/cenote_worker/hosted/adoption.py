@@ -41,7 +41,7 @@ def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntim
         if number in injections:
             runtime.noted.restore(injections[number])
     if story.ended is None:
-        _Takeover(runtime, hosts, kept, story, injections).carry_out()
+        _Takeover(runtime, kept, story, injections).carry_out()
     elif not story.jail.mourned and story.jail.filled:
         runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
     return runtime
@@ -53,13 +53,11 @@ class _Takeover:
     def __init__(
         self,
         runtime: HostedRuntime,
-        hosts: HostHandler,
         kept: KeptRuntime,
         story: Story,
         injections: Mapping[int, Injection],
     ) -> None:
         self._runtime = runtime
-        self._hosts = hosts
         self._kept = kept
         self._story = story
         self._injections = injections
@@ -96,7 +94,7 @@ class _Takeover:
             sock, log = found
             limit = 2 * self._runtime.policy.memory_bytes
             notes = self._runtime.recorder.host_calls
-            line = HostLine(sock, self._hosts, limit, None, log, self._story.host_calls, notes)
+            line = HostLine(sock, self._runtime.replays, limit, None, log, self._story.host_calls, notes)
             supervisor.open_host_line(line)
             line.disown()
 

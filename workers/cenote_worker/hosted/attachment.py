@@ -10,6 +10,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.control import Told
@@ -127,6 +128,10 @@ class AttachedRuntime:
     def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
+
+    def rerunning(self) -> Reruns:
+        """Raises UsageError: others hold the runtime too."""
+        raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 
     # -- values --
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START, StepKind, StepRecord, StepStatus
-from cenote_worker.results import CellUsage, ExecutionResult, StreamName
+from cenote_worker.results import CellUsage, ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.edge import DoneReply, VariablesReply
 from cenote_worker.supervisor.requests import Listener, Outcome, Seat
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
@@ -35,10 +35,17 @@ class Recorder:
 
     # -- requests, on their way to whoever waits for them --
 
-    def cell(self, listener: Listener, code: str, seat: Seat, cause: str) -> Listener:
+    def cell(self, listener: Listener, code: str, seat: Seat, cause: str, origin: int = 0) -> Listener:
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, ExecutionResult):
-                self.ran(code, seat, cause, outcome)
+                self.ran(code, seat, cause, outcome, origin)
+
+        return _Noting(listener, note)
+
+    def rollback(self, listener: Listener) -> Listener:
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, Rollback):
+                self._back_at(outcome.step, "rollback")
 
         return _Noting(listener, note)
 
@@ -62,12 +69,13 @@ class Recorder:
 
     # -- events --
 
-    def ran(self, code: str, seat: Seat, cause: str, result: ExecutionResult) -> None:
-        """A cell has a result, whether or not it ran."""
+    def ran(self, code: str, seat: Seat, cause: str, result: ExecutionResult, origin: int = 0) -> None:
+        """A cell has a result, whether or not it ran. origin: the step that it stands for."""
         calls, dropped = self.host_calls.take()
         self.history.ended(
             StepRecord(
                 number=result.step,
+                origin=origin,
                 code=code,
                 author=seat.author,
                 private=seat.private,
@@ -87,6 +95,13 @@ class Recorder:
                 usage=result.usage,
             )
         )
+        if result.state == "rolled_back" and result.back_at is not None:
+            self._back_at(result.back_at, result.error.reason if result.error is not None else "")
+
+    def _back_at(self, step: int, reason: str) -> None:
+        """A jail says where it is: that may be no step that there is."""
+        if step in self.history.tree:
+            self.history.moved(step, reason)
 
     def refilled(self, names: Iterable[str]) -> None:
         """There is a fresh jail, which begins with these names."""
@@ -154,6 +169,6 @@ def _trace(change: Change) -> StepTrace:
     """What a client changes is known without looking. Nobody else has this version of it."""
     place = file if change.kind in ("upload", "removal") else name
     gone = change.kind in ("deletion", "removal")
-    version = ABSENT if gone else Version(f"step {change.number}")
+    version = ABSENT if gone else Version(f"?step {change.number}")
     locations: list[Location] = [place(each) for each in change.names]
     return StepTrace(writes=MappingProxyType(dict.fromkeys(locations, version)))

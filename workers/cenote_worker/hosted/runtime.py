@@ -15,6 +15,7 @@ from functools import partial
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
     JailLostError,
+    NotKeptError,
     RuntimeClosedError,
     RuntimeExpiredError,
     UnavailableError,
@@ -37,8 +38,10 @@ from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.refusals import as_error
+from cenote_worker.hosted.replays import Replays
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import going_back, keeping
-from cenote_worker.results import JailStatus
+from cenote_worker.results import JailStatus, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.control import MAX_LABEL, Told
 from cenote_worker.supervisor.edge import RefusedReply
@@ -81,7 +84,6 @@ class HostedRuntime:
         """
         self.policy = policy
         self.name = name
-        self._hosts = hosts
         self._start_jail = start or start_jail
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -93,6 +95,8 @@ class HostedRuntime:
         """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
         self._closed = False
         self.recorder = Recorder(history or History())
+        self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
+        self._reruns = Reruns(self)
         self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
@@ -311,6 +315,12 @@ class HostedRuntime:
         """
         return self._step
 
+    def new_step(self) -> int:
+        """The next number, taken."""
+        with self._lock:
+            self._step += 1
+            return self._step
+
     def execute(
         self,
         code: str,
@@ -319,24 +329,26 @@ class HostedRuntime:
         key: RequestKey | None = None,
         seat: Seat = OWNER,
         cause: str = "",
+        origin: int = 0,
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, such as the id of a model call; for the history.
+        cause: what made its author send it, such as the id of a model call; origin: the step that it stands for; both
+        for the history.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause))
+        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin))
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str
+        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str, origin: int
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
             self._step += 1
-            recorded = self.recorder.cell(listener, code, seat, cause)
+            recorded = self.recorder.cell(listener, code, seat, cause, origin)
             death = self._unheard(seat)
             if death is not None and not self.refill.exact:
                 recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))
@@ -400,7 +412,11 @@ class HostedRuntime:
 
     def snapshots(self, told: Told, failed: Callable[[], None], seat: Seat = OWNER) -> None:
         """told(what is kept, by step), on any thread; failed() if the jail ends before it can be asked."""
-        self.started(seat).snapshots(told, failed)
+
+        def of_steps(kept: tuple[SnapshotInfo, ...]) -> None:
+            told(tuple(one for one in kept if not self._reruns.is_between(one.step)))
+
+        self.started(seat).snapshots(of_steps, failed)
 
     def snapshot(self, label: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
@@ -422,7 +438,15 @@ class HostedRuntime:
         ):
             raise UsageError(f"rollback takes the number of a step or a label, not {to!r}")
         supervisor = self.started(seat)
-        self._submit(going_back(to, listener, seat, supervisor))
+        if isinstance(to, int) and self._reruns.is_between(to):
+            listener.done(NotKeptError(to))
+            return
+        self._submit(going_back(to, self.recorder.rollback(listener), seat, supervisor))
+
+    def rerunning(self) -> Reruns:
+        """What changes of the history need."""
+        self.check_open()
+        return self._reruns
 
     # -- values --
 
@@ -586,7 +610,7 @@ class HostedRuntime:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             limit, log = 2 * self.policy.memory_bytes, self._legacy.host_channel(ours)
             notes = self.recorder.host_calls
-            line = HostLine(ours, self._hosts, limit, supervisor.new_assembly(), log, witness=notes)
+            line = HostLine(ours, self.replays, limit, supervisor.new_assembly(), log, witness=notes)
             supervisor.open_host_line(line)
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)

@@ -16,11 +16,14 @@ TIMEOUT = 60.0
 """Seconds that keeping a state, or going back to one, may take: a thousand times what a gigabyte takes."""
 
 
-def keeping(label: str, listener: Listener, seat: Seat) -> JailRequest:
-    """Keeps the state as it is now. The listener gets a KeptReply, or UnavailableError with the reason."""
+def keeping(label: str, listener: Listener, seat: Seat, step: int = 0) -> JailRequest:
+    """Keeps the state as it is now. The listener gets a KeptReply, or UnavailableError with the reason.
+
+    step: whose state it is, if not that of the one that ran last.
+    """
     message = jail_pb2.Request()
     message.snapshot.label = label
-    return JailRequest(Ask.SNAPSHOT, message, _Kept(listener), timeout=TIMEOUT, seat=seat)
+    return JailRequest(Ask.SNAPSHOT, message, _Kept(listener), timeout=TIMEOUT, step=step, seat=seat)
 
 
 def going_back(to: int | str, listener: Listener, seat: Seat, supervisor: Supervisor) -> JailRequest:

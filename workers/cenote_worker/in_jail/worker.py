@@ -88,6 +88,8 @@ class Worker:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
         while (packet := self._next()) is not None:
             request = jail_pb2.Request.FromString(packet.data)
+            if request.WhichOneof("body") == "snapshot" and request.state:
+                self._copies.number(request.state)
             if request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
                 packet.close()  # it was for the process that this one was copied from
             else:
@@ -136,7 +138,7 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         if _changes_something(request):
-            self._copies.changed(request.execute.step or None)
+            self._copies.changed(request.execute.step or request.state or None)
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -197,7 +199,8 @@ class Worker:
         """The state was copied, or could not be, before this was asked for."""
         if self._copies.unkept:
             raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
-        self._copies.label(label)
+        if label:
+            self._copies.label(label)
         return self._copies.step
 
     # -- cells --

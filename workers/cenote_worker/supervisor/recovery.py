@@ -46,8 +46,15 @@ class Recovery:
         self.struck, self.spared = death, True
 
     def ran(self, step: int) -> None:
-        """A cell has come to its end."""
+        """The state is that of this step now, and can be had again: a cell has come to its end, or it was kept."""
         self.head, self.touched = step, False
+
+    def changed(self, step: int) -> None:
+        """Something but a cell has changed the state. step: its number now; 0 for the one that it had."""
+        if step:
+            self.ran(step)
+        else:
+            self.touched = True
 
     def revive(self, found: Death, step: int) -> bool:
         """A copy goes on. True when the state is another than the one before, or a request may have been lost."""

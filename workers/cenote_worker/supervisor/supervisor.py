@@ -52,6 +52,9 @@ LEAVE_SECONDS = 0.5
 _CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
 """Requests besides cells that change the state."""
 
+_NUMBERED = _CHANGES | {Ask.SNAPSHOT}
+"""Those that may give the state another number."""
+
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
 
@@ -312,6 +315,8 @@ class Supervisor(Revival):
         begun = Baseline()
         if request.seat is not OWNER:
             request.message.author, request.message.private = request.seat.author, request.seat.private
+        if request.ask in _NUMBERED:
+            request.message.state = request.step
         if request.ask is Ask.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
@@ -508,7 +513,9 @@ class Supervisor(Revival):
             self._recovery.found_at(reply.step)
             outcome = Rollback(step=reply.step, severed=reply.severed)
         elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
-            self._recovery.touched = True
+            self._recovery.changed(running.request.step)
+        elif isinstance(reply, edge.KeptReply):
+            self._recovery.ran(reply.step)
         if isinstance(reply, edge.ExecutedReply):
             running.news = self._recovery.news()
             self._recovery.ran(running.request.step)

@@ -19,8 +19,9 @@ from typing import Final, Literal
 COPY_SECONDS: Final = 4e-6
 """What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
-GRACE_SECONDS: Final = 0.005
-"""Tax that no cell is spared: a snapshot is worth that much."""
+GRACE_SECONDS: Final = 0.02
+"""Tax that no cell is spared: a snapshot is worth that much. The least of cells, in a process that has just come of a
+copy, copies some 1,500 pages of the interpreter itself, and imports a few times as many."""
 
 SHARE: Final = 0.2
 """The part of a cell's time above which its tax is too much. A cell may take 1.3 times as long as without a snapshot,

@@ -30,6 +30,7 @@ from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.edge import RefusedReply
@@ -243,6 +244,10 @@ class RemoteRuntime:
 
     def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
         raise _embedded_only("gone back to")
+
+    def rerunning(self) -> Reruns:
+        """Raises UnavailableError."""
+        raise UnavailableError("the history of a runtime on a platform cannot be patched; use an embedded one")
 
     # -- questions that are waited for --
 

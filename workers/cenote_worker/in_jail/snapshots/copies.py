@@ -54,6 +54,11 @@ class Copies:
         self._changed = True
         self._step = self._step if step is None else step
 
+    def number(self, step: int) -> None:
+        """The state is that of another step as well: it is kept under this number, too."""
+        if step != self._step:
+            self.changed(step)
+
     def rest(self, requests: socket.socket) -> bool:
         """Nothing is under way: copies what has changed, unless the next request is there. See `take`.
 

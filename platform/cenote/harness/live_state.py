@@ -1,0 +1,148 @@
+"""The execution state of a runtime that is there: questions, and changes of its history."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.apply_ground import Ground
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
+from cenote.harness.plan_forecast import make_plan
+from cenote.harness.state import ExecutionState
+from cenote_security.errors import UnknownEntryError
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Applied:
+    """A patch that was applied, and the line that it was applied to."""
+
+    patch: Patch
+    before: tuple[StepRecord, ...]
+
+
+class Site(Protocol):
+    """The runtime that a state belongs to."""
+
+    def read_history(self) -> History:
+        """See Backend."""
+
+    def ground(self, *, atomic: bool) -> Ground:
+        """What patches are applied to. Raises UnavailableError and UsageError where none can be."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Changes:
+    """Patches that were applied to one runtime by this process, and the turn of whoever applies one."""
+
+    applied: dict[str, Applied] = field(default_factory=dict)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+class LiveState(ExecutionState):
+    """What has happened in a runtime, and changes of that. Shared by both faces: what blocks is theirs to call."""
+
+    def __init__(self, site: Site, changes: Changes) -> None:
+        super().__init__(site.read_history)
+        self._site = site
+        self._changes = changes
+
+    def _plan(self, patch: Patch) -> Plan:
+        self.refresh()
+        kept = self._site.ground(atomic=True).kept()
+        return make_plan(patch, self._past.line(self.head), kept)
+
+    def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        ground = self._site.ground(atomic=options.atomic)
+        with self._changes.turn:
+            result = apply_plan(plan, ground, options)
+            if result.status == "applied":
+                ground.keep()
+                applied = Applied(patch=plan.patch, before=plan.course.records)
+                self._changes.applied[plan.patch.id] = applied
+        self.refresh()
+        return result
+
+    def _revert(self, patch_id: str, options: ApplyOptions) -> ApplyResult:
+        applied = self._changes.applied.get(patch_id)
+        if applied is None:
+            raise UnknownEntryError("patch", patch_id)
+        return self._apply(self._plan(applied.patch.revert(applied.before)), options)
+
+    def _rollback(self, step: int) -> None:
+        self._site.ground(atomic=True).rollback(step)
+        self.refresh()
+
+
+class RuntimeState(LiveState):
+    """The execution state of a PythonRuntime."""
+
+    def plan(self, patch: Patch) -> Plan:
+        """What applying the patch to the line to the head would have run again, and why. Nothing is executed.
+
+        Raises PatchConflictError if the patch does not fit; UnavailableError and UsageError where none can be applied.
+        """
+        return self._plan(patch)
+
+    def apply(self, plan: Plan, options: ApplyOptions | None = None) -> ApplyResult:
+        """Runs again what the patch affects, and nothing else: the state is then that of a full run.
+
+        All of it or nothing, unless options say otherwise. Equal host calls get their recorded answers; another call
+        with an effect outside is not made, and ends it. Cells of others that come in between end it too.
+
+        Raises StalePlanError when the runtime has gone on since the plan was made, StateNotKeptError when a failure
+        could not be undone, StepNotRepeatedError for what cannot be run again, SecurityError for code that the rules
+        refuse.
+        """
+        return self._apply(plan, options or ApplyOptions())
+
+    def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
+        """Takes back a patch that this process has applied; what came after it stays. As `apply`.
+
+        Raises UnknownEntryError for any other.
+        """
+        return self._revert(patch_id, options or ApplyOptions())
+
+    def rollback(self, step: int) -> None:
+        """As `rollback` of the runtime; 0 always can be gone back to."""
+        self._rollback(step)
+
+
+class AsyncRuntimeState(LiveState):
+    """The execution state of an AsyncPythonRuntime: questions are answered at once, changes are awaited."""
+
+    async def plan(self, patch: Patch) -> Plan:
+        """See RuntimeState."""
+        return await asyncio.to_thread(self._plan, patch)
+
+    async def apply(self, plan: Plan, options: ApplyOptions | None = None) -> ApplyResult:
+        """See RuntimeState. Cancelled, it ends behind the step that runs, and puts everything back first."""
+        return await _finished(partial(self._apply, plan), options or ApplyOptions())
+
+    async def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
+        """See RuntimeState."""
+        return await _finished(partial(self._revert, patch_id), options or ApplyOptions())
+
+    async def rollback(self, step: int) -> None:
+        """See RuntimeState."""
+        await asyncio.to_thread(self._rollback, step)
+
+
+async def _finished(work: Callable[[ApplyOptions], ApplyResult], options: ApplyOptions) -> ApplyResult:
+    """The result of work on a thread, which nobody leaves before it has put everything back."""
+    leaving = threading.Event()
+    heeding = replace(options, cancelled=lambda: leaving.is_set() or options.cancelled())
+    working = asyncio.ensure_future(asyncio.to_thread(work, heeding))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        leaving.set()
+        await asyncio.wait((working,))
+        raise

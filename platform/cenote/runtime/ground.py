@@ -1,0 +1,120 @@
+"""A runtime as patches are applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from queue import SimpleQueue
+
+from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
+from cenote.harness.patch_errors import StalePlanError, StateNotKeptError, StepNotRepeatedError
+from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.replies import done, result, rollback, snapshots
+from cenote_security.errors import UnavailableError
+from cenote_security.rules import CheckSession, SecurityError
+from cenote_worker.history.step import START, StepRecord
+from cenote_worker.hosted.replays import Unrepeated
+from cenote_worker.hosted.reruns import Rerun, Reruns
+from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.results import SnapshotInfo
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.trace import Location, Version
+
+
+class RuntimeGround:
+    """See Ground. Others may use the runtime meanwhile; what they do to it is noticed, and ends the work."""
+
+    def __init__(
+        self, reruns: Reruns, resume: Callable[[], None], rules: CheckSession | None, *, atomic: bool
+    ) -> None:
+        """resume: see BlockingListener. rules: that code must pass. atomic: never give up what is kept."""
+        self._reruns = reruns
+        self._resume = resume
+        self._rules = rules
+        self._atomic = atomic
+
+    def head(self) -> int:
+        return self._reruns.history.tree.head
+
+    def kept(self) -> frozenset[int]:
+        return frozenset((START, *(info.step for info in self._snapshots())))
+
+    def keep(self) -> bool:
+        if any(info.step == self.head() and info.label for info in self._snapshots()):
+            return True
+        outcome = self._call(self._reruns.keep)
+        if isinstance(outcome, UnavailableError):
+            return False
+        done(outcome, "")
+        return True
+
+    def rollback(self, step: int) -> None:
+        if step == START and START not in (info.step for info in self._snapshots()):
+            self._begin_anew()
+            return
+        rollback(self._call(partial(self._reruns.rollback, step)))
+
+    def branch(self, step: int) -> None:
+        self._reruns.branch(step)
+
+    def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
+        if record is not None and (record.kind != "cell" or record.private):
+            raise StepNotRepeatedError(record)
+        self._check(code)
+        parent, refused = self.head(), list[Unrepeated]()
+        rerun = Rerun(code=code, record=record, tentative=tentative)
+        number = self._run(rerun, refused.append)
+        if refused:
+            raise EffectNotRepeatedError(refused[0].target, refused[0].method)
+        new = self._reruns.history.tree.get(number)
+        if new.parent != parent:
+            raise StalePlanError(parent, new.parent)
+        return new
+
+    def reuse(self, record: StepRecord) -> StepRecord:
+        return self._reruns.reuse(record)
+
+    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:  # noqa: ARG002
+        return {}
+
+    def carry(self, step: int, locations: frozenset[Location]) -> None:  # noqa: ARG002
+        raise NotCarriedError(locations, "this runtime brings nothing over from a kept state")
+
+    def forget(self, locations: frozenset[Location]) -> None:
+        raise NotCarriedError(locations, "")
+
+    def load(self, modules: tuple[str, ...]) -> None: ...
+
+    def _snapshots(self) -> tuple[SnapshotInfo, ...]:
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
+        self._reruns.snapshots(answers.put, lambda: answers.put(None))
+        return snapshots(answers.get())
+
+    def _begin_anew(self) -> None:
+        """With a fresh jail, and what was injected; what the old one has kept is gone then."""
+        if self._atomic:
+            raise StateNotKeptError("the state at the start is kept no more")
+        self._reruns.reset()
+
+    def _check(self, code: str) -> None:
+        """Raises SecurityError: a patch brings in nothing that a cell may not."""
+        if self._rules is not None and (violations := self._rules.check_code(to_python(code))):
+            raise SecurityError(violations)
+
+    def _run(self, rerun: Rerun, refused: Callable[[Unrepeated], None]) -> int:
+        listener = BlockingListener()
+        withdraw = self._reruns.run(rerun, listener, refused)
+        try:
+            found = result(listener.wait(self._resume))
+        except BaseException:
+            if withdraw is not None:
+                withdraw()
+            raise
+        if found.success and self._rules is not None:
+            self._rules.succeeded()
+        return found.step
+
+    def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        listener = BlockingListener()
+        queue(listener)
+        return listener.wait(self._resume)

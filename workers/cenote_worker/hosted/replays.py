@@ -1,0 +1,108 @@
+"""Answers host calls of a step that is run again from the record of the first time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cenote_worker.content import Content
+from cenote_worker.history.host_calls import digest_of
+from cenote_worker.history.step import HostCallRecord, HostEffect
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostHandler, HostLine
+
+REFUSED = HostFailure("RuntimeError", "this call has an effect outside, which is not repeated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrepeated:
+    """A call that no record answers, and that was not made."""
+
+    target: str
+    method: str
+
+
+class Replay:
+    """What one step was answered, each answer to be given once. Used under the lock of its Replays."""
+
+    def __init__(self, calls: Iterable[HostCallRecord], *, tentative: bool) -> None:
+        """tentative: the step may be run with the wrong state, so that only pure functions may be called anew."""
+        self._left = list(calls)
+        self._allowed: frozenset[HostEffect] = frozenset(("pure",) if tentative else ("pure", "idempotent"))
+        self.stopped: Unrepeated | None = None
+        """The first call that was refused. All that come after it are."""
+
+    def answer(self, call: HostCall, effect: HostEffect) -> HostAnswer | None:
+        """The recorded answer to an equal call, or that this one is refused; None for one that is to be made."""
+        if self.stopped is not None:
+            return REFUSED
+        digest = "" if call.opaque is not None or call.reference else digest_of(call.arguments)
+        for index, known in enumerate(self._left):
+            given = _given(known)
+            if given is not None and digest and (call.target, call.method, digest) == _key(known):
+                del self._left[index]
+                return given
+        if effect in self._allowed:
+            return None
+        self.stopped = Unrepeated(target=call.target, method=call.method)
+        return REFUSED
+
+
+class Replays:
+    """A HostHandler in front of another, which is asked only for what the record does not answer."""
+
+    def __init__(self, hosts: HostHandler, effect_of: Callable[[str], HostEffect]) -> None:
+        self._hosts = hosts
+        self._effect_of = effect_of
+        self._lock = threading.Lock()
+        self._replay: tuple[Replay, Callable[[], object]] | None = None
+
+    def begin(self, replay: Replay, stop: Callable[[], object]) -> None:
+        """The next cell is answered by this. stop: is called when a call was refused; must not block."""
+        with self._lock:
+            self._replay = replay, stop
+
+    def end(self) -> None:
+        """Calls are made again."""
+        with self._lock:
+            self._replay = None
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        with self._lock:
+            answer, stop = self._answer(call)
+        if answer is None:
+            self._hosts.call(line, call)
+            return
+        call.close()
+        line.answer(call.id, answer)
+        if stop is not None:
+            stop()
+
+    def cancel(self, call_id: int) -> None:
+        self._hosts.cancel(call_id)
+
+    def release(self, reference: int) -> None:
+        self._hosts.release(reference)
+
+    def ended(self) -> None:
+        self._hosts.ended()
+
+    def _answer(self, call: HostCall) -> tuple[HostAnswer | None, Callable[[], object] | None]:
+        if self._replay is None:
+            return None, None
+        replay, stop = self._replay
+        answer = replay.answer(call, self._effect_of(call.target))
+        return answer, stop if answer is REFUSED else None
+
+
+def _key(known: HostCallRecord) -> tuple[str, str, str]:
+    return known.target, known.method, known.digest
+
+
+def _given(known: HostCallRecord) -> HostAnswer | None:
+    """The answer as it was; None when it was not kept."""
+    if known.error is not None:
+        return HostFailure(*known.error)
+    if known.reply is None:
+        return None
+    return Content(size=len(known.reply), count=known.parts, inline=known.reply)

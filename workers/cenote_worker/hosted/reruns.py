@@ -1,0 +1,130 @@
+"""What a history that was changed needs of a runtime: steps that stand for others, a head that moves by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted.replays import Replay, Unrepeated
+from cenote_worker.hosted.snapshots import keeping
+from cenote_worker.results import SnapshotInfo, StreamName
+from cenote_worker.supervisor.requests import OWNER, Listener, Outcome, Seat, Withdraw
+
+if TYPE_CHECKING:
+    from cenote_worker.hosted.runtime import HostedRuntime
+
+LABEL: Final = "patch"
+"""Of the state that a failed patch goes back to, and of the one that a patch has made: kept longer than others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """A cell to run as a new step. record: the step that it stands for, None for a new one.
+
+    tentative: the state may be wrong for it. Nothing outside is changed then, and what it leaves is nobody's state.
+    """
+
+    code: str
+    record: StepRecord | None
+    tentative: bool
+
+
+class Reruns:
+    """Of one runtime. Used by one caller at a time."""
+
+    def __init__(self, runtime: HostedRuntime) -> None:
+        self._runtime = runtime
+        self._between: set[int] = set()
+        """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
+        self._seats: dict[str, Seat] = {"": OWNER}
+
+    @property
+    def history(self) -> History:
+        return self._runtime.history
+
+    def is_between(self, number: int) -> bool:
+        """Whether the state of this number is that of no step."""
+        return number in self._between
+
+    def snapshots(
+        self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]
+    ) -> None:
+        """As HostedRuntime.snapshots."""
+        self._runtime.snapshots(told, failed)
+
+    def rollback(self, step: int, listener: Listener) -> None:
+        """As HostedRuntime.rollback."""
+        self._runtime.rollback(step, listener)
+
+    def reset(self) -> None:
+        """As HostedRuntime.reset."""
+        self._runtime.reset()
+
+    def keep(self, listener: Listener) -> None:
+        """Keeps the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""
+        head = self._runtime.history.tree.head
+        supervisor = self._runtime.started()
+        supervisor.submit(keeping(LABEL, listener, OWNER, head))
+
+    def branch(self, step: int) -> None:
+        """The step becomes the head; the live state stays what it is."""
+        self._runtime.history.moved(step, "a patch goes on from here")
+
+    def reuse(self, record: StepRecord) -> StepRecord:
+        """A new step, which becomes the head, with the result of this one."""
+        number = self._runtime.new_step()
+        return self._runtime.history.ended(
+            replace(record, number=number, origin=record.number, outcome="reused")
+        )
+
+    def between(self) -> int:
+        """A number for a state that is that of no step."""
+        number = self._runtime.new_step()
+        self._between.add(number)
+        return number
+
+    def run(self, rerun: Rerun, listener: Listener, refused: Callable[[Unrepeated], None]) -> Withdraw | None:
+        """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""
+        record = rerun.record
+        replays = self._runtime.replays
+        replay = Replay(record.host_calls if record else (), tentative=rerun.tentative)
+
+        def ended(outcome: Outcome) -> None:
+            replays.end()
+            if replay.stopped is not None:
+                refused(replay.stopped)
+            step = getattr(outcome, "step", 0)
+            if rerun.tentative and step:
+                self._between.add(step)
+
+        replays.begin(replay, self._runtime.interrupt)
+        return self._runtime.execute(
+            rerun.code,
+            None,
+            _Ended(listener, ended),
+            seat=self._seat(record.author if record else ""),
+            cause=record.cause if record else "",
+            origin=record.number if record else 0,
+        )
+
+    def _seat(self, author: str) -> Seat:
+        """Steps are run where their authors have run them: with their directory, environment and import path."""
+        return self._seats.setdefault(author, Seat(author=author))
+
+
+class _Ended:
+    """Passes on what happens; tells of the end first."""
+
+    def __init__(self, listener: Listener, ended: Callable[[Outcome], None]) -> None:
+        self._listener = listener
+        self._ended = ended
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        self._ended(outcome)
+        self._listener.done(outcome)
