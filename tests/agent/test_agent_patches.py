@@ -23,7 +23,7 @@ class PatchableRuntime(InProcessRuntime):
         self.laboratory = Laboratory(by_name=True)
         self.patches: list[Patch] = []
 
-    async def execute(self, code: str, **options: object) -> ExecutionResult:  # noqa: ARG002
+    async def execute(self, code: str, **options: object) -> ExecutionResult:
         record = self.laboratory.execute(None, code)
         self.laboratory.keep()
         return ExecutionResult(
@@ -80,7 +80,8 @@ async def test_a_patch_runs_again_what_depends_on_it() -> None:
     ]
     assert "Patched. Ran steps 5, 7, kept 6." == shown[-1].splitlines()[0]
     assert "Steps have new numbers: 2 is 5, 3 is 6, 4 is 7." in shown[-1]
-    assert shown[-1].endswith("Output of step 7:\nstr:'' int:1") and "Output of step 6" not in shown[-1]
+    assert shown[-1].endswith("Output of step 7:\nstr:'' int:1")
+    assert "Output of step 6" not in shown[-1]
     assert 1 == [event.type.value for event in events].count("patch")
 
 

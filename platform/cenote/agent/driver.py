@@ -46,7 +46,10 @@ from cenote.agent.skill_activation import SkillActivation
 from cenote.models import Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
-from cenote_security.errors import UsageError
+from cenote_security.errors import RejectedError, UnavailableError, UsageError
+
+NOTHING_DONE = (UsageError, RejectedError, UnavailableError)
+"""Of a patch: what a model is told instead of what came of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +136,12 @@ class Run:
             case PlanPatch(patch):
                 try:
                     return Planned(await runtime.plan(replace(patch, author=self._world.runtime.author)))
-                except UsageError as error:
+                except NOTHING_DONE as error:
                     return Planned(None, str(error))
             case ApplyPlan(plan):
                 try:
                     return Applied(await runtime.apply(plan))
-                except UsageError as error:
+                except NOTHING_DONE as error:
                     return Applied(None, str(error))
 
     async def _next_chunk(self) -> Happening:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cenote.harness import Diagnosis, diagnose
+from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, diagnose
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 
 if TYPE_CHECKING:
@@ -58,6 +58,15 @@ class RuntimePort:
         """Why a step on the line to the present state failed; None if it did not."""
         history = await asyncio.to_thread(self.core.backend.read_history)
         return diagnose(history.tree.line(history.tree.head), step)
+
+    async def plan(self, patch: Patch) -> Plan:
+        """What the patch would have run again; nothing is executed."""
+        return await self._face().state.plan(patch)
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        """Does what the plan says, all or nothing."""
+        self.core.serve_hosts_on(asyncio.get_running_loop())
+        return await self._face().state.apply(plan)
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; empty when nothing."""

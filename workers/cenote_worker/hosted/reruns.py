@@ -22,13 +22,14 @@ LABEL: Final = "patch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """A cell to run as a new step. record: the step that it stands for, None for a new one.
+    """A cell to run as a new step. record: the step that it stands for, None for a new one. cause: for its record.
 
     tentative: the state may be wrong for it. Nothing outside is changed then, and what it leaves is nobody's state.
     """
 
     code: str
     record: StepRecord | None
+    cause: str
     tentative: bool
 
 
@@ -49,9 +50,7 @@ class Reruns:
         """Whether the state of this number is that of no step."""
         return number in self._between
 
-    def snapshots(
-        self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]
-    ) -> None:
+    def snapshots(self, told: Callable[[tuple[SnapshotInfo, ...]], None], failed: Callable[[], None]) -> None:
         """As HostedRuntime.snapshots."""
         self._runtime.snapshots(told, failed)
 
@@ -106,7 +105,7 @@ class Reruns:
             None,
             _Ended(listener, ended),
             seat=self._seat(record.author if record else ""),
-            cause=record.cause if record else "",
+            cause=rerun.cause,
             origin=record.number if record else 0,
         )
 
