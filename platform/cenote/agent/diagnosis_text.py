@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cenote.agent import prompts
-from cenote.harness import Diagnosis
-from cenote.harness.diagnosis import Origin
+from cenote.harness.diagnosis import Diagnosis, Origin
 
 _MAX_ORIGINS = 5
 """Nearest first: what is further away than these explains little."""

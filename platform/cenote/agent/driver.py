@@ -48,7 +48,7 @@ from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
 
-NOTHING_DONE = (UsageError, RejectedError, UnavailableError)
+_NOTHING_DONE = (UsageError, RejectedError, UnavailableError)
 """Of a patch: what a model is told instead of what came of it."""
 
 
@@ -136,12 +136,12 @@ class Run:
             case PlanPatch(patch):
                 try:
                     return Planned(await runtime.plan(replace(patch, author=self._world.runtime.author)))
-                except NOTHING_DONE as error:
+                except _NOTHING_DONE as error:
                     return Planned(None, str(error))
             case ApplyPlan(plan):
                 try:
                     return Applied(await runtime.apply(plan))
-                except NOTHING_DONE as error:
+                except _NOTHING_DONE as error:
                     return Applied(None, str(error))
 
     async def _next_chunk(self) -> Happening:

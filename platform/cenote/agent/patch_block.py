@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cenote.harness import Patch, TextEdit
+from cenote.harness.patch import Patch
+from cenote.harness.patch_text import TextEdit
 from cenote_security.errors import UsageError
 
 LANGUAGE = "patch"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from cenote.agent import prompts
 from cenote.agent.exchange import lines
 from cenote.agent.observation import NOTHING, error_line, observe
-from cenote.harness import ApplyResult
+from cenote.harness.apply import ApplyResult
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ExecutionResult
 

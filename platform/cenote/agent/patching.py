@@ -21,7 +21,7 @@ from cenote.agent.flow import (
 from cenote.agent.ledger import Ledger
 from cenote.agent.patch_block import MalformedPatchError, read_patch
 from cenote.agent.patch_report import ran_again, refusal, report
-from cenote.harness import Plan
+from cenote.harness.plan import Plan
 from cenote_worker.history.step import StepRecord
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cenote.agent.response import AgentResponse
-from cenote.harness import ApplyResult, Diagnosis, Patch, Plan
+from cenote.harness.apply import ApplyResult
+from cenote.harness.diagnosis import Diagnosis
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
