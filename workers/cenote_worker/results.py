@@ -10,6 +10,9 @@ from cenote_worker.trace import StepTrace
 
 StreamName = Literal["stdout", "stderr"]
 
+OnError = Literal["keep", "rollback"]
+"""What becomes of what a failing cell has done: it stays, or the state is as before the cell."""
+
 StateAfter = Literal["kept", "rolled_back", "lost"]
 """What became of the namespace: as the cell left it, as it was before the cell, or gone with the jail."""
 
@@ -145,11 +148,13 @@ class Rollback:
 
     severed: variables that are there but useless, since they were a connection, a pipe, a thread or a process.
     unkept: why the state before the rollback is not kept; empty when it is.
+    amiss: what else is not as it was, a line each, such as files that are too large to be kept.
     """
 
     step: int
     severed: tuple[str, ...] = ()
     unkept: str = ""
+    amiss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -64,6 +65,18 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
             {_location(seen.location): seen.version[:MAX_REASON] for seen in message.unportable}
         ),
     )
+
+
+def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
+    """Says as many of these as one answer may have."""
+    _fill_seen(message.versions.add, dict(islice(versions.items(), MAX_LOCATIONS)))
+
+
+def read_versions(message: jail_pb2.Versioned) -> Mapping[Location, Version]:
+    """Checked and frozen. Raises ProtocolViolation."""
+    if len(message.versions) > MAX_LOCATIONS:
+        raise ProtocolViolation("more versions than anybody asks for")
+    return _read_seen(message.versions)
 
 
 def _fits(trace: StepTrace) -> bool:

@@ -40,7 +40,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -117,14 +117,18 @@ class AsyncPythonRuntime:
         on_output: OnOutput | None = None,
         *,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> ExecutionResult:
-        """Runs one cell. Never raises for what the code does. `on_output` is called in this event loop."""
+        """Runs one cell. Never raises for what the code does. `on_output` is called in this event loop.
+
+        on_error: as for PythonRuntime.
+        """
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
         if self.core.running:
-            withdraw = self.core.execute(code, timeout, listener, cause)
+            withdraw = self.core.execute(code, timeout, listener, cause, on_error)
         else:
-            withdraw = await self._queued_on_a_thread(code, timeout, listener, cause)
+            withdraw = await self._queued_on_a_thread(code, timeout, listener, cause, on_error)
         try:
             return result(await listener.future)
         except BaseException:
@@ -133,10 +137,11 @@ class AsyncPythonRuntime:
             raise
 
     async def _queued_on_a_thread(
-        self, code: str, timeout: float | None, listener: Listener, cause: str
+        self, code: str, timeout: float | None, listener: Listener, cause: str, on_error: OnError
     ) -> Callable[[], None] | None:
         """Queues a cell where a jail must be started first; the cell is withdrawn if its caller leaves meanwhile."""
-        queuing = asyncio.ensure_future(asyncio.to_thread(self.core.execute, code, timeout, listener, cause))
+        execute = partial(self.core.execute, code, timeout, listener, cause, on_error)
+        queuing = asyncio.ensure_future(asyncio.to_thread(execute))
         try:
             return await asyncio.shield(queuing)
         except asyncio.CancelledError:

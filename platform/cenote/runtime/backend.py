@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cenote_worker.egress.ledger import Decision
@@ -10,9 +10,10 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener
+from cenote_worker.trace import Location
 
 Withdraw = Callable[[], None]
 """Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
@@ -55,11 +56,17 @@ class Backend(Protocol):
         """What has happened until now. May block where the namespace is elsewhere. Raises UnavailableError."""
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, for the history.
+        cause: what made its author send it, for the history. Raises UnavailableError where it cannot be rolled back.
         """
 
     def interrupt(self) -> bool:
@@ -112,6 +119,18 @@ class Backend(Protocol):
 
     def rerunning(self) -> Reruns:
         """What changes of the history need. Raises UnavailableError, UsageError where it cannot be changed."""
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
+        """Which versions these have now: a VersionsReply, or a RefusedReply."""
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
+        """Brings these over from the state after a step that is kept: a DoneReply, or a RefusedReply."""
+
+    def forget(self, locations: Sequence[Location], listener: Listener) -> None:
+        """Removes names and files: a DoneReply."""
+
+    def load(self, modules: Sequence[str], listener: Listener) -> None:
+        """Imports what can be imported of these: a DoneReply."""
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""

@@ -28,7 +28,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, SnapshotInfo, StreamName
+from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -159,7 +159,12 @@ class RuntimeCore:
         return self._rules.check_code(to_python(code)) if self._rules is not None else []
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, cause: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued."""
         if not isinstance(code, str):
@@ -167,13 +172,15 @@ class RuntimeCore:
         check_seconds(timeout, "a timeout")
         if not isinstance(cause, str) or len(cause) > MAX_CAUSE:
             raise UsageError(f"a cause is a string of at most {MAX_CAUSE} characters")
+        if on_error not in ("keep", "rollback"):
+            raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r}')
         if self._rules is not None:
             violations = self.check(code)
             if violations:
                 listener.done(_rejected(violations, self.author))
                 return None
             listener = _Judge(listener, self._rules)
-        return self.backend.execute(code, timeout, listener, cause=cause)
+        return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
 
     def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""

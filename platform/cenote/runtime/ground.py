@@ -16,7 +16,8 @@ from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.replays import Unrepeated
 from cenote_worker.hosted.reruns import Rerun, Reruns
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.results import SnapshotInfo
+from cenote_worker.results import SnapshotInfo, printable
+from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.trace import Location, Version
 
@@ -85,16 +86,24 @@ class RuntimeGround:
     def reuse(self, record: StepRecord) -> StepRecord:
         return self._reruns.reuse(record)
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:  # noqa: ARG002
-        return {}
+    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+        asked = sorted(locations)
+        reply = self._call(partial(self._reruns.versions, asked)) if asked else None
+        if isinstance(reply, Exception):
+            raise reply
+        return reply.versions if isinstance(reply, VersionsReply) else {}
 
-    def carry(self, step: int, locations: frozenset[Location]) -> None:  # noqa: ARG002
-        raise NotCarriedError(locations, "this runtime brings nothing over from a kept state")
+    def carry(self, step: int, locations: frozenset[Location]) -> None:
+        outcome = self._call(partial(self._reruns.carry, step, sorted(locations)))
+        if isinstance(outcome, RefusedReply):
+            raise NotCarriedError(locations, printable(outcome.message))
+        done(outcome, "")
 
     def forget(self, locations: frozenset[Location]) -> None:
-        raise NotCarriedError(locations, "")
+        done(self._call(partial(self._reruns.forget, sorted(locations))), ", ".join(sorted(locations)))
 
-    def load(self, modules: tuple[str, ...]) -> None: ...
+    def load(self, modules: tuple[str, ...]) -> None:
+        done(self._call(partial(self._reruns.load, modules)), ", ".join(modules))
 
     def _snapshots(self) -> tuple[SnapshotInfo, ...]:
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()

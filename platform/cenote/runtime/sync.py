@@ -40,7 +40,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -137,15 +137,19 @@ class PythonRuntime:
         on_output: OnOutput | None = None,
         *,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> ExecutionResult:
         """Runs one cell. Never raises for what the code does: see the result.
 
         timeout: seconds, else the policy's `cell_timeout`; the cell is interrupted, and killed two seconds later
         if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
-        cause: what made you run it, such as the id of a model call; `state` tells it.
+        cause: what made you run it, such as the id of a model call; `state` tells it. on_error: `rollback` makes the
+        cell atomic: if it fails in any way, variables and files are as they were before it (`result.state` is
+        `rolled_back`), unless that state could not be kept, which `result.unkept` explains. Raises UnavailableError
+        for that on a platform.
         """
         listener = BlockingListener(on_output)
-        withdraw = self.core.execute(code, timeout, listener, cause)
+        withdraw = self.core.execute(code, timeout, listener, cause, on_error)
         try:
             outcome = listener.wait(self.core.resume)
         except BaseException:
@@ -189,7 +193,7 @@ class PythonRuntime:
         """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label; in milliseconds.
 
         Every object is as it was, open generators and closures too; connections, pipes, threads and processes are
-        not, and are named in what this returns. Files are not brought back. The state before is kept, if it can be:
+        not, and are named in what this returns. The files of the working directory come back too. The state before is kept, if it can be:
         roll back to its step to have it again. Raises NotKeptError, and does nothing, when there is no such snapshot.
         """
         return rollback(self._call(partial(self.core.rollback, to)))

@@ -74,6 +74,10 @@ class Request(_message.Message):
     SURVEY_FIELD_NUMBER: _builtins.int
     MAKE_CHECKPOINT_FIELD_NUMBER: _builtins.int
     RESTORE_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    CARRY_FIELD_NUMBER: _builtins.int
+    FORGET_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -104,6 +108,14 @@ class Request(_message.Message):
     def make_checkpoint(self) -> Global___MakeCheckpoint: ...
     @_builtins.property
     def restore(self) -> Global___RestorePiece: ...
+    @_builtins.property
+    def versions(self) -> Global___Versions: ...
+    @_builtins.property
+    def carry(self) -> Global___Carry: ...
+    @_builtins.property
+    def forget(self) -> Global___Forget: ...
+    @_builtins.property
+    def load(self) -> Global___Load: ...
     def __init__(
         self,
         *,
@@ -118,15 +130,19 @@ class Request(_message.Message):
         survey: Global___Survey | None = ...,
         make_checkpoint: Global___MakeCheckpoint | None = ...,
         restore: Global___RestorePiece | None = ...,
+        versions: Global___Versions | None = ...,
+        carry: Global___Carry | None = ...,
+        forget: Global___Forget | None = ...,
+        load: Global___Load | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         state: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "inject", b"inject", "load", b"load", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "id", b"id", "inject", b"inject", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "state", b"state", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "id", b"id", "inject", b"inject", "load", b"load", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "state", b"state", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore", "versions", "carry", "forget", "load"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -171,15 +187,194 @@ class Survey(_message.Message):
 Global___Survey: _TypeAlias = Survey  # noqa: Y015
 
 @_typing.final
+class Locations(_message.Message):
+    """Locations are text: see `cenote_worker/trace.py`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        locations: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Locations: _TypeAlias = Locations  # noqa: Y015
+
+@_typing.final
+class Versions(_message.Message):
+    """Which versions do these have now? Answered by Versioned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locations(self) -> Global___Payload:
+        """one Locations"""
+
+    def __init__(
+        self,
+        *,
+        locations: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Versions: _TypeAlias = Versions  # noqa: Y015
+
+@_typing.final
+class Carry(_message.Message):
+    """Bring these over from the state after a step, of which a copy is kept. Answered by Done, or refused with the reason;
+    then nothing has changed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    @_builtins.property
+    def locations(self) -> Global___Payload:
+        """one Locations"""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        locations: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Carry: _TypeAlias = Carry  # noqa: Y015
+
+@_typing.final
+class Forget(_message.Message):
+    """Remove these names and files. Answered by Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def locations(self) -> Global___Payload:
+        """one Locations"""
+
+    def __init__(
+        self,
+        *,
+        locations: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forget: _TypeAlias = Forget  # noqa: Y015
+
+@_typing.final
+class Load(_message.Message):
+    """Import what can be imported of these. Answered by Done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODULES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        modules: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["modules", b"modules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Load: _TypeAlias = Load  # noqa: Y015
+
+@_typing.final
+class Wanted(_message.Message):
+    """A worker to a process that was forked for it from the copy of a former state. Both are in the jail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]:
+        """With the versions that they have now: what is the same there need not be given."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[Global___Seen] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wanted: _TypeAlias = Wanted  # noqa: Y015
+
+@_typing.final
+class Given(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFUSED_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    refused: _builtins.str
+    @_builtins.property
+    def content(self) -> Global___Payload:
+        """A pickle: stream, then buffers."""
+
+    def __init__(
+        self,
+        *,
+        refused: _builtins.str = ...,
+        content: Global___Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "refused", b"refused"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "refused", b"refused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["refused", "content"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
+
+Global___Given: _TypeAlias = Given  # noqa: Y015
+
+@_typing.final
 class Execute(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     AFTER_INTERRUPT_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     after_interrupt: _builtins.bool
     """True: an interrupt was sent since the cell before, so that one that is heard before this cell may be meant for it."""
+    atomic: _builtins.bool
+    """True: if it fails, the state is taken back to what it was before. What the cell leaves is not worth a copy then."""
     @_builtins.property
     def code(self) -> Global___Payload:
         """UTF-8"""
@@ -190,10 +385,11 @@ class Execute(_message.Message):
         step: _builtins.int = ...,
         code: Global___Payload | None = ...,
         after_interrupt: _builtins.bool = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "code", b"code", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_interrupt", b"after_interrupt", "atomic", b"atomic", "code", b"code", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -705,6 +901,7 @@ class Reply(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
     SURVEYED_FIELD_NUMBER: _builtins.int
+    VERSIONED_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     @_builtins.property
     def executed(self) -> Global___Executed: ...
@@ -724,6 +921,8 @@ class Reply(_message.Message):
     def kept(self) -> Global___Kept: ...
     @_builtins.property
     def surveyed(self) -> Global___Surveyed: ...
+    @_builtins.property
+    def versioned(self) -> Global___Versioned: ...
     def __init__(
         self,
         *,
@@ -737,12 +936,13 @@ class Reply(_message.Message):
         file: Global___FileContent | None = ...,
         kept: Global___Kept | None = ...,
         surveyed: Global___Surveyed | None = ...,
+        versioned: Global___Versioned | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables", "versioned", b"versioned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "id", b"id", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "done", b"done", "executed", b"executed", "file", b"file", "folder", b"folder", "id", b"id", "kept", b"kept", "refusal", b"refusal", "surveyed", b"surveyed", "value", b"value", "variables", b"variables", "versioned", b"versioned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal", "folder", "file", "kept", "surveyed"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["executed", "done", "value", "variables", "refusal", "folder", "file", "kept", "surveyed", "versioned"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -788,25 +988,51 @@ class Surveyed(_message.Message):
 
     SEVERED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    AMISS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Whose end the namespace is at."""
     @_builtins.property
     def severed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of variables whose threads, sockets, pipes or processes are gone."""
 
+    @_builtins.property
+    def amiss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What else is not as it was, a line each."""
+
     def __init__(
         self,
         *,
         severed: _abc.Iterable[_builtins.str] | None = ...,
         step: _builtins.int = ...,
+        amiss: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["severed", b"severed", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amiss", b"amiss", "severed", b"severed", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Surveyed: _TypeAlias = Surveyed  # noqa: Y015
+
+@_typing.final
+class Versioned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___Seen] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Versioned: _TypeAlias = Versioned  # noqa: Y015
 
 @_typing.final
 class Executed(_message.Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -12,12 +12,15 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import JailStatus
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
+from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.runtime import HostedRuntime
+
+_OWNER_ONLY = "only the owner of a runtime can move parts of its state, not an author who is attached"
 
 
 class AttachedRuntime:
@@ -85,9 +88,10 @@ class AttachedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         cause: str = "",
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw
@@ -132,6 +136,22 @@ class AttachedRuntime:
     def rerunning(self) -> Reruns:
         """Raises UsageError: others hold the runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
+
+    # -- parts of the state --
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
+        self.check_open()
+        self._runtime.versions(locations, listener, self._seat)
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
+        """Raises UsageError, as the next two: others hold this runtime too."""
+        raise UsageError(_OWNER_ONLY)
+
+    def forget(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
+        raise UsageError(_OWNER_ONLY)
+
+    def load(self, modules: Sequence[str], listener: Listener) -> None:  # noqa: ARG002
+        raise UsageError(_OWNER_ONLY)
 
     # -- values --
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import OWNER, Listener, Outcome, Seat, Withdraw
+from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.runtime import HostedRuntime
@@ -84,6 +85,19 @@ class Reruns:
         number = self._runtime.new_step()
         self._between.add(number)
         return number
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
+        """As HostedRuntime.versions, like the next three."""
+        self._runtime.versions(locations, listener)
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
+        self._runtime.carry(step, locations, listener)
+
+    def forget(self, locations: Sequence[Location], listener: Listener) -> None:
+        self._runtime.forget(locations, listener)
+
+    def load(self, modules: Sequence[str], listener: Listener) -> None:
+        self._runtime.load(modules, listener)
 
     def run(self, rerun: Rerun, listener: Listener, refused: Callable[[Unrepeated], None]) -> Withdraw | None:
         """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""

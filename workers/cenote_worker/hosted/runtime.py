@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from cenote_proto.v1 import jail_pb2
@@ -28,6 +28,7 @@ from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepKind
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
@@ -41,7 +42,7 @@ from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import going_back, keeping
-from cenote_worker.results import JailStatus, SnapshotInfo
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.control import MAX_LABEL, Told
 from cenote_worker.supervisor.edge import RefusedReply
@@ -50,6 +51,7 @@ from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.trace import Location
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
@@ -330,6 +332,7 @@ class HostedRuntime:
         seat: Seat = OWNER,
         cause: str = "",
         origin: int = 0,
+        on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
@@ -340,10 +343,21 @@ class HostedRuntime:
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
         the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
         """
-        return self.calls.once(key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin))
+        atomic = on_error == "rollback"
+        return self.calls.once(
+            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin, atomic=atomic)
+        )
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str, origin: int
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        seat: Seat,
+        cause: str,
+        origin: int,
+        *,
+        atomic: bool,
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
@@ -355,6 +369,7 @@ class HostedRuntime:
                 return None
             supervisor = self.started(seat)
             request = self._cell(code, timeout, listener, seat)
+            request.message.execute.atomic = atomic
             request.listener = self._witness(recorded, seat, supervisor)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
@@ -447,6 +462,33 @@ class HostedRuntime:
         """What changes of the history need."""
         self.check_open()
         return self._reruns
+
+    # -- parts of the state --
+
+    def versions(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
+        self._submit(asking_versions(locations, listener, seat))
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
+
+        What is not there in that state is not there afterwards. The listener gets a DoneReply, or a RefusedReply with
+        the reason in its message: nothing has changed then. It is no step of its own in the history.
+        """
+        self._mend(carrying(step, locations, listener, seat))
+
+    def forget(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues the removal of names and files from the live state; as `carry`."""
+        self._mend(forgetting(locations, listener, seat))
+
+    def load(self, modules: Sequence[str], listener: Listener, seat: Seat = OWNER) -> None:
+        """Queues the import of what can be imported of these; as `carry`."""
+        self._mend(loading(modules, listener, seat))
+
+    def _mend(self, request: JailRequest) -> None:
+        """What it leaves is the state of no step."""
+        request.step = self._reruns.between()
+        self._submit(request)
 
     # -- values --
 

@@ -125,7 +125,7 @@ class Checkpointing:
         names = [name for name in self._namespace if type(name) is str and name not in _NOT_STATE]
         state.names.extend(names)
         state.hosts.extend(name for name in names if self._is_stub(name))
-        done = grouped([name for name in names if name not in state.hosts], self._namespace, self._anchors())
+        done = grouped([name for name in names if name not in state.hosts], self._namespace, self.anchors())
         for group in done.groups:
             stream, *buffers = group.parts
             stored = state.groups.add(names=group.names, parts=[shipment.part(stream, dense=True)])
@@ -150,7 +150,7 @@ class Checkpointing:
         private = (f"names of {author}" for author in self._kernel.private_authors())
         return [*found, *((name, "only the common names are stored") for name in private)]
 
-    def _anchors(self) -> dict[int, tuple[str, str]]:
+    def anchors(self) -> dict[int, tuple[str, str]]:
         """What stands for the same thing in every process; see Landing.anchor."""
         anchors = {id(stub): ("host", name) for name, stub in self._stubs.items()}
         anchors[id(self._kernel.module)] = "module", "__main__"
@@ -174,14 +174,15 @@ class Checkpointing:
                 batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
                 checkpointing_files.put(self._workdir, batch, parts[1:])
             case jail_pb2.RestorePiece.PROCESS:
-                self._process = load(parts, self._landing())
+                self._process = load(parts, self.landing())
                 checkpointing_process.put_back(self._process)
             case jail_pb2.RestorePiece.GROUP:
-                self._restored.update(load(parts, self._landing()))
+                self._restored.update(load(parts, self.landing()))
             case jail_pb2.RestorePiece.END:
                 self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])))
 
-    def _landing(self) -> Landing:
+    def landing(self) -> Landing:
+        """Where stored values are rebuilt."""
         return Landing(self._namespace, self._anchor)
 
     def _anchor(self, kind: str, name: str) -> object:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -59,12 +60,17 @@ class FrozenCopies:
         self._copy = 0
 
 
-def _live_as_copy(work: Callable[[Callable[[], None]], None], telling: int) -> None:
+def _live_as_copy(work: Callable[[Callable[[], None]], None], telling: int) -> NoReturn:
     """Does the work and ends the process, whatever happens."""
 
     def tell() -> None:
         os.write(telling, b"\1")
 
+    live_briefly(lambda: work(tell))
+
+
+def live_briefly(work: Callable[[], None]) -> NoReturn:
+    """Does the work in a process that was forked for it, and ends that, whatever happens."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -74,7 +80,7 @@ def _live_as_copy(work: Callable[[Callable[[], None]], None], telling: int) -> N
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
         sys.stdout = sys.stderr = open(nowhere, "w")  # noqa: SIM115  (for the rest of this process)
-        work(tell)
+        work()
     finally:
         os._exit(0)
 

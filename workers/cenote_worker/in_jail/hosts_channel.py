@@ -18,6 +18,7 @@ from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import MAX_PACKET, Send, receive_packet
 from cenote_worker.results import VariableInfo
+from cenote_worker.tracking.own_threads import OwnThread
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class HostChannel:
             future.cancel()
 
     def _start(self) -> None:
-        self._reader = threading.Thread(target=self._read, name="cenote-host-replies", daemon=True)
+        self._reader = OwnThread(target=self._read, name="cenote-host-replies", daemon=True)
         self._reader.start()
 
     def _send(self, request: jail_pb2.HostRequest, descriptors: list[int]) -> None:

@@ -6,10 +6,11 @@ import builtins
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from os import _exit, getpid
 from types import ModuleType
+from typing import TypeVar
 
 from cenote_worker.in_jail import figure_backend, figures, shared_names
 from cenote_worker.in_jail.bounded import bounded_str
@@ -33,12 +34,14 @@ from cenote_worker.in_jail.terminal import leave_cell, print_help, refuse_debugg
 from cenote_worker.in_jail.tracking import CellTracking
 from cenote_worker.in_jail.variables import describe_variable, describe_variables
 from cenote_worker.results import ErrorInfo, VariableInfo
+from cenote_worker.tracking.tracker import Tracker
 
 __all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
 
 __builtins__ = BUILTINS
 
 _now = time.perf_counter
+_T = TypeVar("_T")
 
 
 class Kernel:
@@ -150,6 +153,15 @@ class Kernel:
         self._pid = getpid()
         self._interrupts.forget()
         self._runner.renew()
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """Of the common namespace; None where nothing is watched."""
+        return self._tracking.tracker if self._tracking is not None else None
+
+    def in_context(self, work: Callable[[], _T]) -> _T:
+        """Does something where context variables are as the cells have left them."""
+        return self._runner.context.run(work)
 
     @property
     def futures(self) -> int:

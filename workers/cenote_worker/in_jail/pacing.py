@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.tracking.own_threads import OwnThread
 
 __builtins__ = BUILTINS
 
@@ -17,7 +18,7 @@ PAUSE = 0.005
 GONE_SECONDS = 0.1
 """What is waited for a thread that has ended to be the kernel's no more: a thousand times what it takes."""
 
-_Thread, _Event = threading.Thread, threading.Event
+_Thread, _Event = OwnThread, threading.Event
 _sleep, _monotonic, _exists = time.sleep, time.monotonic, os.path.exists
 
 

@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import socket
+from collections.abc import Iterator
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
@@ -19,13 +20,16 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.in_jail.carrying.carrying import Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
+from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.workdir import Workdir
@@ -33,6 +37,7 @@ from cenote_worker.pickled_unsafe import loads
 from cenote_worker.pieces import send_in_pieces
 from cenote_worker.results import VariableInfo
 from cenote_worker.settings import WorkerSettings
+from cenote_worker.trace import Location
 
 MESSAGE_LIMIT = 4_000
 """Characters of a refusal's text."""
@@ -40,7 +45,7 @@ MESSAGE_LIMIT = 4_000
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
 
-_CHANGES = frozenset({"execute", "inject", "delete", "restore"})
+_CHANGES = frozenset({"execute", "inject", "delete", "restore", "carry", "forget", "load"})
 _FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE)
 
 _CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
@@ -81,8 +86,11 @@ class Worker:
         self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
-        self._copies = Copies(settings.warden, self._kept_descriptors, self._quiet)
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
+        self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir)
+        self._copies = Copies(
+            settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet, self._carrying.give
+        )
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -138,7 +146,8 @@ class Worker:
         except Refused as refused:
             _fill_refusal(frame.reply.refusal, refused)
         if _changes_something(request):
-            self._copies.changed(request.execute.step or request.state or None)
+            number = request.execute.step or request.state or None
+            self._copies.changed(number, passing=_is_undone(request, frame.reply))
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -185,12 +194,19 @@ class Worker:
             case "survey":
                 names = severed_names(self._kernel.namespace, self._copies.severed)
                 reply.surveyed.severed.extend(names)
+                reply.surveyed.amiss.extend(self._copies.amiss)
                 reply.surveyed.step = self._copies.step
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)
                 reply.done.SetInParent()
             case "restore":
                 self._restore(request.restore, descriptors)
+                self._kernel.settle()
+                reply.done.SetInParent()
+            case "versions":
+                self._versions(request.versions, descriptors, reply.versioned)
+            case "carry" | "forget" | "load":
+                self._move(request, descriptors)
                 self._kernel.settle()
                 reply.done.SetInParent()
         return None
@@ -213,7 +229,8 @@ class Worker:
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
         executed.unkept = self._copies.unkept
-        with beating(self._pulse):
+        # A copy that somebody has asked for is kept whatever it costs the cell.
+        with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         self._checkpointing.ran(request.step)
         _fill_outcome(executed, outcome)
@@ -237,6 +254,37 @@ class Worker:
             KeyboardInterrupt,
         ) as error:  # a user's class may raise anything while it is rebuilt
             text = f"it cannot be rebuilt: {type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
+
+    # -- parts of former states --
+
+    def _versions(
+        self, request: jail_pb2.Versions, descriptors: list[int], versioned: jail_pb2.Versioned
+    ) -> None:
+        locations = _locations(request.locations, descriptors)
+        with self._refusing("the state cannot be looked at"), self._kernel.interruptible():
+            traced.fill_versions(versioned, self._carrying.versions(locations))
+
+    def _move(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
+        match request.WhichOneof("body"):
+            case "carry":
+                locations = _locations(request.carry.locations, descriptors)
+                with self._refusing("it cannot be rebuilt"):
+                    self._carrying.carry(request.carry.step, locations, self._copies.borrow)
+            case "forget":
+                self._carrying.forget(_locations(request.forget.locations, descriptors))
+            case "load":
+                self._carrying.load(request.load.modules)
+
+    @contextlib.contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """A user's class may raise anything while it is looked at or rebuilt."""
+        try:
+            yield
+        except NotKept as error:
+            raise Refused(jail_pb2.Refusal.FAILED, message=str(error)) from None
+        except (Exception, KeyboardInterrupt) as error:
+            text = f"{what}: {type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
 
     # -- values --
@@ -354,6 +402,18 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Location]:
+    content = Content.delivered(payload, descriptors)
+    told = jail_pb2.Locations.FromString(bytes(content.unpack()[0])).locations
+    content.close()
+    return [Location(each) for each in told]
+
+
+def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
+    """Whether the cell has failed, and will be taken back."""
+    return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
 
 
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:

@@ -6,7 +6,7 @@ Everything behind this module may trust the shape of what it gets, and nothing o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ from cenote_worker.results import (
     VariableInfo,
     printable,
 )
-from cenote_worker.trace import StepTrace
+from cenote_worker.trace import Location, StepTrace, Version
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
@@ -47,6 +47,8 @@ MAX_FILE_NAME = 1_020
 """Bytes: four times what Linux' own file systems allow. A longer one is nobody's file, and cutting it would lie."""
 
 MAX_SEVERED = 20
+MAX_AMISS = 30
+MAX_LINE = 500
 """Names of variables that a rollback has cut off."""
 
 MAX_NOTICES = 20
@@ -98,10 +100,11 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedReply:
-    """step, severed: see Rollback."""
+    """step, severed, amiss: see Rollback."""
 
     severed: tuple[str, ...] = ()
     step: int = 0
+    amiss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,13 @@ class FileReply:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionsReply:
+    """Of what was asked about, as far as they are known."""
+
+    versions: Mapping[Location, Version]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedReply:
     """kind: one of jail_pb2.Refusal.Kind."""
 
@@ -156,6 +166,7 @@ ReplyBody = (
     | FileReply
     | KeptReply
     | SurveyedReply
+    | VersionsReply
     | RefusedReply
 )
 
@@ -259,7 +270,10 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
         case "surveyed":
             names = reply.surveyed.severed[:MAX_SEVERED]
             severed = tuple(printable(name[:MAX_NAME]) for name in names)
-            return SurveyedReply(severed, reply.surveyed.step)
+            amiss = tuple(printable(line[:MAX_LINE]) for line in reply.surveyed.amiss[:MAX_AMISS])
+            return SurveyedReply(severed, reply.surveyed.step, amiss)
+        case "versioned":
+            return VersionsReply(traced.read_versions(reply.versioned))
         case "refusal":
             refusal = reply.refusal
             return RefusedReply(

@@ -20,6 +20,7 @@ from cenote_worker.supervisor.edge import (
     SurveyedReply,
     ValueReply,
     VariablesReply,
+    VersionsReply,
 )
 
 
@@ -38,6 +39,10 @@ class Ask(Enum):
     ROLLBACK = auto()
     MAKE_CHECKPOINT = auto()
     RESTORE = auto()
+    VERSIONS = auto()
+    CARRY = auto()
+    FORGET = auto()
+    LOAD = auto()
 
 
 class Phase(Enum):
@@ -60,6 +65,10 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.ROLLBACK: (SurveyedReply,),
     Ask.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
     Ask.RESTORE: (DoneReply, RefusedReply),
+    Ask.VERSIONS: (VersionsReply, RefusedReply),
+    Ask.CARRY: (DoneReply, RefusedReply),
+    Ask.FORGET: (DoneReply, RefusedReply),
+    Ask.LOAD: (DoneReply,),
 }
 
 
@@ -67,11 +76,12 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
 class NeverLeft:
     """The request of which nobody knew whether it was sent was not, or whoever had it was gone before the answer.
 
-    step, severed: of whoever answered instead; see Rollback.
+    step, severed, amiss: of whoever answered instead; see Rollback.
     """
 
     severed: tuple[str, ...] = ()
     step: int = 0
+    amiss: tuple[str, ...] = ()
 
 
 class Conversation:
@@ -149,4 +159,4 @@ class Conversation:
         unanswered = self._ask is not None
         self._number, self._probe = self._probe, 0
         self.phase, self._ask = Phase.IDLE, None
-        return NeverLeft(body.severed, body.step) if unanswered else None
+        return NeverLeft(body.severed, body.step, body.amiss) if unanswered else None

@@ -176,9 +176,9 @@ class Record:
         if error is None or error.reason != "interrupt":
             return error
         limit = f"{self.clock.timeout:g} s"
-        message = (
-            f"the cell ran longer than {limit} and was interrupted; what it had assigned by then is kept"
-        )
+        message = f"the cell ran longer than {limit} and was interrupted"
+        if not self.request.message.execute.atomic:
+            message += "; what it had assigned by then is kept"
         return ErrorInfo(
             type="TimeoutError",
             message=message,

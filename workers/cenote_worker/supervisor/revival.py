@@ -105,6 +105,7 @@ class Revival(ABC):
         self._recovery.found_at(found.step)
         setback = self._recovery.told()
         if setback is not None:
+            running.news = found.amiss
             self._fell(running, setback, found.severed)
             return
         self._chronicle.unsent()

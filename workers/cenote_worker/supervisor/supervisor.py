@@ -21,7 +21,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, Rollback, StreamName
+from cenote_worker.results import ExecutionResult, JailStatus, Rollback, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
@@ -38,6 +38,7 @@ from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.recovery import Recovery
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
 from cenote_worker.supervisor.revival import Revival
+from cenote_worker.supervisor.undoing import undoing
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
 PACKETS_PER_TURN = 64
@@ -49,7 +50,7 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE})
+_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
 """Requests besides cells that change the state."""
 
 _NUMBERED = _CHANGES | {Ask.SNAPSHOT}
@@ -511,16 +512,17 @@ class Supervisor(Revival):
         outcome: Outcome = reply
         if isinstance(reply, edge.SurveyedReply):
             self._recovery.found_at(reply.step)
-            outcome = Rollback(step=reply.step, severed=reply.severed)
+            outcome = Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
         elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
             self._recovery.changed(running.request.step)
         elif isinstance(reply, edge.KeptReply):
             self._recovery.ran(reply.step)
         if isinstance(reply, edge.ExecutedReply):
-            running.news = self._recovery.news()
-            self._recovery.ran(running.request.step)
-            spent, now = self._account.spent(), time.monotonic()
-            outcome = running.finished(reply, self._take_background(), spent, now)
+            outcome, undo = self._ran(running, reply)
+            if undo is not None:
+                self._waiting.appendleft(undo)
+                self._send_next()
+                return
         try:
             running.request.listener.done(
                 outcome
@@ -529,6 +531,14 @@ class Supervisor(Revival):
             self._send_next()
             if self._running is None:
                 self._chronicle.rest()
+
+    def _ran(self, running: Record, reply: edge.ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
+        """The result of a cell, and what has to be done before anybody hears of it."""
+        before, running.news = self._recovery.head, self._recovery.news()
+        self._recovery.ran(running.request.step)
+        spent, now = self._account.spent(), time.monotonic()
+        result = running.finished(reply, self._take_background(), spent, now)
+        return result, undoing(running.request, result, before)
 
     def _take_background(self) -> Printed:
         taken, self._background = self._background, Printed(BACKGROUND)

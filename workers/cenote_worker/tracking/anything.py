@@ -9,6 +9,7 @@ from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.own_threads import OwnThread
 
 __builtins__ = BUILTINS
 
@@ -115,8 +116,9 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
 
 
 def others_at_work() -> bool:
-    """Whether threads of Python are alive beside the one that asks, or tasks wait for the event loop to run again."""
-    return len(_alive) > 1 or _waiting_tasks()
+    """Whether other threads of a user's are alive than the one that asks, or tasks wait for the event loop."""
+    users = sum(type(thread) is not OwnThread for thread in list(_alive.values()))
+    return users > 1 or _waiting_tasks()
 
 
 def _waiting_tasks() -> bool:

@@ -42,6 +42,7 @@ _SKIPPED: Final = frozenset(
         "__firstlineno__",
         "__static_attributes__",
         "__doc__",
+        "__slotnames__",
     )
 )
 _NOWHERE: Final = "*"
@@ -135,7 +136,10 @@ class Objects:
             return _by_name(graph, simple)
         graph.changeable(value)
         graph.finalizes = graph.finalizes or "__del__" in own
-        body = {key: item for key, item in own.items() if key not in _SKIPPED}
+        # In the order of their names: a class that is rebuilt in another process has them in another order, and
+        # those who care for the order (fields, members, annotations) keep it in an attribute.
+        items = {str.__str__(key): item for key, item in own.items()}
+        body = {key: items[key] for key in sorted(items) if key not in _SKIPPED}
         return (
             "class", simple, graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),

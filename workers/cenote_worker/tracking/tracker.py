@@ -40,6 +40,7 @@ class Tracker:
         """Of what is there now. Two versions are equal only if the content is."""
         self._refresh()
         wanted, budget = list(locations), Budget(_ANSWER_SECONDS)
+        self._album.look_at_all(budget)  # a version also says what is shared with which names
         states = hidden_state.versions([key_of(each) for each in wanted if kind_of(each) == "hidden"])
         return {each: self._version(each, states, budget) for each in wanted}
 

@@ -7,6 +7,7 @@ from typing import Final, assert_never, cast
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.results import FileInfo, FileKind
 from cenote_worker.supervisor import edge
@@ -21,6 +22,7 @@ Reply = (
     | edge.FileReply
     | edge.KeptReply
     | edge.SurveyedReply
+    | edge.VersionsReply
     | edge.RefusedReply
 )
 
@@ -53,7 +55,10 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
             message.kept.step = reply.step
         case edge.SurveyedReply():
             message.surveyed.severed.extend(reply.severed)
+            message.surveyed.amiss.extend(reply.amiss)
             message.surveyed.step = reply.step
+        case edge.VersionsReply():
+            traced.fill_versions(message.versioned, reply.versions)
         case edge.RefusedReply():
             message.refusal.name, message.refusal.message = reply.name, reply.message
             message.refusal.kind = cast("jail_pb2.Refusal.Kind.ValueType", reply.kind)

@@ -26,6 +26,7 @@ class Copy:
     """One frozen process. line: to it alone. born: everything that began later is no part of its state.
 
     parent: the copy that the worker had come from when this one was made, or its nearest forebear that is kept.
+    files: the version of the working directory that goes with it, 0 for none.
     """
 
     pid: int
@@ -33,6 +34,7 @@ class Copy:
     line: socket.socket
     born: Birth
     parent: Copy | None
+    files: int = 0
     label: str = ""
 
     def wake(self) -> int | None:
@@ -50,6 +52,13 @@ class Copy:
             return None
         return pid if pid == self.pid or is_child(pid) else None
 
+    def lend(self, line: socket.socket) -> None:
+        """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+            self.line.settimeout(0)
+            say(self.line, {"op": "lend"}, line)
+
     def end(self) -> None:
         self.line.close()
         with suppress(ProcessLookupError, PermissionError):
@@ -62,6 +71,7 @@ class Shelf:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._copies: list[Copy] = []
+        self._newest = 0
         self.base: Copy | None = None
 
     @property
@@ -74,19 +84,32 @@ class Shelf:
     def labelled(self, label: str) -> Copy | None:
         return next((copy for copy in self._copies if copy.label == label), None)
 
-    def add(self, pid: int, step: int, line: socket.socket) -> None:
+    @property
+    def files(self) -> dict[str, object]:
+        """What is still wanted of the working directory's versions, for the worker that keeps them."""
+        return {"files": sorted({copy.files for copy in self._copies}), "newest": self._newest}
+
+    def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
         """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
         former = self.find(step)
-        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base)
+        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base, files=files)
+        self._newest = max(self._newest, files)
         self.base = copy
         self._copies.append(copy)
         if former is not None:
             copy.label = former.label
             self.drop(former)
         self._thin()
+
+    def lend(self, step: int, line: socket.socket) -> None:
+        """Whoever is at the other end hears its end at once when there is no copy of that step."""
+        with line:
+            copy = self.find(step)
+            if copy is not None:
+                copy.lend(line)
 
     def name(self, step: int, label: str) -> None:
         """A label names one copy: it moves on to this one."""

@@ -29,6 +29,8 @@ MAX_MESSAGE: Final = 16_384
 _PROC: Final = "/proc"
 _SENDER_GONE: Final = b""
 
+_AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
 _MESSAGES_PER_TURN: Final = 64
 """Of the worker's line: one that floods it keeps nobody else waiting."""
 
@@ -136,8 +138,12 @@ def _listen(state: Watch, most: int) -> None:
             heard = hear(state.line, socket.MSG_DONTWAIT)
             if heard is None:
                 return
-            if heard.attached is not None:
-                state.shelf.add(number(heard.message, "pid"), number(heard.message, "step"), heard.attached)
+            if heard.attached is not None and heard.message.get("op") == "lend":
+                state.shelf.lend(number(heard.message, "step"), heard.attached)
+            elif heard.attached is not None:
+                pid, step, files = (number(heard.message, key) for key in ("pid", "step", "files"))
+                state.shelf.add(pid, step, files, heard.attached)
+                state.line.send(json.dumps(state.shelf.files).encode(), _AT_ONCE)
                 state.pulse.copied(state.worker)
             elif heard.message.get("op") == "alive":
                 state.alive = True
@@ -248,4 +254,4 @@ def _do_nothing(_number: int, _frame: object) -> None:
 def _say(state: Watch, message: Message) -> None:
     """The client is trusted but may be gone, or slow: a warden never waits for it."""
     with suppress(OSError):
-        state.control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        state.control.send(json.dumps(message).encode(), _AT_ONCE)

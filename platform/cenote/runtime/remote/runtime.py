@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,11 +31,12 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus
+from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.trace import Location
 from cenote_worker.wire.policies import from_message
 from cenote_worker.wire.results import to_decisions
 
@@ -249,6 +250,21 @@ class RemoteRuntime:
         """Raises UnavailableError."""
         raise UnavailableError("the history of a runtime on a platform cannot be patched; use an embedded one")
 
+    # -- parts of the state --
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
+        """Raises UnavailableError, as the next three."""
+        raise _in_one_piece()
+
+    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
+        raise _in_one_piece()
+
+    def forget(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
+        raise _in_one_piece()
+
+    def load(self, modules: Sequence[str], listener: Listener) -> None:  # noqa: ARG002
+        raise _in_one_piece()
+
     # -- questions that are waited for --
 
     @property
@@ -294,9 +310,18 @@ class RemoteRuntime:
     # -- cells --
 
     def execute(
-        self, code: str, timeout: float | None, listener: Listener, *, cause: str = "", key: str = ""
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        *,
+        cause: str = "",
+        on_error: OnError = "keep",
+        key: str = "",
     ) -> Withdraw | None:
         """key: of the cell, for one that another process may have sent before."""
+        if on_error == "rollback":
+            raise _embedded_only("used to undo a cell")
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause)
@@ -407,6 +432,10 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
+
+
+def _in_one_piece() -> UnavailableError:
+    return UnavailableError("parts of a runtime's state cannot be moved by clients of its platform")
 
 
 def _embedded_only(done: str) -> UnavailableError:

@@ -13,7 +13,8 @@ from typing import Final
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
-from cenote_worker.in_jail.snapshots.line import MAX_LABEL, say
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
+from cenote_worker.in_jail.snapshots.line import MAX_LABEL, hear, number, say
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -28,30 +29,46 @@ class Copies:
     A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
     """
 
-    def __init__(self, line: int, keep: Callable[[], tuple[int, ...]], quiet: Callable[[], None]) -> None:
-        """line: descriptor of the line to the warden, -1 for none. keep: gives what a copy holds on to.
+    def __init__(
+        self,
+        line: int,
+        files: KeptFiles,
+        keep: Callable[[], tuple[int, ...]],
+        quiet: Callable[[], None],
+        answer: Callable[[socket.socket], None],
+    ) -> None:
+        """line: descriptor of the line to the warden, -1 for none. files: the working directory, kept with each copy.
 
-        quiet: called before each copy; ends such threads of ours as can be begun again.
+        keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
+        again. answer: see `borrow`.
         """
         self._line = socket.socket(fileno=line) if line >= 0 else None
         self._inode = os.fstat(line).st_ino if line >= 0 else 0
+        self._files = files
         self._keep = keep
         self._quiet = quiet
+        self._answer = answer
         self._safety = ForkSafety()
         self._changed = True
+        self._passing = False
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
         """Descriptors that were pipes and sockets when the copy was made that this process came from."""
+        self.amiss: tuple[str, ...] = ()
+        """What else is not as it was then, a line each."""
 
     @property
     def step(self) -> int:
         """The last one that ran."""
         return self._step
 
-    def changed(self, step: int | None = None) -> None:
-        """The state is another than the one that was copied. step: of the cell that changed it, if one did."""
-        self._changed = True
+    def changed(self, step: int | None = None, *, passing: bool = False) -> None:
+        """The state is another than the one that was copied. step: of the cell that changed it, if one did.
+
+        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
+        """
+        self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
 
     def number(self, step: int) -> None:
@@ -64,7 +81,7 @@ class Copies:
 
         Not before the first cell: several injections often follow each other then.
         """
-        if not self._changed or self._line is None or not self._step:
+        if not self._changed or self._passing or self._line is None or not self._step:
             return False
         poll = select.poll()
         poll.register(requests, select.POLLIN)
@@ -84,7 +101,7 @@ class Copies:
     @property
     def unkept(self) -> str:
         """Why the state that was to be copied last is not; empty when it is."""
-        return self._unkept
+        return self._unkept or self._files.unkept
 
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
@@ -96,6 +113,18 @@ class Copies:
         assert self._line is not None
         say(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
 
+    def borrow(self, step: int) -> socket.socket | None:
+        """A line to a fork of the copy of that step, which `answer`s at the other end; None where none are kept.
+
+        It is at its end at once when there is no such copy. Raises OSError.
+        """
+        if self._line is None:
+            return None
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            say(self._line, {"op": "lend", "step": step}, there)
+        return here
+
     def _copy(self, line: socket.socket) -> bool:
         if os.fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
@@ -103,24 +132,35 @@ class Copies:
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
             return False
+        self._heed(line)
+        files = self._files.keep()
         holdings = Holdings.now((*self._keep(), line.fileno()))
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
             pid = fork_beside()
             if pid is not None:
-                say(line, {"op": "copy", "pid": pid, "step": self._step}, here)
+                say(line, {"op": "copy", "pid": pid, "step": self._step, "files": files}, here)
                 self._unkept = ""
                 return False
-            return self._live_again(here, there, holdings)
+            return self._live_again(here, there, holdings, files)
 
-    def _live_again(self, here: socket.socket, there: socket.socket, holdings: Holdings) -> bool:
+    def _heed(self, line: socket.socket) -> None:
+        """Takes note of which copies there still are."""
+        with suppress(BlockingIOError, ValueError):
+            while (heard := hear(line, socket.MSG_DONTWAIT)) is not None:
+                numbers = heard.message.get("files")
+                if isinstance(numbers, list):
+                    self._files.wanted(numbers, number(heard.message, "newest"))
+
+    def _live_again(self, here: socket.socket, there: socket.socket, holdings: Holdings, files: int) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
         with suppress(BaseException):
             here.close()
             self._unkept = ""
             holdings.sever()
-            freeze(there)
+            freeze(there, self._answer)
             holdings.restore()
             self.severed = holdings.links
+            self.amiss = self._files.restore(files)
             return True
         os._exit(1)

@@ -10,10 +10,12 @@ import errno
 import os
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.snapshots.line import hear, say
 
 _TASKS: Final = "/proc/self/task"
@@ -48,18 +50,28 @@ def fork_beside() -> int | None:
     return pid
 
 
-def freeze(warden: socket.socket) -> None:
+def freeze(warden: socket.socket, answer: Callable[[socket.socket], None]) -> None:
     """The copy's life. Returns in a process that is to be the worker, forked from the copy when the warden asked.
 
-    warden: the copy's own socket to it. The copy ends with the other end of that.
+    warden: the copy's own socket to it. The copy ends with the other end of that. answer: what forks of the copy do
+    that are lent to the worker, with their line to it.
     """
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, ValueError):
-        while hear(warden) is not None:
-            if _becomes_worker(warden):
+        while (heard := hear(warden)) is not None:
+            if heard.attached is not None:
+                _lend(heard.attached, answer)
+            elif _becomes_worker(warden):
                 warden.close()
                 return
     os._exit(0)
+
+
+def _lend(line: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+    """Where no fork can be had, the worker hears the end of the line."""
+    with line, suppress(OSError):
+        if libc.sibling_fork() == 0:
+            live_briefly(lambda: answer(line))
 
 
 def _becomes_worker(warden: socket.socket) -> bool:

@@ -133,6 +133,13 @@ class Store:
             self.drop(version)
             self._path(version).hardlink_to(self._path(other))
 
+    def has(self, version: int) -> bool:
+        return self._path(version).exists()
+
+    def numbers(self) -> list[int]:
+        """Of all versions."""
+        return [int(path.stem) for path in self._versions.glob("*.json") if path.stem.isdigit()]
+
     def load(self, version: int) -> Tree:
         """Raises VersionLost."""
         try:

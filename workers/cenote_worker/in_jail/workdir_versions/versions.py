@@ -84,6 +84,20 @@ class WorkdirVersions:
         except Exception as error:  # a cell may have replaced what this calls
             return _nothing(f"{type(error).__name__}: {error}"[:200])
 
+    def still(self) -> int | None:
+        """The last version, if the directory is as it was then. Never raises. Costs the look, and nothing on disk."""
+        try:
+            tree = self._look()
+            if self._last_version is None or not self._store.has(self._last_version):
+                return None
+            return self._last_version if not self._take_over(tree) and tree == self._last else None
+        except Exception:  # `record` will say why
+            return None
+
+    def numbers(self) -> list[int]:
+        """Of all versions that are kept."""
+        return self._store.numbers()
+
     def restore(self, version: int) -> Restored:
         """Make the directory what it was. What is in place is not touched. Undoable if it was recorded before.
 
@@ -128,8 +142,9 @@ class WorkdirVersions:
         )
 
     def _look(self) -> Tree:
-        tree, mapped = scan(self._top), _shared_files()
-        if mapped:
+        tree = scan(self._top)
+        # A look at the process's memory takes longer than one at a small directory.
+        if any(entry.kind == "file" for entry in tree.values()) and (mapped := _shared_files()):
             for path, entry in tree.items():
                 if entry.signature.inode in mapped:
                     tree[path] = entry._replace(signature=entry.signature.doubted())

@@ -1,0 +1,17 @@
+"""A runtime whose state can be taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+
+
+@pytest.fixture
+def runtime() -> Iterator[PythonRuntime]:
+    """Its zygote, one for all of a process, imports numpy only."""
+    with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",))) as made:
+        yield made

@@ -1,0 +1,49 @@
+"""The calls about parts of a state, as functions that wait for their answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cenote.runtime import PythonRuntime
+from cenote_worker.hosted.listeners import Delivery
+from cenote_worker.supervisor.edge import DoneReply, RefusedReply, VersionsReply
+from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.trace import Location, StepTrace, Version
+
+
+def ran(runtime: PythonRuntime, code: str) -> StepTrace:
+    """The trace of a cell that succeeds."""
+    result = runtime.execute(code)
+    assert result.success, result.error
+    assert result.trace is not None
+    return result.trace
+
+
+def _answer(call: Callable[..., None], *arguments: Any) -> Outcome:
+    delivery = Delivery()
+    call(*arguments, delivery)
+    return delivery.outcomes.get(timeout=30)
+
+
+def carry(runtime: PythonRuntime, step: int, *locations: Location) -> str:
+    """The reason for which nothing was carried; empty when it was."""
+    outcome = _answer(runtime.core.backend.carry, step, locations)
+    if isinstance(outcome, RefusedReply):
+        return outcome.message
+    assert isinstance(outcome, DoneReply), outcome
+    return ""
+
+
+def versions(runtime: PythonRuntime, *locations: Location) -> Mapping[Location, Version]:
+    outcome = _answer(runtime.core.backend.versions, locations)
+    assert isinstance(outcome, VersionsReply), outcome
+    return outcome.versions
+
+
+def forget(runtime: PythonRuntime, *locations: Location) -> None:
+    assert isinstance(_answer(runtime.core.backend.forget, locations), DoneReply)
+
+
+def load(runtime: PythonRuntime, *modules: str) -> None:
+    assert isinstance(_answer(runtime.core.backend.load, modules), DoneReply)

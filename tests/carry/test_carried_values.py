@@ -1,0 +1,121 @@
+"""Names of a former state, brought into the live one."""
+
+from __future__ import annotations
+
+import pytest
+from tests.carry.moves import carry, forget, load, ran, versions
+
+from cenote.runtime import PythonRuntime
+from cenote_worker.trace import ABSENT, file, hidden, name
+
+PROGRAMS = {
+    "plain values": "x = {'a': [1, 2.5, None], (1, 2): {3}}",
+    "shared list": "x = [1]\ny = {'same': x}",
+    "cycle": "x = []\nx.append(x)",
+    "function": "def x(a, *, k=[1]):\n    'doc'\n    return a + len(k)",
+    "closure": "def make():\n    n = [0]\n    def bump():\n        n[0] += 1\n        return n[0]\n"
+    "    def look():\n        return n[0]\n    return bump, look\nx, y = make()",
+    "class": "class x:\n    'doc'\n    limit = 3\n    def __init__(self, n):\n        self.n = n\n"
+    "    @property\n    def twice(self):\n        return 2 * self.n\ny = [x(1), x(2)]",
+    "enum": "import enum\nclass x(enum.Enum):\n    ONE = 1\n    TWO = 2\ny = x.ONE",
+    "subclass": "class x:\n    def say(self):\n        return 'x'\nclass y(x):\n    def say(self):\n"
+    "        return super().say() + 'y'\nz = y()",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_what_is_carried_has_the_version_that_it_had(runtime: PythonRuntime, program: str) -> None:
+    """So a later step that has read it need not run again."""
+    trace = ran(runtime, program)
+    group = {each for each in trace.writes if each.startswith("name:")}
+    ran(runtime, "x = y = z = None")
+    assert "" == carry(runtime, 1, *group)
+    written = {each: trace.writes[each] for each in group}
+    assert written == versions(runtime, *group)
+
+
+def test_what_is_carried_can_be_used_and_goes_on_as_its_own(runtime: PythonRuntime) -> None:
+    """Closures share their cells again, views their memory, instances their class; the copy keeps what it had."""
+    ran(runtime, PROGRAMS["closure"])
+    ran(runtime, "import numpy as np\na = np.zeros(50_000)\nb = a[:5]")
+    ran(runtime, "class C:\n    def __init__(self, n):\n        self.n = n\nmade = [C(1), C(2)]")
+    ran(runtime, "del x, y, a, b, C, made")
+    for _ in range(2):
+        assert "" == carry(runtime, 3, *map(name, ("x", "y", "a", "b", "C", "made", "np")))
+        ran(runtime, "x(); x()\nb[0] = 7\nassert y() == 2 and a[0] == 7")
+        ran(runtime, "assert type(made[0]) is C and made[1].n == 2 and isinstance(C(5), C)")
+
+
+def test_a_carried_function_looks_names_up_in_the_live_state(runtime: PythonRuntime) -> None:
+    ran(runtime, "rate = 1\ndef f():\n    return rate")
+    ran(runtime, "del f\nrate = 2")
+    assert "" == carry(runtime, 1, name("f"))
+    assert "2" == runtime.execute("f()").value
+
+
+def test_names_come_in_the_order_that_they_had_there_and_what_was_not_there_goes(
+    runtime: PythonRuntime,
+) -> None:
+    ran(runtime, "first = []\nsecond = [first]")
+    ran(runtime, "del first\nfirst = 0\nthird = 3\nother = 4")
+    assert "" == carry(runtime, 1, name("third"), name("second"), name("first"))
+    told = "[n for n in globals() if n in ('first', 'second', 'third', 'other')]"
+    assert "['other', 'first', 'second']" == runtime.execute(told).value
+    assert ABSENT == versions(runtime, name("third"))[name("third")]
+
+
+REFUSED = {
+    "generator": ("x = (i for i in range(3))", "cannot pickle 'generator' object"),
+    "open file": ("x = open('f', 'w')", "an open file cannot be stored"),
+    "lock": ("import threading\nx = threading.Lock()", "cannot pickle '_thread.lock' object"),
+    "its class stays": ("class C: pass\nx = C()", "it holds `C`, which does not come along"),
+    "raises": ("class x:\n    def __reduce__(self):\n        1 / 0\nx = x()", "ZeroDivisionError"),
+    "dies": ("import os\nclass x:\n    def __reduce__(self):\n        os._exit(1)\nx = x()", "no copy of"),
+}
+
+
+@pytest.mark.parametrize(("program", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_carried_is_refused_with_the_reason(
+    runtime: PythonRuntime, program: str, reason: str
+) -> None:
+    """And then nothing has changed, of other names of the group neither."""
+    ran(runtime, f"y = 1\n{program}")
+    ran(runtime, "y = 2\nx = 'live'")
+    assert reason in carry(runtime, 1, name("x"), name("y"))
+    assert "('live', 2)" == runtime.execute("x, y").value
+
+
+def test_a_value_that_cannot_be_rebuilt_changes_nothing(runtime: PythonRuntime) -> None:
+    code = "class C:\n    def __setstate__(self, state):\n        raise ValueError('no')\nx = C()\nx.a = 1"
+    ran(runtime, code)
+    ran(runtime, "x = C = 'live'")
+    assert "it cannot be rebuilt: ValueError: no" == carry(runtime, 1, name("x"), name("C"))
+    assert "('live', 'live')" == runtime.execute("x, C").value
+
+
+def test_a_step_that_is_not_kept_is_refused(runtime: PythonRuntime) -> None:
+    ran(runtime, "x = 1")
+    assert "no copy of the state after step 7 is kept" in carry(runtime, 7, name("x"))
+
+
+def test_a_state_of_another_line_can_be_carried_from(runtime: PythonRuntime) -> None:
+    """A patch goes back, runs a step anew, and takes what that did not change from the former line."""
+    ran(runtime, "base = 1")
+    ran(runtime, "kept = list(range(5))")
+    runtime.rollback(1)
+    ran(runtime, "base = 2")
+    assert "" == carry(runtime, 2, name("kept"))
+    assert "(2, [0, 1, 2, 3, 4])" == runtime.execute("base, kept").value
+
+
+def test_names_and_files_are_forgotten(runtime: PythonRuntime) -> None:
+    ran(runtime, "x = y = 1\nopen('gone', 'w').close()\nopen('stays', 'w').close()")
+    forget(runtime, name("x"), name("never"), file("gone"), file("never"), hidden("random"))
+    told = "import os\n('x' in globals(), y, os.path.exists('gone'), os.path.exists('stays'))"
+    assert "(False, 1, False, True)" == runtime.execute(told).value
+
+
+def test_modules_are_loaded_as_far_as_they_can_be(runtime: PythonRuntime) -> None:
+    ran(runtime, "open('breaks.py', 'w').write('1 / 0')")
+    load(runtime, "breaks", "no_such_module", "colorsys")
+    assert "True" == runtime.execute("import sys\n'colorsys' in sys.modules").value

@@ -1,0 +1,174 @@
+"""State that no name leads to, on its way from one process to another; see HIDDEN in `cenote_worker/trace.py`.
+
+To be called in the context of the cells: some of it is a context variable.
+"""
+
+from __future__ import annotations
+
+import decimal
+import importlib
+import locale
+import logging
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from cenote_worker.in_jail.checkpointing_unsafe import NotKept
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+
+def take(states: Iterable[str]) -> dict[str, object]:
+    """Copies of these states. One whose library is not imported is left out. Raises NotKept."""
+    found = {state: _of(state)[0]() for state in states}
+    return {state: value for state, value in found.items() if value is not None}
+
+
+def put(taken: Mapping[str, object]) -> None:
+    """All of them, or none. Raises what setting one of them raises."""
+    before = take(taken)
+    try:
+        for state, value in taken.items():
+            _of(state)[1](value)
+    except BaseException:
+        for state, value in before.items():
+            _of(state)[1](value)
+        raise
+
+
+_Carried = tuple[Callable[[], object], Callable[[Any], None]]
+"""How to take a state, and how to set it."""
+
+
+def _of(state: str) -> _Carried:
+    try:
+        return _STATES[state]
+    except KeyError:
+        raise NotKept(f"the state `{state}` cannot be carried") from None
+
+
+def _put_environ(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _take_path() -> object:
+    return list(sys.path)
+
+
+def _put_path(entries: list[str]) -> None:
+    sys.path[:] = entries
+
+
+def _take_filters() -> object:
+    return list(warnings.filters)
+
+
+def _put_filters(filters: list[Any]) -> None:
+    warnings.resetwarnings()  # tells the interpreter that what it knows of them is old
+    warnings.filters[:] = filters  # type: ignore[index]
+
+
+def _take_locale() -> object:
+    return locale.setlocale(locale.LC_ALL)
+
+
+def _put_locale(name: str) -> None:
+    locale.setlocale(locale.LC_ALL, name)
+
+
+def _take_logging() -> object:
+    """The levels, by logger. Handlers hold streams and files."""
+    loggers = _loggers()
+    if any(logger.handlers or logger.filters for logger in loggers.values()):
+        raise NotKept("handlers and filters of `logging` cannot be carried")
+    levels = {name: (logger.level, logger.propagate, logger.disabled) for name, logger in loggers.items()}
+    return levels, logging.Logger.manager.disable
+
+
+def _put_logging(taken: tuple[dict[str, tuple[int, bool, bool]], int]) -> None:
+    levels, disabled = taken
+    for name in levels.keys() | _loggers().keys():
+        logger = logging.getLogger(name)
+        level, logger.propagate, logger.disabled = levels.get(name, (logging.NOTSET, True, False))
+        logger.setLevel(level)
+    logging.disable(disabled)
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    known = logging.Logger.manager.loggerDict.items()
+    return {"": logging.getLogger()} | {name: each for name, each in known if type(each) is logging.Logger}
+
+
+def _take_numpy_random() -> object:
+    numpy = sys.modules.get("numpy.random")
+    return None if numpy is None else numpy.get_state(legacy=False)
+
+
+def _put_numpy_random(state: object) -> None:
+    importlib.import_module("numpy.random").set_state(state)
+
+
+def _take_numpy() -> object:
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else (numpy.get_printoptions(), numpy.geterr())
+
+
+def _put_numpy(taken: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    numpy = importlib.import_module("numpy")
+    printing, errors = taken
+    numpy.set_printoptions(**printing)
+    numpy.seterr(**errors)
+
+
+def _take_pandas() -> object:
+    """All options, by their whole names."""
+    config = sys.modules.get("pandas._config.config")
+    return None if config is None else _flat(config._global_config, "")
+
+
+def _flat(options: Mapping[str, Any], prefix: str) -> dict[str, object]:
+    found = dict[str, object]()
+    for key, value in options.items():
+        found |= _flat(value, f"{prefix}{key}.") if type(value) is dict else {f"{prefix}{key}": value}
+    return found
+
+
+def _put_pandas(wanted: Mapping[str, object]) -> None:
+    pandas = importlib.import_module("pandas")
+    present = _flat(sys.modules["pandas._config.config"]._global_config, "")
+    for key, value in wanted.items():
+        if key in present and present[key] is not value and repr(present[key]) != repr(value):
+            pandas.set_option(key, value)
+
+
+def _take_matplotlib() -> object:
+    figures = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
+    if figures is not None and figures.figs:
+        raise NotKept("open figures cannot be carried")
+    matplotlib = sys.modules.get("matplotlib")
+    return None if matplotlib is None else dict(dict.items(matplotlib.rcParams))
+
+
+def _put_matplotlib(parameters: Mapping[str, object]) -> None:
+    dict.update(importlib.import_module("matplotlib").rcParams, parameters)
+
+
+_STATES: Final[Mapping[str, _Carried]] = {
+    "random": (random.getstate, random.setstate),
+    "numpy.random": (_take_numpy_random, _put_numpy_random),
+    "environ": (lambda: dict(os.environ), _put_environ),
+    "cwd": (os.getcwd, os.chdir),
+    "sys.path": (_take_path, _put_path),
+    "warnings": (_take_filters, _put_filters),
+    "logging": (_take_logging, _put_logging),
+    "locale": (_take_locale, _put_locale),
+    "matplotlib": (_take_matplotlib, _put_matplotlib),
+    "pandas": (_take_pandas, _put_pandas),
+    "decimal": (lambda: decimal.getcontext().copy(), decimal.setcontext),
+    "numpy": (_take_numpy, _put_numpy),
+}

@@ -1,0 +1,104 @@
+"""What a worker and a fork of one of its frozen copies hand each other. Both are in the jail: neither is trusted."""
+
+from __future__ import annotations
+
+import io
+import select
+import socket
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from types import FunctionType
+from typing import Final
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+PATIENCE: Final = 60.0
+"""Seconds. A fork that hangs on a lock of a thread that was not copied is not waited for any longer."""
+
+
+def order(line: socket.socket, wanted: jail_pb2.Wanted) -> None:
+    """Asks for a parcel. Raises OSError."""
+    payload, descriptors = jail_pb2.Payload(), list[int]()
+    content = Content.pack([wanted.SerializeToString()])
+    content.to_wire(payload, descriptors)
+    send_packet(line, payload.SerializeToString(), descriptors)
+    content.close()
+
+
+def ordered(line: socket.socket) -> jail_pb2.Wanted | None:
+    """What is asked for; None when nobody is there any more."""
+    packet = receive_packet(line)
+    if packet is None:
+        return None
+    content = Content.delivered(jail_pb2.Payload.FromString(packet.data), packet.descriptors)
+    wanted = jail_pb2.Wanted.FromString(bytes(content.unpack()[0]))
+    content.close()
+    return wanted
+
+
+def hand_over(line: socket.socket, content: Content) -> None:
+    """Raises OSError when nobody is there any more."""
+    given, descriptors = jail_pb2.Given(), list[int]()
+    content.to_wire(given.content, descriptors)
+    send_packet(line, given.SerializeToString(), descriptors)
+    content.close()
+
+
+def refuse(line: socket.socket, reason: str) -> None:
+    """Raises OSError when nobody is there any more."""
+    send_packet(line, jail_pb2.Given(refused=reason).SerializeToString())
+
+
+def received(line: socket.socket, step: int) -> list[memoryview]:
+    """The parts of a parcel, in private pages. Raises NotKept with the reason when there is none."""
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    if not poll.poll(PATIENCE * 1000):
+        raise NotKept(f"the copy of the state after step {step} did not give it away in {PATIENCE:g} s")
+    packet = None
+    with suppress(ConnectionResetError):  # the order was not even read
+        packet = receive_packet(line)
+    if packet is None:
+        raise NotKept(f"no copy of the state after step {step} is kept, or none that could give it away")
+    given = jail_pb2.Given.FromString(packet.data)
+    if given.WhichOneof("body") != "content":
+        raise NotKept(given.refused)
+    content = Content.delivered(given.content, packet.descriptors)
+    parts = content.unpack()
+    content.close()
+    return parts
+
+
+def packed(
+    names: Collection[str],
+    states: Mapping[str, object],
+    namespace: Mapping[str, object],
+    anchors: Anchors,
+) -> Content:
+    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace.
+
+    Raises NotKept, and whatever pickling the values raises.
+    """
+    values = {name: value for name, value in namespace.items() if name in names}
+    stream, buffers = io.BytesIO(), list[memoryview]()
+    pickler = StatePickler(stream, buffers, namespace, anchors)
+    pickler.dump((values, states))
+    met = pickler.memo.copy()
+    if id(namespace) in met:
+        raise NotKept("it holds the namespace itself, as globals() gives it")
+    for name, value in namespace.items():
+        if name not in names and id(value) in met and _is_of_the_user(value):
+            # It would come as a second one, of which what goes on using the name knows nothing.
+            raise NotKept(f"it holds `{name}`, which does not come along")
+    return Content.pack([stream.getbuffer(), *buffers])
+
+
+def _is_of_the_user(value: object) -> bool:
+    """Whether it is pickled by value, and not as the name that it has."""
+    return isinstance(value, type | FunctionType) and value.__module__ == "__main__"

@@ -1,0 +1,74 @@
+"""The working directory as it was with each copy of the worker that the warden keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.workdir_versions.store import VersionLost
+from cenote_worker.in_jail.workdir_versions.versions import Restored, WorkdirVersions
+from cenote_worker.settings import WorkerSettings
+
+__builtins__ = BUILTINS
+
+NONE: Final = 0
+"""The version of a directory that is not kept."""
+
+_FOLDER: Final = ".cenote-versions"
+_SHARE: Final = 4
+"""One part in so many of the disk may be copies of files."""
+
+_MAX_FILE: Final = 2**28
+"""Bytes of one file: copying it takes a tenth of a second, after each cell that has written to it."""
+
+
+class KeptFiles:
+    """Numbers of versions grow with time, also when the process goes on from a copy that knows of fewer."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        most = settings.disk // _SHARE
+        store = str(Path(settings.temporary, _FOLDER))
+        self._versions = WorkdirVersions(
+            settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE)
+        )
+        self.unkept = ""
+        """Why the directory is not kept that was to be kept last; empty when it is."""
+
+    def keep(self) -> int:
+        """The number of a version that is equal to the directory now: one from before where nothing has changed."""
+        if (same := self._versions.still()) is not None:
+            self.unkept = ""
+            return same
+        number = time.monotonic_ns()
+        recorded = self._versions.record(number)
+        if not recorded.kept:
+            self.unkept = f"the working directory is not kept: {recorded.skipped[0].reason}"
+            return NONE
+        self.unkept = ""
+        return number
+
+    def wanted(self, numbers: Collection[int], newest: int) -> None:
+        """Drops what no copy has any more. newest: that the warden has heard of; later ones are on their way."""
+        for number in [each for each in self._versions.numbers() if each <= newest and each not in numbers]:
+            self._versions.drop(number)
+
+    def restore(self, number: int) -> tuple[str, ...]:
+        """Brings a version back. Gives what of it is not as it was, a line each. Never raises."""
+        if number == NONE:
+            return (self.unkept or "the working directory was not kept",)
+        try:
+            return _told(self._versions.restore(number))
+        except (VersionLost, OSError) as error:
+            return (f"the working directory is as it was left last: {error}",)
+        except Exception as error:  # a cell may have replaced what this calls
+            return (f"the working directory may be as it was left last: {type(error).__name__}",)
+
+
+def _told(restored: Restored) -> tuple[str, ...]:
+    lines = [f"{one.path}: {one.reason}" for one in restored.skipped]
+    if restored.not_named:
+        lines.append(f"{restored.not_named} more files")
+    return tuple(lines)
