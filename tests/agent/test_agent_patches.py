@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 from fakes.in_process_runtime import InProcessRuntime
+from playbook import NOW, core, drive
 from tests.harness.laboratory import Laboratory
 
 from cenote.agent import CaveAgent, Event
+from cenote.agent.flow import PlanPatch, Scene, TextDelta, TurnEnded
 from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, apply_plan, diagnose, make_plan
 from cenote.models import ScriptedModel
+from cenote.models.usage import TokenUsage
 from cenote_security.errors import UsageError
 from cenote_worker.results import ExecutionResult
 
@@ -21,6 +24,7 @@ class PatchableRuntime(InProcessRuntime):
     def __init__(self, *, forbidden: tuple[str, ...] = ()) -> None:
         super().__init__(forbidden=forbidden)
         self.laboratory = Laboratory(by_name=True)
+        self.laboratory.answers_only = True  # as runtimes are while a patch is applied
         self.patches: list[Patch] = []
 
     async def execute(self, code: str, **options: object) -> ExecutionResult:
@@ -112,6 +116,7 @@ async def test_the_model_call_is_named_with_the_patch() -> None:
         (patch("rows = 1"), "Nothing was patched: the first line of a patch is `step N`"),
         (patch("step 9\nrows = 1"), "Nothing was patched: the patch does not fit: this line has no step 9"),
         (replaced("step 1", "rows = []", "rows"), "stand nowhere in the code:\nrows = []"),
+        (patch("step 1\nrows = external(2)"), "call it in a block."),
         (patch("step 1\nrows = []\nshow(rows[1])"), "with the patch, step 1 fails.\nError: IndexError"),
     ],
 )
@@ -125,6 +130,26 @@ async def test_a_patch_that_cannot_be_applied_changes_nothing(text: str, says: s
         runtime.laboratory.state.names(),
     )
     assert ["execution_error"] == [event.type.value for event in events if event.content in shown[-1]][-1:]
+
+
+async def test_what_is_different_may_be_too_long_to_show() -> None:
+    """Head and tail are shown, and how to read the rest, as of a block."""
+    runtime = PatchableRuntime()
+    answers = [block("n = 1"), block("show('x' * n)"), patch("step 1\nn = 500"), "Done."]
+    agent = CaveAgent(ScriptedModel(answers), runtime, patches=True, max_exec_output=200)
+    events = [event async for event in agent.stream_events("the task")]
+    (shown,) = [event.content for event in events if event.type.value == "execution_output_exceeded"]
+    assert "characters left out; read_output(3)[" in shown
+    assert shown in agent.messages[-2].content
+
+
+def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
+    """The next task finds a conversation in which each block has an outcome."""
+    agent = core(patches=True)
+    answered = [Scene(), None, TextDelta(patch("step 1\nx = 1")), TurnEnded("stop", TokenUsage()), None]
+    commands = drive(agent.run("the task", NOW), *answered)
+    assert isinstance(commands[-1], PlanPatch)
+    assert "Interrupted; nothing was patched, or all of it." == agent.messages[-1].content
 
 
 async def test_the_rules_hold_for_patched_code() -> None:

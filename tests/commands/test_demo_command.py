@@ -37,6 +37,7 @@ def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) 
         "together",
         "step 5: reuse, since nothing that it depends on is different",
         "step 4 anew: {'Adelie': '33.1 g per mm', 'Chinstrap': '27.5 g per mm', 'Gentoo': '48.1 g per mm'}",
+        "applied: 2 of 5 steps ran again",
         "Changed: slope, slopes",
         "the state: rolled back",
         "still there: 342 birds, 3 slopes",

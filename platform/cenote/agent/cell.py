@@ -112,7 +112,8 @@ class CellRunner:
 
 def _diagnosed(result: ExecutionResult) -> Flow[str]:
     """The number by which a patch can name the step, and where a failing one's values came from."""
-    step = prompts.STEP.format(number=result.step)
+    # A step that was undone is on no line that a patch could change.
+    step = prompts.STEP.format(number=result.step) if result.state == "kept" else ""
     if result.success:
         return step
     found = (yield from ask(Diagnose(result.step), Diagnosed)).diagnosis

@@ -71,7 +71,7 @@ class PatchableRuntime(Protocol):
     """What an agent needs besides, to patch steps that have run."""
 
     async def diagnose(self, step: int) -> Diagnosis | None:
-        """Why a step on the line to the present state failed; None if it did not."""
+        """Why a step failed; None if it did not, or nothing is known of it."""
 
     async def plan(self, patch: Patch) -> Plan:
         """What the patch would have run again. Raises PatchConflictError."""

@@ -55,9 +55,9 @@ class RuntimePort:
         return await self._face().describe()
 
     async def diagnose(self, step: int) -> Diagnosis | None:
-        """Why a step on the line to the present state failed; None if it did not."""
+        """Why a step failed; None if it did not, or nothing is known of it."""
         history = await asyncio.to_thread(self.core.backend.read_history)
-        return diagnose(history.tree.line(history.tree.head), step)
+        return diagnose(history.tree.line(step), step) if step in history.tree else None
 
     async def plan(self, patch: Patch) -> Plan:
         """What the patch would have run again; nothing is executed."""
