@@ -90,7 +90,7 @@ class RuntimeState(LiveState):
     def plan(self, patch: Patch) -> Plan:
         """What applying the patch to the line to the head would have run again, and why. Nothing is executed.
 
-        Raises PatchConflictError if the patch does not fit; UnavailableError and UsageError where none can be applied.
+        Raises PatchConflictError if the patch does not fit; UnavailableError, UsageError where none can be applied.
         """
         return self._plan(patch)
 

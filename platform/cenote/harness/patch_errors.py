@@ -44,7 +44,9 @@ class StalePlanError(UsageError):
 class StateNotKeptError(UsageError):
     """A state is not kept, so that a failure could not be undone. reason: which, and why."""
 
-    def __init__(self, reason: str = "the present state cannot be kept (threads may be running in it)") -> None:
+    def __init__(
+        self, reason: str = "the present state cannot be kept (threads may be running in it)"
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
 

@@ -193,8 +193,9 @@ class PythonRuntime:
         """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label; in milliseconds.
 
         Every object is as it was, open generators and closures too; connections, pipes, threads and processes are
-        not, and are named in what this returns. The files of the working directory come back too. The state before is kept, if it can be:
-        roll back to its step to have it again. Raises NotKeptError, and does nothing, when there is no such snapshot.
+        not, and are named in what this returns. The files of the working directory come back too. The state before
+        is kept, if it can be: roll back to its step to have it again. Raises NotKeptError, and does nothing, when
+        there is no such snapshot.
         """
         return rollback(self._call(partial(self.core.rollback, to)))
 

@@ -10,8 +10,8 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
@@ -91,7 +91,7 @@ class AttachedRuntime:
         on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error=on_error)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw

@@ -345,7 +345,9 @@ class HostedRuntime:
         """
         atomic = on_error == "rollback"
         return self.calls.once(
-            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, origin, atomic=atomic)
+            key,
+            listener,
+            lambda heard: self._execute(code, timeout, heard, seat, cause, origin, atomic=atomic),
         )
 
     def _execute(

@@ -248,7 +248,9 @@ class RemoteRuntime:
 
     def rerunning(self) -> Reruns:
         """Raises UnavailableError."""
-        raise UnavailableError("the history of a runtime on a platform cannot be patched; use an embedded one")
+        raise UnavailableError(
+            "the history of a runtime on a platform cannot be patched; use an embedded one"
+        )
 
     # -- parts of the state --
 
