@@ -14,7 +14,9 @@ _MAX_LINE = 100
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """A few lines; empty when nothing is known that the error itself does not say."""
-    known = [origin for origin in diagnosis.origins if origin.step or origin.missing]
+    # Builtins, and names that the step was to make, are made by no step either: only what the error misses is told.
+    missed = diagnosis.error.message
+    known = [origin for origin in diagnosis.origins if origin.step or f"'{origin.name}'" in missed]
     if not known:
         return ""
     source = f"`{_quoted(diagnosis.source)}`" if diagnosis.source.strip() else f"step {diagnosis.step}"
