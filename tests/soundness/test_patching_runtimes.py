@@ -36,7 +36,7 @@ def test_only_what_follows_from_a_patch_is_run_again(runtime: PythonRuntime) -> 
     )
     assert ("applied", (1, 2, 4), (3, 5)) == (result.status, result.steps_rerun, result.steps_reused)
     assert ("w", "x", "y") == result.changed
-    assert ["", "", "", "12\n", ""] == [step.outputs.stdout for step in state.steps]
+    assert ["", "", "", "12\n", ""] == [step.stdout for step in state.steps]
     assert "(5, 6, [5, 6], 12)" == runtime.execute("(x, y, z, w)").value
 
 

@@ -159,9 +159,11 @@ class Shelf:
         ]
 
     def _thin(self) -> None:
-        """The base stays, whatever its age."""
+        """The base stays, whatever its age. A state may get a smaller number than one that was copied before it."""
         while len(self._copies) > self._most:
-            others = [copy for copy in self._copies if copy is not self.base]
+            others = sorted(
+                (copy for copy in self._copies if copy is not self.base), key=lambda copy: copy.step
+            )
             candidates = [Candidate(step=copy.step, labelled=bool(copy.label)) for copy in others]
             self.drop(others[expendable(candidates) or 0])
 
