@@ -9,6 +9,7 @@ import pytest
 from cenote.agent import CaveAgent, EventType
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
+from cenote.security import ImportRule, SecurityChecker
 from cenote.skills import Skill
 from cenote_security.policy import SandboxPolicy
 
@@ -180,3 +181,42 @@ async def test_an_agent_with_names_of_its_own() -> None:
         assert "`shared.name` is seen by all" in agents[0].messages[0].content
         assert ["Output:\nxxx"] * 2 == [outputs(agent)[1] for agent in agents]
         assert 1 == runtime.retrieve("result")
+
+
+async def test_a_patch_changes_the_history_of_a_jail() -> None:
+    """The failing block says where its values came from; patching that runs again what depends on it, and no more.
+
+    Blame names the model call that wrote the patch for what it changed, and the first one for what was kept.
+    """
+    answers = [
+        block("rows = [{'mass': 3}, {'mass': 5}]\nlog = []"),
+        block("import itertools\ncount = len(log)\nprint('counted', count)"),
+        block("total = sum(row['weight'] for row in rows)\nprint('total', total)"),
+        "```patch\nstep 3\n<<<<<<< SEARCH\ntotal = sum(row['weight'] for row in rows)\n=======\n"
+        "total = sum(row['mass'] for row in rows)\n>>>>>>> REPLACE\n```",
+        "```patch\nstep 1: a row was missing\nrows = [{'mass': 3}, {'mass': 5}, {'mass': 7}]\nlog = []\n```",
+        "Done.",
+    ]
+    with PythonRuntime() as runtime:
+        agent = CaveAgent(ScriptedModel(answers), runtime, patches=True)
+        response = await agent.run("the task")
+        shown = outputs(agent)
+        assert "rows: step 1, rows = [{'mass': 3}, {'mass': 5}]" in shown[2]
+        assert shown[2].endswith("[step 3]")
+        assert shown[3].endswith(":\ntotal 8")
+        assert shown[4].endswith(":\ntotal 15")
+        assert "counted" not in shown[4]
+        causes = [step.cause for step in response.steps]
+        state = runtime.state
+        assert [causes[4], causes[1]] == [state.blame(name).cause for name in ("rows", "count")]
+        assert [causes[4], causes[1], causes[3]] == [step.cause for step in state.steps]
+
+
+async def test_rules_hold_for_patches_of_a_jail() -> None:
+    """Whatever is to be run again is checked, by the runtime's own rules."""
+    answers = [block("x = 1"), "```patch\nstep 1\nimport os\nx = os.getcwd()\n```", "Done."]
+    with PythonRuntime(security_checker=SecurityChecker([ImportRule({"os"})])) as runtime:
+        agent = CaveAgent(ScriptedModel(answers), runtime, patches=True)
+        await agent.run("the task")
+        assert outputs(agent)[1].startswith("Not run, against the rules:\n")
+        assert 1 == runtime.retrieve("x")

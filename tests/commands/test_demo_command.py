@@ -19,7 +19,10 @@ def check_figure(folder: Path) -> None:
 
 
 def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) -> None:
-    """A refused import, a failing cell with its hint, the repair, numbers from the data, a figure, two tables."""
+    """A refused import, a failing cell with its hint, the repair, numbers from the data, a figure, two tables.
+
+    Then a patch that runs again what depends on it, and a crash that takes nothing along.
+    """
     done = cenote("demo")
     assert (0, "") == (done.returncode, done.stderr)
     check_figure(tmp_path)
@@ -32,6 +35,12 @@ def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) 
         "figure demo-output/penguins.png",
         "cleaner -> analyst",
         "together",
+        "step 5: reuse, since nothing that it depends on is different",
+        "step 4 anew: {'Adelie': '33.1 g per mm', 'Chinstrap': '27.5 g per mm', 'Gentoo': '48.1 g per mm'}",
+        "applied: 2 of 5 steps ran again",
+        "Changed: slope, slopes",
+        "the state: rolled back",
+        "still there: 342 birds, 3 slopes",
     ]
     assert [] == [claim for claim in claims if claim not in done.stdout], done.stdout
 

@@ -27,6 +27,7 @@ SHOWN = {
         "from jail to jail: 80 MB",
         "kB in 40 calls, metadata only",
     ],
+    "patching": ["--- patch", "totals: {'north': 216.0, 'south': 108.0}", "tokens: 30 to write the patch"],
     "stream": ["Executing: mean =", "Result: mean 126.4", "Result: best day 4"],
     "security_rules": [
         "security_error: ",

@@ -32,6 +32,7 @@ class InProcessRuntime:
         self.namespace: dict[str, object] = {}
         self.items: list[Injectable] = []
         self.executed: list[str] = []
+        self.causes: list[str] = []
         self.timeouts: list[float | None] = []
         self.cancelled = 0
         self.started = asyncio.Event()
@@ -77,9 +78,15 @@ class InProcessRuntime:
         return [Violation(f"{text!r} is blocked") for text in self._forbidden if text in code]
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: Callable[[StreamName, str], None] | None
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: Callable[[StreamName, str], None] | None,
+        cause: str = "",
     ) -> ExecutionResult:
         self.executed.append(code)
+        self.causes.append(cause)
         self.started.set()
         self.timeouts.append(timeout)
         self._replies.clear()

@@ -19,7 +19,7 @@ from cenote.agent.errors import AgentBusyError
 from cenote.agent.events import Event
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.log import AgentLog, LogLevel
-from cenote.agent.port import HasPort, SubAgent
+from cenote.agent.port import HasPort, PatchableRuntime, SubAgent
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
@@ -62,6 +62,8 @@ class CaveAgent(SubAgent):
     checkpoints: whether the model's code has functions `checkpoint(label)` and `rollback(label)`.
     log_level: how much goes to the log `cenote.agent`.
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
+    patches: whether the model may change steps that have run, with a block in the language `patch`; it is told then
+        where the values of a failing step came from. What depends on a change is run again, all else is kept.
     on_event: called with each event, also of tasks that another agent's code has set.
 
     Raises UsageError for settings that make no sense, SkillError for a malformed skill.
@@ -89,6 +91,7 @@ class CaveAgent(SubAgent):
         checkpoints: bool = False,
         log_level: LogLevel = LogLevel.DEBUG,
         namespace_delta: bool = False,
+        patches: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         _check(model, runtime, on_error, max_exec_timeout, messages or ())
@@ -98,6 +101,7 @@ class CaveAgent(SubAgent):
         self._timeout = max_exec_timeout
         self._reverses = on_error == "rollback" or checkpoints
         self._labels = StateLabels() if checkpoints else None
+        self._patches = patches
         self._outputs = KeptOutputs()
         self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
         self._log = AgentLog(LogLevel(log_level))
@@ -108,6 +112,7 @@ class CaveAgent(SubAgent):
             system_instructions=system_instructions,
             template=system_prompt_template,
             python_block_identifier=python_block_identifier,
+            patches=patches,
         )
         settings = CoreSettings(
             prompt=prompt,
@@ -119,6 +124,7 @@ class CaveAgent(SubAgent):
             namespace_delta=namespace_delta,
             has_labels=checkpoints,
             max_rollbacks=max_rollbacks if on_error == "rollback" else 0,
+            patches=patches,
         )
         self._core = AgentCore(settings, _counter(model), tuple(messages or ()))
 
@@ -255,6 +261,8 @@ class CaveAgent(SubAgent):
             raise UsageError(f"a task is a text, not {task!r}")
         if self._busy:
             raise AgentBusyError
+        if self._patches and not isinstance(self.runtime.port, PatchableRuntime):
+            raise UsageError(f"the history of a {type(self.runtime).__name__} cannot be patched")
 
     async def _events(self, run: Run, task: str) -> AsyncGenerator[Event, None]:
         self._busy = True

@@ -50,16 +50,21 @@ class _Fence:
 
 
 class BlockParser:
-    """Splits an answer into text and the code of its first block in the wanted language.
+    """Splits an answer into text and the code of its first block in a wanted language.
 
     Feed it the answer in pieces, cut anywhere; the result is the same for every way of cutting. Fences are those of
     CommonMark: three or more backticks or tildes, with an info string, closed by a line that holds nothing but at
     least as many of the same. A closing fence inside a string literal of the code does not count, unless
     the answer ends before that literal does. Blocks in other languages, or in none, are text.
+
+    language: of code in Python. others: of blocks with another syntax, in which string literals mean nothing.
     """
 
-    def __init__(self, language: str = "python") -> None:
+    def __init__(self, language: str = "python", *others: str) -> None:
         self._languages = _ALIASES if language.lower() in _ALIASES else frozenset({language.lower()})
+        self._others = frozenset(others)
+        self.other = ""
+        """Which of the other languages the block is in; empty for code, and before a block opened."""
         self._inside = _Inside.TEXT
         self._fence = _Fence("`", 3, 0)
         self._line = ""
@@ -156,16 +161,20 @@ class BlockParser:
         self._read.append(raw)
         if opening and not (opening["fence"][0] == "`" and "`" in opening["info"]):
             self._fence = _Fence(opening["fence"][0], len(opening["fence"]), opening.start("fence"))
-            self._inside = _Inside.CODE if self._is_wanted(opening["info"]) else _Inside.OTHER
+            self._inside = _Inside.CODE if self._opens(opening["info"]) else _Inside.OTHER
             return "" if self._inside is _Inside.CODE else raw
-        if late and self._is_wanted(late["info"]):
+        if late and self._opens(late["info"]):
             self._fence, self._inside = _Fence("`", len(late["fence"]), 0), _Inside.CODE
             return line[: late.start()]
         return raw
 
-    def _is_wanted(self, info: str) -> bool:
-        language = _LANGUAGE.match(info)
-        return language is not None and language[1].lower() in self._languages
+    def _opens(self, info: str) -> bool:
+        """Whether a block with this info string is wanted; notes its language."""
+        match = _LANGUAGE.match(info)
+        language = match[1].lower() if match else ""
+        if language in self._others:
+            self.other = language
+        return language in self._languages or language in self._others
 
     def _end_code_line(self, line: str, raw: str) -> None:
         line = self._fence.dedent(line)
@@ -177,6 +186,7 @@ class BlockParser:
             self._doubtful = self._doubtful or (len(self._code), len(self._read) + 1)
         self._read.append(raw)
         self._code.append(line)
-        self._literals.feed(line)
+        if not self.other:
+            self._literals.feed(line)
         if not self._literals.inside:
             self._doubtful = None

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cenote.agent import prompts
-from cenote.agent.conversation import Conversation
+from cenote.agent.diagnosis_text import diagnosis_text
 from cenote.agent.events import Event, EventType
+from cenote.agent.exchange import Exchange, lines
 from cenote.agent.flow import (
     CellEnded,
     CheckCode,
     Checked,
+    Diagnose,
+    Diagnosed,
     Emit,
     ExecuteCode,
     Flow,
-    KeepOutput,
-    Kept,
     Look,
     Scene,
     Settled,
@@ -23,34 +24,29 @@ from cenote.agent.flow import (
     SettleSkills,
     ask,
 )
-from cenote.agent.history import Entry, Kind
 from cenote.agent.ledger import Ledger
 from cenote.agent.namespace_delta import namespace_delta
-from cenote.agent.observation import NOTHING, Observation, cut, observe
+from cenote.agent.observation import NOTHING, observe
 from cenote_worker.results import ExecutionResult, VariableInfo
-
-_MAX_BRIEF = 100
-"""Characters of the short form of a block or its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """How cells are run and shown. See `CaveAgent`. max_rollbacks: 0 for cells that are never taken back."""
+    """How cells are run and told of. See `CaveAgent`. max_rollbacks: 0 for cells that are never taken back."""
 
-    max_output: int = 5000
     namespace_delta: bool = False
     has_skills: bool = False
     has_labels: bool = False
     max_rollbacks: int = 0
+    patches: bool = False
 
 
 class CellRunner:
     """Runs blocks and adds them, with what they gave, to the conversation."""
 
-    def __init__(self, conversation: Conversation, settings: CellSettings) -> None:
-        self._conversation = conversation
+    def __init__(self, exchange: Exchange, settings: CellSettings) -> None:
+        self._exchange = exchange
         self._settings = settings
-        self._cells = 0
         self._seen: tuple[VariableInfo, ...] = ()
         self._rollbacks_left = 0
 
@@ -59,65 +55,51 @@ class CellRunner:
         self._seen = scene.described
         self._rollbacks_left = self._settings.max_rollbacks
 
-    def branch(self, conversation: Conversation) -> CellRunner:
-        """For a copy of the conversation: its cells are numbered on."""
-        branch = CellRunner(conversation, self._settings)
-        branch._cells = self._cells
-        return branch
-
     def run(self, answer: str, code: str, ledger: Ledger, note: str) -> Flow[str | None]:
         """Run `code`, the block of `answer`; gives the text of `reply(...)`, or None.
 
         note: a line for the model, added to what it is shown; may be empty.
         """
-        self._cells += 1
-        self._add(Kind.CODE, answer, brief=_headline(code))
+        self._exchange.said(answer, _headline(code))
         try:
             return (yield from self._run(code, ledger, note))
         except GeneratorExit:
-            if self._conversation.entries[-1].kind is Kind.CODE:
-                self._add(Kind.OUTPUT, prompts.INTERRUPTED, brief=prompts.INTERRUPTED)
+            self._exchange.broken_off(prompts.INTERRUPTED)
             raise
 
     def _run(self, code: str, ledger: Ledger, note: str) -> Flow[str | None]:
         checked = yield from ask(CheckCode(code), Checked)
         if checked.violations:
-            yield from self._refuse("\n".join(checked.violations), note)
+            yield from self._exchange.refuse("\n".join(checked.violations), note)
             return None
         atomic = self._rollbacks_left > 0
-        result = (yield from ask(ExecuteCode(code, atomic), CellEnded)).result
+        result = (yield from ask(ExecuteCode(code, ledger.cause, atomic), CellEnded)).result
         ledger.book_cell(result.duration)
-        note = _lines(*(f"[{line}]" for line in (*result.notices, *result.news)), note)
+        note = lines(*(f"[{line}]" for line in (*result.notices, *result.news)), note)
         if result.error is not None and result.error.reason == "policy":
-            yield from self._refuse(result.error.message, note)
+            yield from self._exchange.refuse(result.error.message, note)
             return None
         if atomic and result.state == "rolled_back":
             self._rollbacks_left -= 1
-            note = _lines("" if self._rollbacks_left else prompts.LAST_ROLLBACK, note)
+            note = lines("" if self._rollbacks_left else prompts.LAST_ROLLBACK, note)
         yield from self._show(result, code, note)
         return result.reply if result.success else None
-
-    def _refuse(self, violations: str, note: str) -> Flow[None]:
-        yield Emit(Event(EventType.SECURITY_ERROR, violations))
-        text = prompts.BLOCKED.format(violations=violations)
-        self._add(Kind.OUTPUT, _lines(text, note), brief=_shorten(text))
 
     def _show(self, result: ExecutionResult, code: str, note: str) -> Flow[None]:
         seen = observe(result, code)
         shown = seen.output or ("" if seen.error else NOTHING)
-        exceeded = len(shown) > self._settings.max_output
-        if exceeded:
-            kept = yield from ask(KeepOutput(self._cells, shown), Kept)
-            shown = cut(shown, self._settings.max_output, kept.handle)
+        shown, exceeded = yield from self._exchange.fitted(shown)
         yield from _announce(shown, seen.error, exceeded)
         output = prompts.OUTPUT.format(output=shown) if seen.output else shown
         error = prompts.ERROR.format(error=seen.error) if seen.error else ""
         after = yield from self._aftermath(result)
-        self._add(Kind.OUTPUT, _lines(output, error, after, note), brief=_outcome(seen))
+        self._exchange.heard(lines(output, error, after, note), seen.error or seen.output or "ok")
 
     def _aftermath(self, result: ExecutionResult) -> Flow[str]:
         """What else a model must know about the namespace."""
         parts = []
+        if self._settings.patches and result.step:
+            parts.append((yield from _diagnosed(result)))
         if result.state == "lost":
             scene = yield from ask(Look(), Scene)
             parts.append(prompts.STATE_LOST.format(names=scene.names))
@@ -130,7 +112,7 @@ class CellRunner:
             parts.extend((yield from ask(SettleLabels(), Settled)).lines)
         if self._settings.namespace_delta:
             parts.append((yield from self._delta()))
-        return _lines(*parts)
+        return lines(*parts)
 
     def _delta(self) -> Flow[str]:
         scene = yield from ask(Look(), Scene)
@@ -138,8 +120,15 @@ class CellRunner:
         self._seen = scene.described
         return f"[{line}]" if line else ""
 
-    def _add(self, kind: Kind, text: str, brief: str) -> None:
-        self._conversation.add(Entry(kind=kind, text=text, cell=self._cells, brief=brief))
+
+def _diagnosed(result: ExecutionResult) -> Flow[str]:
+    """The number by which a patch can name the step, and where a failing one's values came from."""
+    # A step that was undone is on no line that a patch could change.
+    step = prompts.STEP.format(number=result.step) if result.state == "kept" else ""
+    if result.success:
+        return step
+    found = (yield from ask(Diagnose(result.step), Diagnosed)).diagnosis
+    return lines(diagnosis_text(found) if found else "", step)
 
 
 def _announce(shown: str, error: str, exceeded: bool) -> Flow[None]:
@@ -148,27 +137,14 @@ def _announce(shown: str, error: str, exceeded: bool) -> Flow[None]:
         if error:
             yield Emit(Event(EventType.EXECUTION_ERROR, error))
     elif error:
-        yield Emit(Event(EventType.EXECUTION_ERROR, _lines(shown, error)))
+        yield Emit(Event(EventType.EXECUTION_ERROR, lines(shown, error)))
     else:
         yield Emit(Event(EventType.EXECUTION_OUTPUT, shown))
 
 
-def _lines(*parts: str) -> str:
-    return "\n".join(part for part in parts if part)
-
-
 def _headline(code: str) -> str:
     """The line that says most about a block: its first comment, else its first statement that imports nothing."""
-    lines = [line.strip() for line in code.split("\n") if line.strip()]
-    comments = [line.lstrip("# ") for line in lines if line.startswith("#")]
-    others = [line for line in lines if not line.startswith(("import ", "from "))]
-    return _shorten((comments + others + lines + [""])[0])
-
-
-def _outcome(seen: Observation) -> str:
-    return _shorten(seen.error or seen.output or "ok")
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_BRIEF else line[: _MAX_BRIEF - 3] + "..."
+    written = [line.strip() for line in code.split("\n") if line.strip()]
+    comments = [line.lstrip("# ") for line in written if line.startswith("#")]
+    others = [line for line in written if not line.startswith(("import ", "from "))]
+    return (comments + others + written + [""])[0]

@@ -11,9 +11,12 @@ from cenote.agent.cell import CellRunner, CellSettings
 from cenote.agent.compaction import Compaction
 from cenote.agent.conversation import Conversation, Counter
 from cenote.agent.events import Event, EventType
+from cenote.agent.exchange import Exchange
 from cenote.agent.flow import Emit, Flow, Look, Scene, ask
 from cenote.agent.history import Entry, Kind, from_messages
 from cenote.agent.ledger import Ledger
+from cenote.agent.patch_block import LANGUAGE
+from cenote.agent.patching import PatchRunner
 from cenote.agent.response import AgentResponse, ExecutionStatus
 from cenote.agent.system_prompt import PromptParts, system_prompt
 from cenote.agent.turn import TurnTaker
@@ -36,6 +39,7 @@ class CoreSettings:
     namespace_delta: bool = False
     has_labels: bool = False
     max_rollbacks: int = 0
+    patches: bool = False
 
     def __post_init__(self) -> None:
         least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
@@ -60,16 +64,18 @@ class AgentCore:
         counter = Counter(count=count)
         self._conversation = Conversation(counter, from_messages(messages), settings.max_history)
         self._compaction = Compaction(self._conversation, counter, settings.context_window)
-        language = settings.prompt.python_block_identifier
-        self._turns = TurnTaker(self._conversation, self._compaction, counter, language)
+        languages = [settings.prompt.python_block_identifier, *([LANGUAGE] if settings.patches else [])]
+        self._turns = TurnTaker(self._conversation, self._compaction, counter, *languages)
         cells = CellSettings(
-            max_output=settings.max_exec_output,
             namespace_delta=settings.namespace_delta,
             has_skills=settings.has_skills,
             has_labels=settings.has_labels,
             max_rollbacks=settings.max_rollbacks,
+            patches=settings.patches,
         )
-        self._cells = CellRunner(self._conversation, cells)
+        self._exchange = Exchange(self._conversation, settings.max_exec_output)
+        self._cells = CellRunner(self._exchange, cells)
+        self._patches = PatchRunner(self._exchange)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -81,16 +87,19 @@ class AgentCore:
         branch = AgentCore(self._settings, self._count)
         branch._conversation.system = self._conversation.system
         branch._conversation.entries = self._conversation.entries
-        branch._cells = self._cells.branch(branch._conversation)
+        branch._exchange.number_on(self._exchange)
         return branch
 
-    def run(self, task: str, now: datetime) -> Flow[AgentResponse]:
-        """Do a task. Raises what the model raises, where asking again is no use; the conversation stays."""
+    def run(self, task: str, now: datetime, name: str = "") -> Flow[AgentResponse]:
+        """Do a task. Raises what the model raises, where asking again is no use; the conversation stays.
+
+        name: of this run, for the history of the runtime.
+        """
         scene = yield from ask(Look(), Scene)
         self._conversation.system = system_prompt(self._settings.prompt, scene, now)
         self._conversation.add(Entry(kind=Kind.TASK, text=task))
         self._cells.begin(scene)
-        ledger = Ledger()
+        ledger = Ledger(name)
         said = ""
         for left in reversed(range(self._settings.max_steps)):
             ledger.open_step()
@@ -100,13 +109,20 @@ class AgentCore:
             if turn.code is None:
                 status = ExecutionStatus.SUCCESS if turn.complete else ExecutionStatus.INCOMPLETE
                 return (yield from self._finish(said, status, ledger))
-            ledger.book_code(turn.code)
-            note = prompts.LAST_TURN if left == 1 else ""
-            reply = yield from self._cells.run(turn.text, turn.code, ledger, note)
+            reply = yield from self._act(turn.text, turn.code, ledger, left, is_patch=turn.is_patch)
             if reply is not None:
                 return (yield from self._finish(reply, ExecutionStatus.SUCCESS, ledger))
         yield Emit(Event(EventType.MAX_STEPS_REACHED, said))
         return self._response(said, ExecutionStatus.MAX_STEPS_REACHED, ledger)
+
+    def _act(self, answer: str, block: str, ledger: Ledger, left: int, *, is_patch: bool) -> Flow[str | None]:
+        """Do what the answer's block says; gives the text of `reply(...)`, or None. left: turns after this one."""
+        note = prompts.LAST_TURN if left == 1 else ""
+        if is_patch:
+            ledger.book_patch(block)
+            return (yield from self._patches.run(answer, block, ledger, note))
+        ledger.book_code(block)
+        return (yield from self._cells.run(answer, block, ledger, note))
 
     def _finish(self, content: str, status: ExecutionStatus, ledger: Ledger) -> Flow[AgentResponse]:
         content = content.strip()

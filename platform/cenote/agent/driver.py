@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import uuid4
 
 from cenote.agent.atomic_cells import execute_atomically
 from cenote.agent.core import AgentCore
 from cenote.agent.events import Event
 from cenote.agent.flow import (
+    Applied,
+    ApplyPlan,
     CellEnded,
     CheckCode,
     Checked,
     Command,
+    Diagnose,
+    Diagnosed,
     Emit,
     ExecuteCode,
     Happening,
@@ -23,6 +28,8 @@ from cenote.agent.flow import (
     Look,
     ModelFailed,
     NextChunk,
+    Planned,
+    PlanPatch,
     Scene,
     Settled,
     SettleLabels,
@@ -35,14 +42,18 @@ from cenote.agent.flow import (
 )
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.namespace_functions import install, is_agents_own
-from cenote.agent.port import AgentRuntime, ReversibleRuntime
+from cenote.agent.port import AgentRuntime, PatchableRuntime, ReversibleRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
 from cenote.models import Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
+from cenote_security.errors import RejectedError, UnavailableError, UsageError
 from cenote_worker.results import ExecutionResult
+
+_NOTHING_DONE = (UsageError, RejectedError, UnavailableError)
+"""Of a patch: what a model is told instead of what came of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +81,7 @@ class Run:
 
     async def events(self, task: str) -> AsyncGenerator[Event, None]:
         """What happens. Closing this ends the model call; cancelling it also ends the cell that runs."""
-        flow = self._core.run(task, datetime.now())
+        flow = self._core.run(task, datetime.now(), self._name())
         happening: Happening | None = None
         try:
             while True:
@@ -88,6 +99,11 @@ class Run:
             flow.close()
             await self._close_stream()
 
+    def _name(self) -> str:
+        """What nothing else in the history of a runtime is called, and says which model it was."""
+        model = getattr(self._world.model, "model_id", None) or type(self._world.model).__name__
+        return f"{model[:200]} {uuid4().hex[:8]}"
+
     async def _carry_out(self, command: Command) -> Happening | None:
         runtime = self._world.runtime
         match command:
@@ -102,8 +118,10 @@ class Run:
                 return TurnStopped(self._seconds())
             case CheckCode(code):
                 return Checked(tuple(violation.message for violation in runtime.check(code)))
-            case ExecuteCode(code, atomic):
-                return CellEnded(await self._execute(code, atomic=atomic))
+            case ExecuteCode():
+                return CellEnded(await self._execute(command))
+            case Diagnose() | PlanPatch() | ApplyPlan():
+                return await self._patching(command)
             case Look():
                 return await self._look()
             case KeepOutput(cell, text):
@@ -116,15 +134,32 @@ class Run:
                 return Settled(await self._settle_labels())
         raise TypeError(f"no command of the core: {command!r}")
 
-    async def _execute(self, code: str, *, atomic: bool) -> ExecutionResult:
+    async def _execute(self, cell: ExecuteCode) -> ExecutionResult:
         reversible, timeout = self._world.reversible, self._world.cell_timeout
-        if atomic and reversible is not None:
-            return await execute_atomically(reversible, code, timeout)
-        return await self._world.runtime.execute(code, timeout=timeout, on_output=None)
+        if cell.atomic and reversible is not None:
+            return await execute_atomically(reversible, cell.code, timeout, cell.cause)
+        return await self._world.runtime.execute(cell.code, timeout=timeout, on_output=None, cause=cell.cause)
 
     async def _settle_labels(self) -> tuple[str, ...]:
         labels, reversible = self._world.labels, self._world.reversible
         return await labels.settle(reversible) if labels is not None and reversible is not None else ()
+
+    async def _patching(self, command: Diagnose | PlanPatch | ApplyPlan) -> Happening:
+        runtime = self._world.runtime
+        assert isinstance(runtime, PatchableRuntime), "an agent that may patch was given such a runtime"
+        match command:
+            case Diagnose(step):
+                return Diagnosed(await runtime.diagnose(step))
+            case PlanPatch(patch):
+                try:
+                    return Planned(await runtime.plan(replace(patch, author=self._world.runtime.author)))
+                except _NOTHING_DONE as error:
+                    return Planned(None, str(error))
+            case ApplyPlan(plan):
+                try:
+                    return Applied(await runtime.apply(plan))
+                except _NOTHING_DONE as error:
+                    return Applied(None, str(error))
 
     async def _next_chunk(self) -> Happening:
         try:

@@ -32,6 +32,7 @@ class Event:
         execution_output, execution_error, execution_output_exceeded: what the model is shown of the block's run;
             when it exceeded `max_exec_output`, that is head and tail. A run that exceeded and failed gives two.
         security_error: the violated rules, one a line; the code did not run.
+        patch: the whole text of a patch block, before it is planned; what came of it follows as that of a block does.
         compacting, compacted: how full the context window is; what was done, and the tokens before and after.
         final_response: the answer. max_steps_reached: the last thing the model said.
     """

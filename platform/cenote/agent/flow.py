@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from cenote.agent.events import Event
+from cenote.harness.apply import ApplyResult
+from cenote.harness.diagnosis import Diagnosis
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
 from cenote.runtime.authors import Scope
@@ -62,10 +66,35 @@ class CheckCode:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteCode:
-    """Run this cell. `CellEnded` comes back. atomic: it leaves nothing behind if it fails."""
+    """Run this cell. `CellEnded` comes back. cause: the model call that wrote it, for the runtime's history.
+
+    atomic: it leaves nothing behind if it fails.
+    """
 
     code: str
+    cause: str = ""
     atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Why did this step fail? `Diagnosed` comes back."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPatch:
+    """What would this patch have run again? `Planned` comes back; nothing has run."""
+
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPlan:
+    """Do what the plan says, all or nothing. `Applied` comes back."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +123,9 @@ Command: TypeAlias = (
     | StopTurn
     | CheckCode
     | ExecuteCode
+    | Diagnose
+    | PlanPatch
+    | ApplyPlan
     | SettleSkills
     | SettleLabels
     | KeepOutput
@@ -174,6 +206,29 @@ class CellEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """None where the history knows of no failure of that step."""
+
+    diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, or why there is none: the patch does not fit the history."""
+
+    plan: Plan | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of a plan, or why nothing was done."""
+
+    result: ApplyResult | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What the model must know of it, one line each: what kept skills from being injected, what became of states."""
 
@@ -188,7 +243,18 @@ class Kept:
 
 
 Happening: TypeAlias = (
-    Scene | TextDelta | TurnEnded | TurnStopped | ModelFailed | Checked | CellEnded | Settled | Kept
+    Scene
+    | TextDelta
+    | TurnEnded
+    | TurnStopped
+    | ModelFailed
+    | Checked
+    | CellEnded
+    | Diagnosed
+    | Planned
+    | Applied
+    | Settled
+    | Kept
 )
 
 T = TypeVar("T")

@@ -9,10 +9,19 @@ from cenote.models.usage import TokenUsage
 
 
 class Ledger:
-    """Books usage and time on the step that is under way. A step begins with `open_step`."""
+    """Books usage and time on the step that is under way. A step begins with `open_step`.
 
-    def __init__(self) -> None:
+    run: a name for the run that no other has; may be empty.
+    """
+
+    def __init__(self, run: str = "") -> None:
         self.steps: tuple[StepUsage, ...] = ()
+        self._run = run
+
+    @property
+    def cause(self) -> str:
+        """What names the model call of this step in a runtime's history; empty in a run without a name."""
+        return self.steps[-1].cause
 
     @property
     def total(self) -> TokenUsage:
@@ -23,7 +32,8 @@ class Ledger:
         return tuple(step.code for step in self.steps if step.code is not None)
 
     def open_step(self) -> None:
-        self.steps += (StepUsage(number=len(self.steps) + 1),)
+        number = len(self.steps) + 1
+        self.steps += (StepUsage(number=number, cause=f"{self._run}.{number}" if self._run else ""),)
 
     def book_call(self, usage: TokenUsage, seconds: float) -> None:
         step = self.steps[-1]
@@ -31,6 +41,9 @@ class Ledger:
 
     def book_code(self, code: str) -> None:
         self._change(replace(self.steps[-1], code=code))
+
+    def book_patch(self, patch: str) -> None:
+        self._change(replace(self.steps[-1], patch=patch))
 
     def book_cell(self, seconds: float) -> None:
         self._change(replace(self.steps[-1], cell_seconds=self.steps[-1].cell_seconds + seconds))

@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from cenote.agent.response import AgentResponse
+from cenote.harness.apply import ApplyResult
+from cenote.harness.diagnosis import Diagnosis
+from cenote.harness.patch import Patch
+from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote_worker.results import ExecutionResult, Rollback, SnapshotInfo, StreamName, VariableInfo
@@ -43,7 +47,12 @@ class AgentRuntime(Protocol):
     def types(self) -> Sequence[Type]: ...
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: Callable[[StreamName, str], None] | None
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: Callable[[StreamName, str], None] | None,
+        cause: str = "",
     ) -> ExecutionResult:
         """Run a cell. Cancelling this call ends the cell."""
 
@@ -65,6 +74,20 @@ class ReversibleRuntime(AgentRuntime, Protocol):
 
     async def rollback(self, to: int | str) -> Rollback:
         """Go back to the state after a step, or to that of a label. Raises NotKeptError, UnavailableError."""
+
+
+@runtime_checkable
+class PatchableRuntime(Protocol):
+    """What an agent needs besides, to patch steps that have run."""
+
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        """Why a step failed; None if it did not, or nothing is known of it."""
+
+    async def plan(self, patch: Patch) -> Plan:
+        """What the patch would have run again. Raises PatchConflictError."""
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        """Does what the plan says, all or nothing. Raises StalePlanError, StateNotKeptError."""
 
 
 @runtime_checkable

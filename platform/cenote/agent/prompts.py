@@ -65,6 +65,29 @@ OUTPUT = "Output:\n{output}"
 ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
+PATCHES = """\
+- When a step turns out wrong, an earlier one or the one that failed, do not write everything anew: answer with one \
+```patch block instead. What depends on the change is run again, all else is kept, and you see what is different.
+```patch
+step 3
+<<<<<<< SEARCH
+whole lines of that step
+=======
+what takes their place
+>>>>>>> REPLACE
+```
+The first line is `step N` or `function NAME` (or `Class`, `Class.method`). The new code as a whole may follow it \
+instead of SEARCH/REPLACE parts."""
+STEP = "[step {number}]"
+DIAGNOSIS = "What {source} is made from:\n{origins}"
+NOT_PATCHED = "Nothing was patched: {reason}"
+PATCH_FAILED = "Nothing was patched, all is as before: with the patch, step {number} fails.\nError: {error}"
+PATCH_BLOCKED = "Nothing was patched, all is as before: {reason}. If it is meant, call it in a block."
+PATCH_CANCELLED = "Nothing was patched, all is as before: it was stopped."
+PATCH_INTERRUPTED = "Interrupted; nothing was patched, or all of it."
+PATCHED = "Patched. {ran}{kept}."
+PATCH_SAME = "Nothing else is different."
+RENUMBERED = "Steps have new numbers: {numbers}."
 INTERRUPTED = "Interrupted; the block may have run in part."
 
 STATE_LOST = "Whatever earlier blocks defined, imported or changed is gone. The namespace now has: {names}."

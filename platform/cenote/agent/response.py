@@ -21,13 +21,16 @@ class ExecutionStatus(Enum):
 class StepUsage:
     """What one step cost.
 
-    code: the block that ran; None for a step that answered in text.
+    code: the block that ran, patch: the patch of earlier ones; both None for a step that answered in text.
+    cause: names the model call in the history of the runtime: `Step.cause`, and what `blame` gives.
     usage: tokens of all model calls of the step, those for its compaction and for answers cut off included.
     model_seconds, cell_seconds: wall time of the model calls; time inside the jail.
     """
 
     number: int
     code: str | None = None
+    patch: str | None = None
+    cause: str = ""
     usage: TokenUsage = field(default_factory=TokenUsage)
     model_seconds: float = 0.0
     cell_seconds: float = 0.0

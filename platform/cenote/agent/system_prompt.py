@@ -31,6 +31,7 @@ class PromptParts:
     system_instructions: str = prompts.DEFAULT_SYSTEM_INSTRUCTIONS
     template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE
     python_block_identifier: str = "python"
+    patches: bool = False
 
     def __post_init__(self) -> None:
         unknown = [m[1] for m in _BRACES.finditer(self.template) if m[1] and m[1] not in _PLACEHOLDERS]
@@ -53,9 +54,8 @@ def system_prompt(parts: PromptParts, scene: Scene, now: datetime) -> str:
     values["python_block_identifier"] = parts.python_block_identifier
     values["current_time"] = now.strftime("%Y-%m-%d %H:%M:%S")
     values["instructions"] = parts.instructions
-    values["system_instructions"] = _fill(
-        parts.system_instructions, {"python_block_identifier": parts.python_block_identifier}
-    )
+    filled = _fill(parts.system_instructions, {"python_block_identifier": parts.python_block_identifier})
+    values["system_instructions"] = f"{filled}\n{prompts.PATCHES}" if parts.patches else filled
     return _fill(parts.template, values).strip()
 
 

@@ -40,12 +40,14 @@ _KEPT_OF_A_CUT_BLOCK = 400
 class Turn:
     """What the model answered.
 
-    text: the answer up to the end of its block. code: the block, None for an answer in text.
+    text: the answer up to the end of its block. code: the block, None for an answer in text. is_patch: the block is
+    a patch of earlier steps.
     complete: False when the answer was cut off or empty, and asking again did not help.
     """
 
     text: str
     code: str | None = None
+    is_patch: bool = False
     complete: bool = True
 
 
@@ -53,6 +55,7 @@ class Turn:
 class _Answer:
     text: str
     code: str | None
+    is_patch: bool
     cut_off: bool
 
     @property
@@ -61,15 +64,15 @@ class _Answer:
 
 
 class TurnTaker:
-    """Calls the model and recovers from what can go wrong with an answer."""
+    """Calls the model and recovers from what can go wrong with an answer. languages: of blocks, code's first."""
 
     def __init__(
-        self, conversation: Conversation, compaction: Compaction, counter: Counter, language: str
+        self, conversation: Conversation, compaction: Compaction, counter: Counter, *languages: str
     ) -> None:
         self._conversation = conversation
         self._compaction = compaction
         self._counter = counter
-        self._language = language
+        self._languages = languages
 
     def take(self, ledger: Ledger) -> Flow[Turn]:
         """One turn. Raises what the model raised, where that cannot be mended here."""
@@ -81,7 +84,7 @@ class TurnTaker:
                 if answer.code is None or not answer.cut_off:
                     said += answer.text
                 if answer.is_usable:
-                    return Turn(text=said, code=answer.code)
+                    return Turn(text=said, code=answer.code, is_patch=answer.is_patch)
                 asides += _asked_again(answer)
                 self._conversation.add(*asides[-2:])
             return Turn(text=said, complete=False)
@@ -105,7 +108,7 @@ class TurnTaker:
                     raise
 
     def _call(self, messages: tuple[Message, ...], ledger: Ledger) -> Flow[_Answer]:
-        parser = BlockParser(self._language)
+        parser = BlockParser(*self._languages)
         yield StartTurn(messages)
         while not parser.overrun:
             happening = yield NextChunk()
@@ -149,8 +152,8 @@ def _finish(parser: BlockParser, *, cut_off: bool) -> Flow[_Answer]:
     yield from _show(parser.finish(cut_off=cut_off))
     incomplete = cut_off and not parser.closed
     if parser.code is not None and not incomplete:
-        yield Emit(Event(EventType.CODE, parser.code))
-    return _Answer(text=parser.answer, code=parser.code, cut_off=incomplete)
+        yield Emit(Event(EventType.PATCH if parser.other else EventType.CODE, parser.code))
+    return _Answer(text=parser.answer, code=parser.code, is_patch=bool(parser.other), cut_off=incomplete)
 
 
 def _show(text: str) -> Flow[None]:

@@ -9,6 +9,7 @@ from cenote import tokens
 from cenote.demo import script
 from cenote.demo.dataset import TITLE, read_csv_bytes
 from cenote.demo.ledger import Transfer, cost_table, transfer_table
+from cenote.demo.mending import show_mending
 from cenote.demo.team import Models, Team, open_team
 from cenote.models import LiteLLMModel, ScriptedModel
 from cenote.terminal.screen import BOLD, DIM, Screen
@@ -26,7 +27,8 @@ HANDOVERS = (
 def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
     """Has three agents analyze the data set, on `model` or by the script, and prints what happens.
 
-    Puts the figure into `folder`. True when the agents answered and left findings and a figure.
+    Then patches an analysis and has it crash. Puts the figure into `folder`. True when the agents answered and left
+    findings and a figure, the patch was applied, and the crash took nothing with it.
     Raises UsageError when the folder cannot be written, and what models and jails raise.
     """
     who = (
@@ -43,7 +45,7 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
         screen.clear_progress()
         done = save_figure(team, folder, screen) and response.status.value == "success"
         print_ledger(team, screen)
-    return done
+    return show_mending(screen) and done
 
 
 def choose_models(name: str | None) -> Models:

@@ -10,6 +10,7 @@ from cenote.harness.difference import StateDiff
 from cenote.harness.moment import LiveVariable, Moment
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import PatchConflictError, StalePlanError, StateNotKeptError
+from cenote.harness.patch_text import TextEdit
 from cenote.harness.plan import BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_forecast import make_plan
 from cenote.harness.slices import Slice
@@ -42,5 +43,6 @@ __all__ = [
     "StateDiff",
     "StateNotKeptError",
     "Step",
+    "TextEdit",
     "UnsoundError",
 ]

@@ -34,8 +34,11 @@ class Site(Protocol):
     def read_history(self) -> History:
         """See Backend."""
 
-    def ground(self, *, atomic: bool) -> Ground:
-        """What patches are applied to. Raises UnavailableError and UsageError where none can be."""
+    def ground(self, *, atomic: bool, cause: str = "") -> Ground:
+        """What patches are applied to. cause: the model call that asks for steps that are not as they were.
+
+        Raises UnavailableError and UsageError where none can be.
+        """
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,7 +63,7 @@ class LiveState(ExecutionState):
         return make_plan(patch, self._past.line(self.head), kept)
 
     def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
-        ground = self._site.ground(atomic=options.atomic)
+        ground = self._site.ground(atomic=options.atomic, cause=plan.patch.cause)
         with self._changes.turn:
             result = apply_plan(plan, ground, options)
             if result.status == "applied":

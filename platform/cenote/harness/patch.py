@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
+from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep, recorded_line
-from cenote.harness.spans import replace_definition
+from cenote.harness.spans import definition_span, replace_definition
 from cenote_worker.history.step import StepRecord
 
 
@@ -46,15 +47,8 @@ class ReplaceDefinition:
             for index, step in enumerate(line)
             if _is_cell(step) and (code := replace_definition(step.code, self.name, self.source)) is not None
         }
-        if not found:
-            raise PatchConflictError(f"no step defines `{self.name}`")
-        if len(found) > 1:
-            numbers = ", ".join(str(line[index].number) for index in found)
-            raise PatchConflictError(
-                f"steps {numbers} define `{self.name}`; say which one with Patch.replace_step or Patch.edit"
-            )
-        ((index, code),) = found.items()
-        return _changed(line, index, code, f"the patch replaces `{self.name}` in it")
+        index = _only(line, tuple(found), self.name)
+        return _changed(line, index, found[index], f"the patch replaces `{self.name}` in it")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +62,29 @@ class EditStep:
         index = _index(line, self.number)
         code = apply_diff(line[index].code, self.diff)
         return _changed(line, index, code, "the patch edits its code")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditText:
+    """Lines are replaced in the code of a step, or of the function, method or class of a name."""
+
+    target: int | str
+    edits: tuple[TextEdit, ...]
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        if isinstance(self.target, int):
+            index = _index(line, self.target)
+            code = replace_text(line[index].code, self.edits)
+            return _changed(line, index, code, "the patch edits its code")
+        found = {
+            index: span
+            for index, step in enumerate(line)
+            if _is_cell(step) and (span := definition_span(step.code, self.target)) is not None
+        }
+        index = _only(line, tuple(found), self.target)
+        (start, end), code = found[index], line[index].code
+        code = code[:start] + replace_text(code[start:end], self.edits) + code[end:]
+        return _changed(line, index, code, f"the patch edits `{self.target}` in it")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,12 +134,16 @@ class RestoreLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patch:
-    """Changes of one history, all or none. id: unique. parent: the patch that this one follows or takes back."""
+    """Changes of one history, all or none. id: unique. parent: the patch that this one follows or takes back.
+
+    cause: the model call that asked for it, if one did.
+    """
 
     changes: tuple[Change, ...]
     reason: str = ""
     author: str = ""
     parent: str = ""
+    cause: str = ""
     id: str = ""
 
     def __post_init__(self) -> None:
@@ -146,6 +167,13 @@ class Patch:
     def edit(cls, number: int, diff: str, *, reason: str = "", author: str = "") -> Patch:
         """Changes a step's code by a unified diff. Lines may have moved; all else must be as the diff says."""
         return cls(changes=(EditStep(number=number, diff=diff),), reason=reason, author=author)
+
+    @classmethod
+    def edit_text(
+        cls, target: int | str, edits: Sequence[TextEdit], *, reason: str = "", author: str = ""
+    ) -> Patch:
+        """Replaces whole lines in a step, or in the function, method or class of that name; see `TextEdit`."""
+        return cls(changes=(EditText(target=target, edits=tuple(edits)),), reason=reason, author=author)
 
     @classmethod
     def insert_step(cls, after: int, code: str, *, reason: str = "", author: str = "") -> Patch:
@@ -179,6 +207,18 @@ def _index(line: Sequence[LineStep], number: int) -> int:
         if number and number in (step.number, step.origin.origin if step.origin else 0):
             return index
     raise UnknownStepError(number)
+
+
+def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
+    """The one step that defines a name."""
+    if not found:
+        raise PatchConflictError(f"no step defines `{name}`")
+    if len(found) > 1:
+        numbers = ", ".join(str(line[index].number) for index in found)
+        raise PatchConflictError(
+            f"steps {numbers} define `{name}`; say which one with Patch.replace_step or Patch.edit"
+        )
+    return found[0]
 
 
 def _is_cell(step: LineStep) -> bool:

@@ -22,19 +22,37 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     """
     text = _MAGIC.sub(r"\1#", code)  # of the same length; a magic is no syntax
     tree = _parsed(text)
-    found = list(_definitions(tree.body, name.split("."))) if tree else []
-    if tree is None or not found:
+    found = _single(tree, name) if tree else None
+    if tree is None or found is None:
         return None
-    if len(found) > 1:
-        lines = ", ".join(str(node.lineno) for node in found)
-        raise PatchConflictError(f"`{name}` is defined more than once in one step (lines {lines})")
-    start, end = _span(text, tree, found[0], with_comments=source.lstrip().startswith("#"))
+    start, end = _span(text, tree, found, with_comments=source.lstrip().startswith("#"))
     indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
     new = _indented(source, name.rpartition(".")[2], indent)
     patched = code[:start] + new + code[end:]
     if _parsed(_MAGIC.sub(r"\1#", patched)) is None:
         raise PatchConflictError(f"with the new `{name}` the step would be no Python")
     return patched
+
+
+def definition_span(code: str, name: str) -> tuple[int, int] | None:
+    """Offsets of the whole lines that define a name, see `replace_definition`; None if the code defines no such name.
+
+    Raises PatchConflictError: defined twice.
+    """
+    text = _MAGIC.sub(r"\1#", code)
+    tree = _parsed(text)
+    found = _single(tree, name) if tree else None
+    if tree is None or found is None:
+        return None
+    return _span(text, tree, found, with_comments=False)
+
+
+def _single(tree: ast.Module, name: str) -> Definition | None:
+    found = list(_definitions(tree.body, name.split(".")))
+    if len(found) > 1:
+        lines = ", ".join(str(node.lineno) for node in found)
+        raise PatchConflictError(f"`{name}` is defined more than once in one step (lines {lines})")
+    return found[0] if found else None
 
 
 def _parsed(code: str) -> ast.Module | None:

@@ -133,10 +133,10 @@ class RuntimeCore:
         """See Backend."""
         return self.backend.read_history()
 
-    def ground(self, *, atomic: bool) -> RuntimeGround:
-        """What patches are applied to. Raises UnavailableError and UsageError where none can be."""
+    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
+        """What patches are applied to, see Site. Raises UnavailableError and UsageError where none can be."""
         self.backend.start()
-        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic)
+        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

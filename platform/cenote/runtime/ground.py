@@ -26,13 +26,23 @@ class RuntimeGround:
     """See Ground. Others may use the runtime meanwhile; what they do to it is noticed, and ends the work."""
 
     def __init__(
-        self, reruns: Reruns, resume: Callable[[], None], rules: CheckSession | None, *, atomic: bool
+        self,
+        reruns: Reruns,
+        resume: Callable[[], None],
+        rules: CheckSession | None,
+        *,
+        atomic: bool,
+        cause: str = "",
     ) -> None:
-        """resume: see BlockingListener. rules: that code must pass. atomic: never give up what is kept."""
+        """resume: see BlockingListener. rules: that code must pass. atomic: never give up what is kept.
+
+        cause: of steps whose code is not the recorded one.
+        """
         self._reruns = reruns
         self._resume = resume
         self._rules = rules
         self._atomic = atomic
+        self._cause = cause
 
     def head(self) -> int:
         return self._reruns.history.tree.head
@@ -63,7 +73,8 @@ class RuntimeGround:
             raise StepNotRepeatedError(record)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
-        rerun = Rerun(code=code, record=record, tentative=tentative)
+        cause = record.cause if record is not None and record.code == code else self._cause
+        rerun = Rerun(code=code, record=record, cause=cause, tentative=tentative)
         number = self._run(rerun, refused.append)
         if refused:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)

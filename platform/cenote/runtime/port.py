@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, diagnose
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 
 if TYPE_CHECKING:
@@ -42,9 +44,9 @@ class RuntimePort:
         return tuple(item for item in self.core.items.values() if isinstance(item, Type))
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
     ) -> ExecutionResult:
-        return await self._face().execute(code, timeout, on_output)
+        return await self._face().execute(code, timeout, on_output, cause=cause)
 
     async def inject(self, *items: Injectable) -> None:
         await self._face().inject(*items)
@@ -57,6 +59,20 @@ class RuntimePort:
 
     async def rollback(self, to: int | str) -> Rollback:
         return await self._face().rollback(to)
+
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        """Why a step failed; None if it did not, or nothing is known of it."""
+        history = await asyncio.to_thread(self.core.backend.read_history)
+        return diagnose(history.tree.line(step), step) if step in history.tree else None
+
+    async def plan(self, patch: Patch) -> Plan:
+        """What the patch would have run again; nothing is executed."""
+        return await self._face().state.plan(patch)
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        """Does what the plan says, all or nothing."""
+        self.core.serve_hosts_on(asyncio.get_running_loop())
+        return await self._face().state.apply(plan)
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; empty when nothing."""

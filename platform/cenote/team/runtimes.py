@@ -80,9 +80,9 @@ class NoticingPort:
         return self._port.types
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
     ) -> ExecutionResult:
-        result = await self._port.execute(code, timeout=timeout, on_output=on_output)
+        result = await self._port.execute(code, timeout=timeout, on_output=on_output, cause=cause)
         return replace(result, news=(*result.news, *self._notices()))
 
     async def inject(self, *items: Injectable) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # Headings of the events that get a block of their own, with the styles of heading and content.
 BLOCKS = {
     "code": ("code", CYAN, ""),
+    "patch": ("patch", CYAN, ""),
     "execution_output": ("output", DIM, DIM),
     "execution_output_exceeded": ("output, cut", DIM, DIM),
     "execution_error": ("error", RED, RED),

@@ -23,13 +23,14 @@ LABEL: Final = "patch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """A cell to run as a new step. record: the step that it stands for, None for a new one.
+    """A cell to run as a new step. record: the step that it stands for, None for a new one. cause: for its record.
 
     tentative: the state may be wrong for it. Nothing outside is changed then, and what it leaves is nobody's state.
     """
 
     code: str
     record: StepRecord | None
+    cause: str
     tentative: bool
 
 
@@ -118,7 +119,7 @@ class Reruns:
             None,
             _Ended(listener, ended),
             seat=self._seat(record.author if record else ""),
-            cause=record.cause if record else "",
+            cause=rerun.cause,
             origin=record.number if record else 0,
         )
 

@@ -288,14 +288,14 @@ class RecordedPort:
         return self._port.types
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
     ) -> ExecutionResult:
         course = self._record.course(self._agent)
         course.cells += 1
         known = course.next("cell")
         if known is not None:
             return _result(known)
-        result = await self._port.execute(code, timeout=timeout, on_output=on_output)
+        result = await self._port.execute(code, timeout=timeout, on_output=on_output, cause=cause)
         told = {"result": from_result(result).SerializeToString().hex(), "news": result.news}
         self._record.note(self._agent, "cell", told)
         return result

@@ -129,7 +129,7 @@ class _KeyedPort(RuntimePort):
         self._key = key
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
     ) -> ExecutionResult:
         core, backend = self.core, self.core.backend
         assert isinstance(backend, RemoteRuntime)
@@ -137,7 +137,7 @@ class _KeyedPort(RuntimePort):
         if not core.running:
             await asyncio.to_thread(core.start)
         listener = AsyncListener(core.resume, on_output)
-        withdraw = backend.execute(code, timeout, listener, key=self._key())
+        withdraw = backend.execute(code, timeout, listener, cause=cause, key=self._key())
         try:
             return result(await listener.future)
         except BaseException:

@@ -1,0 +1,100 @@
+"""One patch of the model: read, planned, checked by the rules, applied, and turned into what the model is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cenote.agent import prompts
+from cenote.agent.events import Event, EventType
+from cenote.agent.exchange import Exchange, lines
+from cenote.agent.flow import (
+    Applied,
+    ApplyPlan,
+    CheckCode,
+    Checked,
+    Emit,
+    Flow,
+    Planned,
+    PlanPatch,
+    ask,
+)
+from cenote.agent.ledger import Ledger
+from cenote.agent.patch_block import MalformedPatchError, read_patch
+from cenote.agent.patch_report import ran_again, refusal, report
+from cenote.harness.plan import Plan
+from cenote_worker.history.step import StepRecord
+
+
+class PatchRunner:
+    """Applies patches and adds them, with what they gave, to the conversation."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def run(self, answer: str, text: str, ledger: Ledger, note: str) -> Flow[str | None]:
+        """Do what `text` says, the patch block of `answer`; gives the text of `reply(...)`, or None.
+
+        note: a line for the model, added to what it is shown; may be empty.
+        """
+        self._exchange.said(answer, f"patch of {text.strip()}")
+        try:
+            return (yield from self._run(text, ledger, note))
+        except GeneratorExit:
+            self._exchange.broken_off(prompts.PATCH_INTERRUPTED)
+            raise
+
+    def _run(self, text: str, ledger: Ledger, note: str) -> Flow[str | None]:
+        try:
+            patch = read_patch(text).patch(ledger.cause)
+        except MalformedPatchError as error:
+            yield from self._not_patched(error.reason, note)
+            return None
+        planned = yield from ask(PlanPatch(patch), Planned)
+        if planned.plan is None:
+            yield from self._not_patched(planned.refusal, note)
+            return None
+        violations = yield from _violations(planned.plan)
+        if violations:
+            yield from self._exchange.refuse("\n".join(violations), note)
+            return None
+        return (yield from self._apply(planned.plan, ledger, note))
+
+    def _apply(self, plan: Plan, ledger: Ledger, note: str) -> Flow[str | None]:
+        applied = yield from ask(ApplyPlan(plan), Applied)
+        if applied.result is None:
+            yield from self._not_patched(applied.refusal, note)
+            return None
+        result = applied.result
+        before = plan.course.records
+        ran = ran_again(before, result)
+        ledger.book_cell(sum(record.duration for record in ran))
+        if problem := refusal(result):
+            yield from self._failed(problem, note)
+            return None
+        shown, exceeded = yield from self._exchange.fitted(report(before, result))
+        kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT
+        yield Emit(Event(kind, shown))
+        self._exchange.heard(lines(shown, note), shown)
+        return _reply(ran)
+
+    def _not_patched(self, reason: str, note: str) -> Flow[None]:
+        yield from self._failed(prompts.NOT_PATCHED.format(reason=reason), note)
+
+    def _failed(self, text: str, note: str) -> Flow[None]:
+        yield Emit(Event(EventType.EXECUTION_ERROR, text))
+        self._exchange.heard(lines(text, note), text)
+
+
+def _violations(plan: Plan) -> Flow[tuple[str, ...]]:
+    """What the rules have against steps that the patch changes. All others were checked when they were first run."""
+    found: tuple[str, ...] = ()
+    for step in plan.course.line:
+        if step.change:
+            found += (yield from ask(CheckCode(step.code), Checked)).violations
+    return found
+
+
+def _reply(ran: Sequence[StepRecord]) -> str | None:
+    """Of the last step that was run again and gave one."""
+    replies = (record.reply for record in reversed(ran) if record.status == "ok")
+    return next((reply for reply in replies if reply is not None), None)

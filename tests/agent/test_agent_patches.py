@@ -1,0 +1,177 @@
+"""Agents that change what has run: what a model writes, what runs again, and what it is shown."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.in_process_runtime import InProcessRuntime
+from playbook import NOW, core, drive
+from tests.harness.laboratory import Laboratory
+
+from cenote.agent import CaveAgent, Event
+from cenote.agent.flow import PlanPatch, Scene, TextDelta, TurnEnded
+from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, apply_plan, diagnose, make_plan
+from cenote.models import ScriptedModel
+from cenote.models.usage import TokenUsage
+from cenote_security.errors import UsageError
+from cenote_worker.results import ExecutionResult
+
+
+class PatchableRuntime(InProcessRuntime):
+    """The laboratory of the harness, as an agent sees a runtime."""
+
+    author = "ana"
+
+    def __init__(self, *, forbidden: tuple[str, ...] = ()) -> None:
+        super().__init__(forbidden=forbidden)
+        self.laboratory = Laboratory(by_name=True)
+        self.laboratory.answers_only = True  # as runtimes are while a patch is applied
+        self.patches: list[Patch] = []
+
+    async def execute(self, code: str, **options: object) -> ExecutionResult:
+        record = self.laboratory.execute(None, code)
+        self.laboratory.keep()
+        return ExecutionResult(
+            success=record.error is None, stdout=record.stdout, error=record.error, step=record.number
+        )
+
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        return diagnose(self.laboratory.line(), step)
+
+    async def plan(self, patch: Patch) -> Plan:
+        self.patches.append(patch)
+        return make_plan(patch, self.laboratory.line(), self.laboratory.kept())
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        return apply_plan(plan, self.laboratory)
+
+
+def block(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code}\n```"
+
+
+def patch(text: str) -> str:
+    return block(text, "patch")
+
+
+def replaced(target: str, search: str, replacement: str) -> str:
+    return patch(f"{target}\n<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n>>>>>>> REPLACE")
+
+
+async def play(runtime: PatchableRuntime, *answers: str) -> tuple[CaveAgent, list[Event], list[str]]:
+    """The agent, its events, and what the model was shown after each answer."""
+    agent = CaveAgent(ScriptedModel([*answers, "Done."]), runtime, patches=True)
+    events = [event async for event in agent.stream_events("the task")]
+    return agent, events, [one.content for one in agent.messages[2:] if one.role == "user"]
+
+
+STEPS = (
+    block("rows = [3, 1, 2]"),
+    block("def total(xs):\n    return len(xs)"),
+    block("other = len(rows)\nshow(other)"),
+    block("result = total(rows)\nshow(result)"),
+)
+
+
+async def test_a_patch_runs_again_what_depends_on_it() -> None:
+    """The model reads the new output of what ran again, and nothing of what was kept."""
+    runtime = PatchableRuntime()
+    _, events, shown = await play(
+        runtime, *STEPS, replaced("function total", "return len(xs)", "return xs[1]")
+    )
+    # Steps get new numbers behind the change: 2 and 4 were run, 3 was kept.
+    assert ["rows = [3, 1, 2]", "def total(xs):\n    return xs[1]"] == [
+        record.code for record in runtime.laboratory.line()[:2]
+    ]
+    assert "Patched. Ran steps 5, 7, kept 6." == shown[-1].splitlines()[0]
+    assert "Steps have new numbers: 2 is 5, 3 is 6, 4 is 7." in shown[-1]
+    assert shown[-1].endswith("Output of step 7:\nstr:'' int:1")
+    assert "Output of step 6" not in shown[-1]
+    assert 1 == [event.type.value for event in events].count("patch")
+
+
+async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
+    """It shows where its values came from; with the earlier step changed, it succeeds."""
+    runtime = PatchableRuntime()
+    _, _, shown = await play(
+        runtime, block("rows = [3]"), block("show(rows[1])"), patch("step 1: too short\nrows = [3, 4]")
+    )
+    assert "What step 2 is made from:\nrows: step 1, rows = [3]\n[step 2]" == shown[1].partition("range\n")[2]
+    assert shown[2].endswith("Output of step 4:\nstr:'' int:4")
+    assert ("too short", "ana") == (runtime.patches[0].reason, runtime.patches[0].author)
+
+
+async def test_the_model_call_is_named_with_the_patch() -> None:
+    """As it is with the steps that blocks made; the response says what each of its calls is called."""
+    runtime = PatchableRuntime()
+    agent = CaveAgent(ScriptedModel([*STEPS[:1], patch("step 1\nrows = []"), "Done."]), runtime, patches=True)
+    response = await agent.run("the task")
+    assert [runtime.patches[0].cause] == [step.cause for step in response.steps if step.patch]
+    assert 3 == len({step.cause for step in response.steps})
+    assert ["rows = [3, 1, 2]"] == response.code_snippets
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (patch("rows = 1"), "Nothing was patched: the first line of a patch is `step N`"),
+        (patch("step 9\nrows = 1"), "Nothing was patched: the patch does not fit: this line has no step 9"),
+        (replaced("step 1", "rows = []", "rows"), "stand nowhere in the code:\nrows = []"),
+        (patch("step 1\nrows = external(2)"), "call it in a block."),
+        (patch("step 1\nrows = []\nshow(rows[1])"), "with the patch, step 1 fails.\nError: IndexError"),
+    ],
+)
+async def test_a_patch_that_cannot_be_applied_changes_nothing(text: str, says: str) -> None:
+    """The model reads why."""
+    runtime = PatchableRuntime()
+    _, events, shown = await play(runtime, STEPS[0], text)
+    assert says in shown[-1]
+    assert ([1], {"rows": [3, 1, 2]}) == (
+        [record.number for record in runtime.laboratory.line()],
+        runtime.laboratory.state.names(),
+    )
+    assert ["execution_error"] == [event.type.value for event in events if event.content in shown[-1]][-1:]
+
+
+async def test_what_is_different_may_be_too_long_to_show() -> None:
+    """Head and tail are shown, and how to read the rest, as of a block."""
+    runtime = PatchableRuntime()
+    answers = [block("n = 1"), block("show('x' * n)"), patch("step 1\nn = 500"), "Done."]
+    agent = CaveAgent(ScriptedModel(answers), runtime, patches=True, max_exec_output=200)
+    events = [event async for event in agent.stream_events("the task")]
+    (shown,) = [event.content for event in events if event.type.value == "execution_output_exceeded"]
+    assert "characters left out; read_output(3)[" in shown
+    assert shown in agent.messages[-2].content
+
+
+def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
+    """The next task finds a conversation in which each block has an outcome."""
+    agent = core(patches=True)
+    answered = [Scene(), None, TextDelta(patch("step 1\nx = 1")), TurnEnded("stop", TokenUsage()), None]
+    commands = drive(agent.run("the task", NOW), *answered)
+    assert isinstance(commands[-1], PlanPatch)
+    assert "Interrupted; nothing was patched, or all of it." == agent.messages[-1].content
+
+
+async def test_the_rules_hold_for_patched_code() -> None:
+    """A step that may not be run may not be patched in."""
+    runtime = PatchableRuntime(forbidden=("secret",))
+    _, events, shown = await play(runtime, STEPS[0], patch("step 1\nrows = secret"))
+    assert "Not run, against the rules:\n'secret' is blocked" == shown[-1]
+    assert "security_error" in [event.type.value for event in events]
+    assert ["rows = [3, 1, 2]"] == runtime.laboratory.executed
+
+
+async def test_the_prompt_tells_of_patches_only_where_they_are_on() -> None:
+    """Nobody pays for what is not used."""
+    agents = [
+        CaveAgent(ScriptedModel(["Done."]), PatchableRuntime(), patches=patches) for patches in (False, True)
+    ]
+    for agent in agents:
+        await agent.run("the task")
+    assert [False, True] == ["```patch" in agent.messages[0].content for agent in agents]
+
+
+async def test_patches_need_a_runtime_with_a_history() -> None:
+    """It is refused before anything runs."""
+    with pytest.raises(UsageError, match="InProcessRuntime cannot be patched"):
+        await CaveAgent(ScriptedModel(["Done."]), InProcessRuntime(), patches=True).run("the task")

@@ -1,0 +1,89 @@
+"""The language of patch blocks: what models write, and what is wrong with what cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.agent.block_parser import BlockParser
+from cenote.agent.patch_block import MalformedPatchError, PatchBlock, read_patch
+from cenote.harness import TextEdit
+
+EDIT = """\
+<<<<<<< SEARCH
+a = 1
+=======
+a = 2
+>>>>>>> REPLACE"""
+TWICE = f"""\
+{EDIT}
+
+<<<<<
+    b
+
+=====
+>>>>>
+"""
+
+
+@pytest.mark.parametrize("header", ["step 3", "Step #3", "  step 3: off by one", "step 3 - off by one"])
+def test_a_step_is_named_by_its_number(header: str) -> None:
+    """With or without a reason."""
+    found = read_patch(f"{header}\n{EDIT}")
+    assert (3, (TextEdit(search="a = 1", replacement="a = 2"),)) == (found.target, found.edits)
+    assert ("off by one" if "off" in header else "") == found.reason
+
+
+@pytest.mark.parametrize(
+    "header", ["function Row.clean", "method `Row.clean`()", "class Row.clean: a reason"]
+)
+def test_a_definition_is_named_by_its_path(header: str) -> None:
+    """Whatever kind of definition it is called."""
+    assert "Row.clean" == read_patch(f"{header}\ndef clean(self): ...").target
+
+
+def test_without_markers_the_rest_is_the_whole_code() -> None:
+    """Blank lines around it do not count, what is inside does."""
+    assert PatchBlock(target=2, source="x = 1\n\ny = '='") == read_patch("\nstep 2\n\nx = 1\n\ny = '='\n\n")
+
+
+def test_edits_follow_each_other() -> None:
+    """Markers of five and more signs, an empty replacement."""
+    expected = (TextEdit(search="a = 1", replacement="a = 2"), TextEdit(search="    b\n", replacement=""))
+    assert expected == read_patch(f"step 1\n{TWICE}").edits
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the first line"),
+        ("a = 1", "the first line of a patch is `step N` or `function NAME`, not 'a = 1'"),
+        ("step x\n1", "the first line"),
+        ("step 99999999999\n1", "the first line"),
+        ("step 1\n\n", "have to follow"),
+        ("step 1\n<<<<<<< SEARCH\na\n>>>>>>> REPLACE", "no `=======`"),
+        ("step 1\n<<<<<<< SEARCH\na\n=======\nb", "no `>>>>>>> REPLACE`"),
+        ("step 1\nb\n" + EDIT, "has to stand before 'b'"),
+        ("step 1\n" + EDIT.replace("a = 1", ""), "is empty"),
+    ],
+)
+def test_what_cannot_be_read_says_what_is_missing(text: str, says: str) -> None:
+    """The model reads that, and writes it better."""
+    with pytest.raises(MalformedPatchError) as caught:
+        read_patch(text)
+    assert says in str(caught.value)
+
+
+def test_a_patch_block_is_found_like_code() -> None:
+    """Whatever comes first; a quote that is not closed in a search part opens no string there."""
+    answer = f"So:\n```patch\nstep 1\n{EDIT.replace('a = 1', 'it = 5  # it')}\n'''\n```\nand more"
+    parser = BlockParser("python", "patch")
+    assert "So:\n" == parser.feed(answer)
+    assert ("patch", True) == (parser.other, parser.closed)
+    assert "step 1\n<<<" == (parser.code or "")[:10]
+
+
+def test_without_patches_such_a_block_is_text() -> None:
+    """Nothing changes for agents that do not know of them."""
+    parser = BlockParser("python")
+    assert "```patch\nstep 1\n```\n" == parser.feed("```patch\nstep 1\n```\n") + parser.finish()
+    assert (None, "") == (parser.code, parser.other)
