@@ -16,6 +16,9 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.folder import log_files
+from cenote.gateway.audit.selection import Selection, selected
 from cenote.gateway.daemon_lock import running_at
 from cenote_security.errors import UnavailableError
 from cenote_worker.keeper.client import KeeperClient, connect
@@ -65,6 +68,10 @@ class StandingPlatform:
         """Runtimes that are being made."""
         with closing(sqlite3.connect(self._state / "gateway.db")) as database:
             return [id for (id,) in database.execute("SELECT id FROM runtimes WHERE made IS NULL")]
+
+    def on_record(self, kind: str) -> list[Event]:
+        files = log_files(self._state / "audit")
+        return [entry.event for entry in selected(files, Selection()) if entry.event.kind == kind]
 
     # -- its processes --
 

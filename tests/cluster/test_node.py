@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.tenancy.deeds import Batch
 
 PATIENCE = 20.0
 
@@ -69,6 +70,10 @@ class FakeHost:
     def facts(self) -> list[RuntimeFacts]:
         self._live("facts")
         return [self._fact(runtime) for runtime in self.bound]
+
+    def deeds(self, written: Mapping[str, int]) -> Batch:
+        self._live("deeds")
+        return Batch(source=self.id, first=written.get(self.id, 0) + 1, deeds=())
 
     def _fact(self, runtime: str) -> RuntimeFacts:
         one = self.bound[runtime]

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
-from cenote import PythonRuntime, Variable
+from cenote import PythonRuntime, SandboxPolicy, Variable
 
 
 @pytest.fixture
@@ -84,11 +84,24 @@ def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
     platform.command("runtime", "rm", "lasting")
 
 
-def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform, runtime: PythonRuntime) -> None:
-    """The state is lost, is said to be, and the next call works."""
-    result = runtime.execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert (False, "lost") == (result.success, result.state)
-    assert "2" == runtime.execute("1 + 1").value
+DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def test_a_cell_that_kills_its_process(runtime: PythonRuntime) -> None:
+    """The state is what it was before the cell."""
+    assert runtime.execute("x = 1").success
+    result = runtime.execute(DIE)
+    assert (False, "rolled_back") == (result.success, result.state)
+    assert "1" == runtime.execute("x").value
+
+
+def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform) -> None:
+    """Without snapshots the state is lost, is said to be, and the next call works."""
+    forgetful = SandboxPolicy(snapshots="none")
+    with PythonRuntime(sandbox=forgetful, address=platform.address, token=platform.token) as runtime:
+        result = runtime.execute(DIE)
+        assert (False, "lost") == (result.success, result.state)
+        assert "2" == runtime.execute("1 + 1").value
 
 
 def test_a_cell_goes_on_when_the_nursery_is_killed(

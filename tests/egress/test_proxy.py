@@ -391,6 +391,19 @@ def test_each_decision_is_logged(open_door: OpenDoor, caplog: pytest.LogCaptureF
     assert isinstance(door.ledger.decisions[0], Decision)
 
 
+def test_bytes_are_told_when_a_connection_has_ended(open_door: OpenDoor, sink: Sink) -> None:
+    """Of each decision at once, and of one that let something pass once more, with what passed both ways."""
+    door, heard = open_door(f"files.test:{sink.port}"), list[tuple[bool, int | None]]()
+    door.ledger.witness = lambda decision, passed: heard.append((decision.allowed, passed))
+    door.ask(connect_request("evil.test", 443))
+    greeting = hello("files.test")
+    with tunnel(door, "files.test", sink.port) as sock:
+        sock.sendall(greeting)
+        assert eventually(lambda: [(False, None), (True, None)] == heard)
+    assert eventually(lambda: (True, len(greeting)) == heard[-1])
+    assert 3 == len(heard)
+
+
 def test_hostile_text_does_not_reach_the_log(open_door: OpenDoor) -> None:
     """Log injection (CWE-117): a reason is one line of printable ASCII, and short."""
     door = open_door("files.test")

@@ -53,9 +53,9 @@ def test_scopes_become_rights(
     access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, scopes: list[str], granted: set[str]
 ) -> None:
     """Each its own, none by the way."""
-    token = tokens.issue(acme.id, scopes).text
-    rights = Rights(tenant=acme.id, granted=frozenset(granted))  # type: ignore[arg-type]
-    assert rights == access.authorise(token, etl.id) == access.authorise(token, None)
+    token = tokens.issue(acme.id, scopes)
+    rights = Rights(tenant=acme.id, granted=frozenset(granted), token=token.id)  # type: ignore[arg-type]
+    assert rights == access.authorise(token.text, etl.id) == access.authorise(token.text, None)
 
 
 def test_a_token_opens_no_runtime_of_others(
@@ -77,9 +77,10 @@ def test_a_capability_opens_its_runtime_at_the_actor(
     access: Access, tokens: Tokens, acme: Tenant, etl: RuntimeRecord, clock: Callable[[], float]
 ) -> None:
     """With the rights that the token has, for its tenant's references too, and for minutes."""
-    text, expires = access.capability(principal(tokens, acme, "runtimes:write", "references"), etl)
+    holder = principal(tokens, acme, "runtimes:write", "references")
+    text, expires = access.capability(holder, etl)
     actor = CapabilityRights({etl.id: [KEY.for_runtime(etl.id)]}, clock)
-    rights = Rights(tenant=acme.id, granted=frozenset({"run", "share"}))
+    rights = Rights(tenant=acme.id, granted=frozenset({"run", "share"}), token=holder.token)
     assert rights == actor(text, etl.id) == actor(text, None)
     assert clock() + CAPABILITY_SECONDS == expires
     late = CapabilityRights({etl.id: [KEY.for_runtime(etl.id)]}, lambda: float(expires))

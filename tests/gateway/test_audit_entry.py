@@ -19,6 +19,7 @@ from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult
+from cenote_worker.tenancy.deeds import NetworkDeed, Origin, cell_deed, code_of
 
 KEY = bytes(32)
 ACME = Subject(tenant="tn_acme", token="t1", runtime="rt_1")
@@ -159,13 +160,18 @@ def line_of(event: Event) -> str:
     return after(START, event, 0).line().decode("ascii")
 
 
-def test_of_code_a_digest_and_its_size() -> None:
-    """Unless the operator asks for it; then it is bounded."""
-    code = "password = 'hunter2'"
-    assert "hunter2" not in line_of(events.cell_started(ACME, code, verdicts=["imports"]))
-    assert "hunter2" in line_of(events.cell_started(ACME, code, keep_code=True))
-    assert len(line_of(events.cell_started(ACME, "\U0001f600" * 10**6, keep_code=True))) < MAX_LINE
-    assert {"code_bytes": 3, "verdicts": []}.items() <= events.cell_started(ACME, "\ud800").facts.items()
+ORIGIN = Origin(tenant="tn_acme", runtime="rt_1", policy="0" * 64)
+
+
+def test_of_code_a_digest_its_size_and_where_it_begins() -> None:
+    """Of one long line no more than its beginning, and nothing of the lines behind."""
+    code = code_of("\n  import os  # " + "x" * 999 + "\npassword = 'hunter2'")
+    event = events.cell_ran(cell_deed(ORIGIN, "t1", code, 0.0, ExecutionResult(success=True)))
+    assert "hunter2" not in line_of(event)
+    assert 120 == len(str(event.facts["first_line"]))
+    assert {"code_bytes": 3}.items() <= events.cell_ran(
+        cell_deed(ORIGIN, "t1", code_of("\ud800"), 0.0, ExecutionResult(success=True))
+    ).facts.items()
 
 
 def test_of_a_result_no_value() -> None:
@@ -177,12 +183,16 @@ def test_of_a_result_no_value() -> None:
         reply="hunter2",
         error=ErrorInfo(type="K" * 9999, message="hunter2", traceback="hunter2", reason="memory"),
         step=3,
+        author="ann",
         usage=CellUsage(wall=1.5, cpu=0.25, peak_memory=7, bytes_written=8, output_bytes=9),
     )
-    event = events.cell_ended(ACME, result)
+    event = events.cell_ran(cell_deed(ORIGIN, "t1", code_of("1"), 2.5, result))
     assert "hunter2" not in line_of(event)
     assert len(line_of(event)) < 2000
+    assert ("tn_acme", "t1", "rt_1") == (event.tenant, event.token, event.runtime)
     assert {
+        "ended_at": 2_500_000,
+        "author": "ann",
         "step": 3,
         "reason": "memory",
         "wall_us": 1_500_000,
@@ -214,8 +224,8 @@ def test_of_a_policy_no_value_of_its_environment() -> None:
 
 def test_a_long_list_is_cut() -> None:
     """Nobody fills the log with one entry; that something is missing is said."""
-    listed = events.cell_started(ACME, "", verdicts=[f"rule-{number}" for number in range(60)]).facts[
-        "verdicts"
+    listed = events.token_changed(ACME, "issued", "t2", [f"scope-{number}" for number in range(60)]).facts[
+        "scopes"
     ]
     assert isinstance(listed, list)
     assert (51, "... and 10 more") == (len(listed), listed[-1])
@@ -231,13 +241,16 @@ def test_each_kind_of_event_has_its_place() -> None:
         events.access_decided(ACME, "execute"),
         events.token_changed(ACME, "issued", "t2", ["teams", "admin"]),
         events.runtime_removed(ACME, "asked for"),
-        events.network_decided(ACME, decision),
-        events.value_moved(ACME, "shared", "ref_1", 10**9),
+        events.network_used(NetworkDeed(origin=ORIGIN, decision=decision)),
+        events.deeds_lost("n1/1", 7, None, "it has ended"),
     ]
     lines = [json.loads(line_of(event))["entry"] for event in recorded]
-    assert {("tn_acme", "t1", "rt_1")} == {(line["tenant"], line["token"], line["runtime"]) for line in lines}
+    assert {("tn_acme", "t1", "rt_1")} == {
+        (line["tenant"], line["token"], line["runtime"]) for line in lines[:4]
+    }
+    assert ("tn_acme", "rt_1") == (lines[4]["tenant"], lines[4]["runtime"])
     assert [False, True] == [line["facts"]["allowed"] for line in lines[:2]]
     assert ["admin", "teams"] == lines[2]["facts"]["scopes"]
     assert (2_500_000, "not listed") == (lines[4]["facts"]["decided_at"], lines[4]["facts"]["reason"])
     assert len(lines[4]["facts"]["host"]) < 400
-    assert 10**9 == lines[5]["facts"]["bytes"]
+    assert ("n1/1", 7, None) == tuple(lines[5]["facts"][name] for name in ("source", "number", "lost"))

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +21,9 @@ from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
-from cenote_security.ids import RuntimeId
+from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.shared_quota import Limits
 
 
 def until(holds: Callable[[], bool], patience: float = 20.0) -> None:
@@ -65,6 +67,12 @@ class SlowNodes:
         if runtime not in self._here:
             raise UnknownRuntimeError(runtime)
         return RuntimeFacts()
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        pass
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        return {}
 
     def reference_address(self, reference: str) -> str:
         return "127.0.0.1:9"

@@ -16,6 +16,8 @@ from cenote_worker.serving.limits import MAX_CLIENTS
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.tenancy.books import no_books
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 
 class Line:
@@ -39,7 +41,8 @@ def served() -> ServedRuntime:
     relay = HostRelay()
     hosted = HostedRuntime(SandboxPolicy(), relay, name="r")
     pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
-    return ServedRuntime("r", hosted, relay, LocalReferences(room=1), loop=loop, pool=pool, grace=60)
+    books = no_books("r", hosted.policy, MachineQuotas())
+    return ServedRuntime("r", hosted, relay, LocalReferences(room=1), books, loop=loop, pool=pool, grace=60)
 
 
 def hello(client: str) -> runtime_pb2.Hello:

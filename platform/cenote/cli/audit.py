@@ -1,10 +1,12 @@
-"""`cenote audit verify`: whether the platform's record is as it was written."""
+"""`cenote audit verify|show`: whether the platform's record is as it was written, and what it says."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cenote.cli.exit_status import ExitStatus
@@ -23,6 +25,54 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     verifying = verbs.add_parser("verify", help="check every entry, and the head", epilog=EPILOG)
     verifying.add_argument("--json", action="store_true", help="print one JSON object")
     verifying.set_defaults(handler=handle)
+    showing = verbs.add_parser(
+        "show", help="print entries, the oldest first; `verify` says whether to believe them"
+    )
+    showing.add_argument("--runtime", default="", metavar="ID", help="only those about this runtime")
+    showing.add_argument(
+        "--tenant", default="", metavar="NAME", help="only those of this tenant, by name or id"
+    )
+    showing.add_argument(
+        "--since",
+        type=moment,
+        default=0,
+        metavar="TIME",
+        help='such as "2026-11-22T08:00Z", or "2h" for 2 hours ago',
+    )
+    showing.add_argument("--json", action="store_true", help="print one JSON object a line")
+    showing.set_defaults(handler=show_entries)
+
+
+def show_entries(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.audit.folder import log_files
+    from cenote.gateway.audit.selection import Selection, described, selected
+    from cenote.gateway.state_folder import state_folder
+
+    screen, state = Screen(), state_folder()
+    if not state.audit.exists():
+        raise UnavailableError(f"there is no record at {state.audit}; `cenote up` starts one")
+    wanted = Selection(runtime=arguments.runtime, tenant=_tenant_id(arguments.tenant), since=arguments.since)
+    for entry in selected(log_files(state.audit), wanted):
+        screen.line(json.dumps(asdict(entry)) if arguments.json else described(entry))
+    return ExitStatus.OK
+
+
+def _tenant_id(name: str) -> str:
+    from cenote.cli.operator import records
+    from cenote.gateway.tenants import Tenants
+
+    if not name or name.startswith("tn_"):
+        return name
+    with records() as database:
+        return Tenants(database).get(name).id
+
+
+def moment(text: str) -> int:
+    """Microseconds since the epoch. Raises ValueError."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    if text[-1:] in units and text[:-1].isdecimal():
+        return int((time.time() - int(text[:-1]) * units[text[-1]]) * 1e6)
+    return int(datetime.fromisoformat(text).timestamp() * 1e6)
 
 
 def handle(arguments: argparse.Namespace) -> int:

@@ -26,9 +26,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing.set_defaults(handler=list_all)
     limiting = verbs.add_parser("limit", help="set what a tenant may have at once")
     limiting.add_argument("name", metavar="NAME")
-    limiting.add_argument("quota", choices=("runtimes", "memory", "cpus"))
+    limiting.add_argument("quota", choices=("runtimes", "memory", "cpus", "cells", "stored"))
     limiting.add_argument(
-        "limit", metavar="LIMIT", help='such as 10 (runtimes), "8GiB" (memory), 2.5 (cpus), or "none"'
+        "limit",
+        metavar="LIMIT",
+        help='such as 10 (runtimes; cells at once), "8GiB" (memory; stored: shared values), 2.5 (cpus), or "none"',
     )
     limiting.set_defaults(handler=limit)
     closing = verbs.add_parser("close", help="refuse all tokens of a tenant from now on")
@@ -109,8 +111,8 @@ def _amount(quota: str, text: str) -> int:
     from cenote_security.size import parse_size
 
     try:
-        if quota == "memory":
+        if quota in ("memory", "stored"):
             return parse_size(int(text) if text.isdecimal() else text)
-        return int(text) if quota == "runtimes" else round(float(text) * 1000)
+        return int(text) if quota in ("runtimes", "cells") else round(float(text) * 1000)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no limit for {quota}") from None

@@ -46,7 +46,7 @@ class Access:
         principal = self._tokens.authenticate(token)
         if runtime is not None:
             self._runtimes.by_id(principal.tenant, RuntimeId(runtime))
-        return to_rights(principal.tenant, _rights(principal))
+        return to_rights(principal.tenant, _rights(principal), principal.token)
 
     def capability(self, principal: Principal, runtime: RuntimeRecord) -> tuple[str, int]:
         """What opens a runtime to this principal at its actor, and until when in seconds since the epoch.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -21,6 +22,11 @@ from cenote_worker.serving.limits import PATIENCE, Patience
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.server import RuntimeServer
+from cenote_worker.tenancy.books import Books
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.shared_quota import Limits
+from cenote_worker.tenancy.trail import Trail
 from cenote_worker.wire import policies
 
 if TYPE_CHECKING:
@@ -60,7 +66,9 @@ class LocalNodes:
     ) -> None:
         self._key = key
         self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
-        self._references = LocalReferences(room)
+        self._quotas = MachineQuotas()
+        self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
+        self._references = LocalReferences(room, quotas=self._quotas)
         self._server = RuntimeServer(
             CapabilityRights(self._keys), self._references, credentials=credentials, patience=patience
         )
@@ -93,6 +101,7 @@ class LocalNodes:
         for each in hosted:
             each.runtime.close()
         self._references.close()
+        self._quotas.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -105,7 +114,7 @@ class LocalNodes:
     def create(
         self,
         runtime: RuntimeId,
-        tenant: TenantId,  # noqa: ARG002  (capabilities say it)
+        tenant: TenantId,
         policy: bytes,
         *,
         lease: float,
@@ -115,7 +124,7 @@ class LocalNodes:
         hosted = HostedRuntime(wanted, relay, name=runtime)
         try:
             hosted.start()  # what this machine cannot give is said now, not when somebody attaches
-            self._server.add(runtime, hosted, relay)
+            self._server.add(runtime, hosted, relay, self._books(tenant, runtime, wanted))
         except BaseException:
             hosted.close()
             raise
@@ -123,6 +132,9 @@ class LocalNodes:
             self._keys[runtime] = (self._key.for_runtime(runtime),)
             self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease)
         return self._place
+
+    def _books(self, tenant: TenantId, runtime: RuntimeId, policy: SandboxPolicy) -> Books:
+        return Books(tenant, runtime, policy, self._trail, self._quotas, self._references.stored)
 
     def locate(self, runtime: RuntimeId) -> Place:
         self._find(runtime)
@@ -153,6 +165,12 @@ class LocalNodes:
 
     def reference_address(self, reference: str) -> str:  # noqa: ARG002
         return self._address  # which says the same of others' references as of none
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        self._quotas.limit(dict[str, Limits](limits.items()))
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        return {NODE: [self._trail.read(written.get(self._trail.source, 0))]}
 
     # -- leases --
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.shared_quota import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,18 @@ class Nodes(Protocol):
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         """Raises UnknownRuntimeError for one that no node has, such as one whose lease has run out."""
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        """What these tenants may use up, all machines together, instead of what they might before.
+
+        Each machine gets an equal part, see `parted`.
+        """
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        """What was done on each machine, by source; None for one that does not answer.
+
+        written: by source, up to where all is on record.
+        """
 
     def reference_address(self, reference: str) -> str:
         """A server whose ReferenceService has the value, or can bring it. Raises UnknownReferenceError."""

@@ -56,7 +56,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             ),
         )
         opened.enter_context(closing(server))
-        opened.callback(ending.set)  # first of all: the server waits for what its threads wait for
+        opened.callback(ending.set)  # before: the server waits for what its threads wait for
+        opened.callback(server.settle)
         running = replace(running, address=server.start(), authority=secured.authority)
         orchestrators.begin(running.address, secured.authority)
         leave_token(stores, token_file())

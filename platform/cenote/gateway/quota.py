@@ -11,13 +11,14 @@ from typing import Final
 
 from cenote_security.errors import QuotaExceededError, UsageError
 from cenote_security.ids import TenantId
+from cenote_worker.tenancy.shared_quota import REMEDIES, UNITS, Limits, SharedQuota
 
 
 class Quota(StrEnum):
     """Something that is counted per tenant, in whole units, so that no sum drifts.
 
     RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
-    a CPU, likewise. CELLS: accepted and not finished. STORED: bytes of checkpoints and shared values. TEAMS: made and
+    a CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS: made and
     not deleted.
     """
 
@@ -29,15 +30,19 @@ class Quota(StrEnum):
     TEAMS = "teams"
 
 
-_UNITS: Final = {Quota.MEMORY: "bytes", Quota.CPUS: "thousandths of a CPU", Quota.STORED: "bytes"}
+_UNITS: Final = {
+    Quota.MEMORY: "bytes",
+    Quota.CPUS: "thousandths of a CPU",
+    Quota.STORED: UNITS[SharedQuota.STORED],
+}
 
 _REMEDIES: Final = {
     Quota.RUNTIMES: "remove runtimes that are not needed",
     Quota.MEMORY: "close runtimes, or give them less memory in their policies",
     Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
-    Quota.CELLS: "wait for running cells to end",
     Quota.TEAMS: "delete teams that are not needed",
-    Quota.STORED: "remove shared values, snapshots or runtimes",
+    Quota.CELLS: REMEDIES[SharedQuota.CELLS],
+    Quota.STORED: REMEDIES[SharedQuota.STORED],
 }
 
 Amounts = Mapping[Quota, int]
@@ -126,3 +131,8 @@ class QuotaLedger:
 
 def _exceeded(quota: Quota, used: int, asked: int, limit: int) -> QuotaExceededError:
     return QuotaExceededError(quota.value, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])
+
+
+def shared(limits: Amounts) -> Limits:
+    """Those of them that machines see to."""
+    return {quota: limits[Quota(quota)] for quota in SharedQuota if Quota(quota) in limits}

@@ -13,6 +13,8 @@ from cenote_security.errors import UnavailableError, UnknownReferenceError, Unkn
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.ray_calls import ask
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.shared_quota import Limits, parted
 
 Agents = Callable[[], Mapping[str, Any]]
 """The agents by the short id of their node, those that are missing made."""
@@ -72,6 +74,22 @@ class RayNodes:
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         facts = self._ask(self._home(runtime), "runtime", runtime)
         return RuntimeFacts(clients=facts.clients, steps=facts.steps)
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        agents = self._agents()
+        parts = {tenant: parted(own, len(agents)) for tenant, own in limits.items()}
+        for node in agents:
+            self._ask(node, "limit", parts)
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        return {node: self._deeds(node, written) for node in self._agents()}
+
+    def _deeds(self, node: str, written: Mapping[str, int]) -> list[Batch] | None:
+        try:
+            batches: list[Batch] = self._ask(node, "deeds", written)
+        except UnavailableError:
+            return None
+        return batches
 
     def reference_address(self, reference: str) -> str:
         node = reference.rpartition("_")[2]

@@ -17,7 +17,7 @@ from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_lease
 from cenote.gateway.errors import AuditUnavailableError
 from cenote.gateway.nodes import Nodes, RuntimeFacts
 from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.quota import Hold, Quota, shared
 from cenote.gateway.runtimes import RuntimeRecord
 from cenote.gateway.stores import Stores
 from cenote_security.errors import (
@@ -90,6 +90,8 @@ class Registry:
         """Puts it on record, and then on a node. If that fails, `abandon` it."""
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(runtime_created(subject, record.name, policy)).result()
+        if limits := shared(self._stores.quotas.limits(record.tenant)):
+            self._nodes.limit({record.tenant: limits})  # before anything of it can run
         self._nodes.create(record.id, record.tenant, record.policy, lease=record.lease)
         self._stores.runtimes.made(record.tenant, record.id)
 
@@ -141,8 +143,12 @@ class Registry:
         return self._stores.runtimes.unmade()
 
     def sweep(self) -> None:
-        """Puts on record what the operator did, and frees names and quotas of runtimes whose lease ran out."""
+        """Puts on record what the operator did, has machines know new limits, and frees names and quotas of runtimes
+        whose lease ran out.
+        """
         self._stores.notices.hand_over(self._stores.recorder)
+        quotas, tenants = self._stores.quotas, self._stores.tenants.all()
+        self._nodes.limit({tenant.id: shared(quotas.limits(tenant.id)) for tenant in tenants})
         for record in self._stores.runtimes.leased():
             try:
                 self.facts(record)

@@ -33,6 +33,7 @@ class Stores:
         with ExitStack() as opened:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
             log = AuditLog(folder.audit, key)
+            self.audit_folder = folder.audit
             opened.callback(log.close)
             self.recorder = opened.enter_context(Recorder(log))
             self.master_key = MasterKey(

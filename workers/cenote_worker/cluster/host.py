@@ -5,9 +5,10 @@ It holds nothing that its node's keeper does not hold too, so another host goes 
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,11 +28,18 @@ from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.tenancy.books import Books
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.trail import Trail
 
 END_PATIENCE: Final = 10.0
 """Seconds for a host that was killed to be gone, with its locks."""
 
 _LOOK_EVERY: Final = 0.02
+
+QUOTAS: Final = "quotas"
+"""In a node's folder, where its processes count together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,9 @@ class RuntimeHost:
         self._bound: dict[str, _Bound] = {}
         self._binding: set[str] = set()
         self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
-        self.references = KeptReferences(self._keeper, node, room, elsewhere)
+        self._trail = Trail(f"{node}/{secrets.token_hex(8)}")
+        self._quotas = MachineQuotas(folder / QUOTAS)
+        self.references = KeptReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
         self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen)
         self._watch = KeeperWatch(folder)
         self.address = self._server.start()
@@ -110,7 +120,17 @@ class RuntimeHost:
             with self._lock:
                 self._binding.discard(name)
         self._watch.add(bound.refill)
-        self._server.add(name, hosted, relay)
+        self._server.add(name, hosted, relay, self._books(assignment))
+
+    def _books(self, assignment: Assignment) -> Books:
+        return Books(
+            assignment.tenant,
+            assignment.runtime,
+            assignment.sandbox(),
+            self._trail,
+            self._quotas,
+            self.references.stored,
+        )
 
     def _taken_up(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
         name, policy = assignment.runtime, assignment.sandbox()
@@ -164,6 +184,10 @@ class RuntimeHost:
         with self._lock:
             bound = list(self._bound.values())
         return [self._fact(one) for one in bound]
+
+    def deeds(self, written: Mapping[str, int]) -> Batch:
+        """What was done here, for the record. written: by source, up to where all is on record."""
+        return self._trail.read(written.get(self._trail.source, 0))
 
     def _fact(self, bound: _Bound) -> RuntimeFacts:
         name = bound.assignment.runtime

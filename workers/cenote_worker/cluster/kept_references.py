@@ -10,15 +10,17 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.references import MAX_HOLDERS, Origin, ReferenceRecord
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 VALUES: Final = "value/"
 LEASES: Final = "lease/"
@@ -32,7 +34,10 @@ class Elsewhere(Protocol):
 
 
 class KeptReferences:
-    """A ReferenceStore over the keeper. room: bytes that all values of the node together may have."""
+    """A ReferenceStore over the keeper. room: bytes that all values of the node together may have.
+
+    quotas: what each tenant may have of them.
+    """
 
     def __init__(
         self,
@@ -41,23 +46,26 @@ class KeptReferences:
         room: int,
         elsewhere: Elsewhere,
         clock: Callable[[], float] = time.time,
+        quotas: MachineQuotas | None = None,
     ) -> None:
         self._keeper = keeper
         self._node = node
         self._room = room
         self._elsewhere = elsewhere
         self._clock = clock
+        self._quotas = quotas
 
     def put(
         self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
     ) -> ReferenceRecord:
         try:
-            self._check_room(content.size)
             # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
             reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
             record = _encoded(info, origin, content, self._clock())
-            self._lease(reference, origin.tenant, holder, lease)
-            self._keep(_value_key(origin.tenant, reference), record, content)
+            with self._quota(origin.tenant, content.size):
+                self._check_room(content.size)
+                self._lease(reference, origin.tenant, holder, lease)
+                self._keep(_value_key(origin.tenant, reference), record, content)
         finally:
             content.close()
         return self.describe(reference, origin.tenant)
@@ -104,6 +112,9 @@ class KeptReferences:
         sizes = [_size(key) for key in self._keeper.keys(VALUES)]
         return len(sizes), sum(sizes)
 
+    def stored(self, tenant: str) -> int:
+        return sum(map(_size, self._keeper.keys(f"{VALUES}{tenant}/")))
+
     def sweep(self) -> None:
         """Lets go of what nobody holds any more. For the node's agent, from time to time."""
         now, held = self._clock(), set[str]()
@@ -131,8 +142,13 @@ class KeptReferences:
     def _fetch(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
         """From another node, once: after that this node has it too, for as long as it has a lease here."""
         record, content = self._elsewhere(node, reference, tenant)
-        self._check_room(content.size)
-        self._keep(_value_key(tenant, reference), record, content)
+        try:
+            with self._quota(tenant, content.size):
+                self._check_room(content.size)
+                self._keep(_value_key(tenant, reference), record, content)
+        except CenoteError:
+            content.close()
+            raise
         return record, content
 
     def _keep(self, key: str, record: bytes, content: Content) -> None:
@@ -155,6 +171,9 @@ class KeptReferences:
             kept = self._keeper.get(key)
             if kept is not None and float(kept.record) > self._clock():
                 yield float(kept.record)
+
+    def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
 
     def _check_room(self, size: int) -> None:
         _, used = self.used()

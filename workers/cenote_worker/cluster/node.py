@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,14 @@ from typing import Final, Protocol
 
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
 from cenote_worker.cluster.assignment import KEY, Assignment
-from cenote_worker.cluster.host import RuntimeFacts
+from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.shared_quota import Limits
 
 SPARE_SECONDS: Final = 60.0
 """For how long a jail that was started waits for the host that wanted it: a moment, unless that was killed."""
@@ -40,6 +43,7 @@ class Host(Protocol):
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
     def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
+    def deeds(self, written: Mapping[str, int]) -> Batch: ...
     def dismiss(self) -> None:
         """Ends its process, if that has not ended already. Never raises HostGone."""
 
@@ -73,6 +77,7 @@ class Node:
         self._keeper = KeeperClient(folder)
         self._hire = hire
         self._references = references
+        self._quotas = MachineQuotas(folder / QUOTAS)
         self._placement = Placement(most)
         self._hosts: dict[HostId, Host] = {}
         self._lock = threading.Lock()
@@ -234,6 +239,24 @@ class Node:
                 references=count,
                 reference_bytes=size,
             )
+
+    # -- for the platform's record, and its quotas --
+
+    def deeds(self, written: Mapping[str, int]) -> list[Batch]:
+        """What was done in each host. written: by source, up to where all is on record."""
+        found: list[Batch] = []
+        with self._lock:
+            hosts = list(self._hosts.values())
+        for host in hosts:
+            try:
+                found.append(host.deeds(written))
+            except HostGone:
+                self.left(host.id)
+        return found
+
+    def limit(self, limits: Mapping[str, Limits]) -> None:
+        """What these tenants may use up on this node, from now on."""
+        self._quotas.limit(limits)
 
     # -- binding --
 

@@ -9,6 +9,7 @@ import gc
 import logging
 import secrets
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from cenote_worker.cluster.spares import take_spare
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.shared_quota import Limits
 
 SWEEP_SECONDS: Final = 5.0
 
@@ -105,6 +108,9 @@ class RuntimeActor:
     def facts(self) -> list[RuntimeFacts]:
         return self._host.facts()
 
+    def deeds(self, written: Mapping[str, int]) -> Batch:
+        return self._host.deeds(written)
+
     def last(self) -> None:
         """Returns never: whoever waits for it learns when this process ends."""
         self._ended.wait()
@@ -153,6 +159,12 @@ class NodeAgent:
 
     def facts(self) -> NodeFacts:
         return self._node.facts()
+
+    def deeds(self, written: Mapping[str, int]) -> list[Batch]:
+        return self._node.deeds(written)
+
+    def limit(self, limits: Mapping[str, Limits]) -> None:
+        self._node.limit(limits)
 
     def any_address(self) -> str:
         """Of a host: each of them has all references of this node."""
@@ -269,6 +281,9 @@ class _DistantHost:
 
     def facts(self) -> list[RuntimeFacts]:
         return answer(self._handle.facts.remote())
+
+    def deeds(self, written: Mapping[str, int]) -> Batch:
+        return answer(self._handle.deeds.remote(written))
 
     def dismiss(self) -> None:
         ray.kill(self._handle)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from cenote_worker.egress.client_hello import (
@@ -15,7 +15,7 @@ from cenote_worker.egress.client_hello import (
     first_hello,
     second_hello,
 )
-from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
 from cenote_worker.egress.refusal import Refused
@@ -130,9 +130,8 @@ class Exchange:
     async def _tunnel(self, request: Tunnel, far: Stream) -> None:
         self._near.writer.write(_ESTABLISHED)
         hello, behind = await self._hello(request.host, b"", first_hello)
-        self._note()
-        relay = Relay(self._near, far, self._ledger, self._patience.idle)
-        await relay.tunnel(hello, behind, lambda seen: self._hello(request.host, seen, second_hello))
+        with self._relayed(far) as relay:
+            await relay.tunnel(hello, behind, lambda seen: self._hello(request.host, seen, second_hello))
 
     async def _hello(
         self, host: str, seen: bytes, read: Callable[[bytes], ClientHello | None]
@@ -155,20 +154,29 @@ class Exchange:
         return seen[: hello.size], seen[hello.size :]
 
     async def _pass_on(self, request: Plain, far: Stream) -> None:
-        self._note()
+        with self._relayed(far) as relay:
+            await relay.request(request.head, request.body)
+
+    @contextmanager
+    def _relayed(self, far: Stream) -> Iterator[Relay]:
+        """What is allowed now, and told of once more when it has ended."""
+        decision = self._note()
         relay = Relay(self._near, far, self._ledger, self._patience.idle)
-        await relay.request(request.head, request.body)
+        try:
+            yield relay
+        finally:
+            self._ledger.ended(decision, relay.passed)
 
     # -- the word about it --
 
-    def _note(self, reason: str = "") -> None:
+    def _note(self, reason: str = "") -> Decision:
         match self._request:
             case None:
-                self._ledger.note("unread", "", 0, reason=reason)
+                return self._ledger.note("unread", "", 0, reason=reason)
             case Tunnel(host=host, port=port):
-                self._ledger.note("tunnel", host, port, address=self._address, reason=reason)
+                return self._ledger.note("tunnel", host, port, address=self._address, reason=reason)
             case Plain(host=host, port=port):
-                self._ledger.note("http", host, port, address=self._address, reason=reason)
+                return self._ledger.note("http", host, port, address=self._address, reason=reason)
 
     async def _answer(self, message: bytes) -> None:
         """Say why, and listen for a moment longer: closing on unread bytes would take the answer back."""

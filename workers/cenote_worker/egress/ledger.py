@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -36,14 +37,25 @@ class Decision:
     reason: str
 
 
+Witness = Callable[[Decision, int | None], None]
+"""Hears of each decision when it is made, with None, and once more with the bytes that passed when its connection
+has ended. On the proxy's thread: must not block.
+"""
+
+
+def _nobody(_decision: Decision, _passed: int | None) -> None:
+    pass
+
+
 class Ledger:
-    """Noted on the proxy's thread, read from any."""
+    """Noted on the proxy's thread, read from any. witness: hears of everything besides."""
 
     def __init__(self, allow: Allow) -> None:
         self.allow = allow
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=KEPT)
         self._left = allow.volume_bytes
+        self.witness: Witness = _nobody
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -61,7 +73,7 @@ class Ledger:
         self._left -= count
         return self._left >= 0
 
-    def note(self, kind: Kind, host: str, port: int, *, address: str = "", reason: str = "") -> None:
+    def note(self, kind: Kind, host: str, port: int, *, address: str = "", reason: str = "") -> Decision:
         decision = Decision(
             at=time.time(),
             kind=kind,
@@ -76,3 +88,9 @@ class Ledger:
         verdict = f"refused: {reason}" if reason else f"allowed, at {address}"
         level = logging.WARNING if reason else logging.INFO
         _log.log(level, "%s %s:%d %s", kind, host or "-", port, verdict, extra={"decision": decision})
+        self.witness(decision, None)
+        return decision
+
+    def ended(self, decision: Decision, passed: int) -> None:
+        """The connection that was allowed has ended. passed: bytes, both ways."""
+        self.witness(decision, passed)

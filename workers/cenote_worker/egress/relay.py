@@ -55,6 +55,8 @@ class Relay:
         self._ledger = ledger
         self._idle = idle
         self._patience = asyncio.timeout(idle)
+        self.passed = 0
+        """Bytes, both ways, so far."""
 
     async def tunnel(self, hello: bytes, behind: bytes, again: HearAgain) -> None:
         """Everything, both ways, once the server has answered the hello for it and wants no other.
@@ -110,6 +112,7 @@ class Relay:
     async def _pass(self, chunk: bytes, sink: Stream) -> None:
         if not self._ledger.spend(len(chunk)):
             raise RelayEnded("the volume of the network policy is used up")
+        self.passed += len(chunk)
         sink.writer.write(chunk)
         await sink.writer.drain()
         self._patience.reschedule(asyncio.get_running_loop().time() + self._idle)

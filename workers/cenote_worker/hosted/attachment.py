@@ -11,6 +11,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.listeners import Admit
 from cenote_worker.results import JailStatus, OnError
 from cenote_worker.supervisor.control import Told
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
@@ -85,9 +86,10 @@ class AttachedRuntime:
         key: RequestKey | None = None,
         cause: str = "",
         on_error: OnError = "keep",
+        admit: Admit | None = None,
     ) -> Withdraw | None:
         self.check_open()
-        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error)
+        withdraw = self._runtime.execute(code, timeout, listener, key, self._seat, cause, on_error, admit)
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)
         return withdraw

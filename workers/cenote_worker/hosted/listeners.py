@@ -11,6 +11,11 @@ from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.edge import FileReply, RefusedReply, ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
 
+Admit = Callable[[Listener], Listener]
+"""Asked before a cell is queued, once for each that was not sent before. Gives who hears of it from then on; raises
+what its sender is told when nothing is to run.
+"""
+
 
 class Witness:
     """Passes on what happens; notes when its hearer learns that the jail is gone."""

@@ -32,7 +32,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
-from cenote_worker.hosted.listeners import Delivery, Sharer, Witness
+from cenote_worker.hosted.listeners import Admit, Delivery, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
@@ -317,10 +317,11 @@ class HostedRuntime:
         seat: Seat = OWNER,
         cause: str = "",
         on_error: OnError = "keep",
+        admit: Admit | None = None,
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, such as the id of a model call; for the history.
+        cause: what made its author send it, such as the id of a model call; for the history. admit: see Admit.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
@@ -328,16 +329,27 @@ class HostedRuntime:
         """
         atomic = on_error == "rollback"
         return self.calls.once(
-            key, listener, lambda heard: self._execute(code, timeout, heard, seat, cause, atomic=atomic)
+            key,
+            listener,
+            lambda heard: self._execute(code, timeout, heard, seat, cause, admit, atomic=atomic),
         )
 
     def _execute(
-        self, code: str, timeout: float | None, listener: Listener, seat: Seat, cause: str, *, atomic: bool
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        seat: Seat,
+        cause: str,
+        admit: Admit | None,
+        *,
+        atomic: bool,
     ) -> Withdraw | None:
         with self._lock:
             self.check_open()
+            admitted = listener if admit is None else admit(listener)
             self._step += 1
-            recorded = self.recorder.cell(listener, code, seat, cause)
+            recorded = self.recorder.cell(admitted, code, seat, cause)
             death = self._unheard(seat)
             if death is not None and not self.refill.exact:
                 recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))

@@ -25,8 +25,8 @@ class CapabilityRights:
         """Raises NotAuthenticatedError, in the same words for a runtime that is not here."""
         asked = claimed_runtime(token) if runtime is None else runtime
         capability = verify_any(self._keys.get(asked, ()), token, now=self._clock())
-        return to_rights(capability.tenant, capability.rights)
+        return to_rights(capability.tenant, capability.rights, capability.holder)
 
 
-def to_rights(tenant: str, rights: Iterable[Right]) -> serving.Rights:
-    return serving.Rights(tenant=tenant, granted=frozenset(_NAMES[right] for right in rights))
+def to_rights(tenant: str, rights: Iterable[Right], token: str) -> serving.Rights:
+    return serving.Rights(tenant=tenant, granted=frozenset(_NAMES[right] for right in rights), token=token)

@@ -7,12 +7,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 UNCLAIMED: Final = "unclaimed"
 FIRST_LEASE: Final = 60.0
@@ -62,7 +64,10 @@ class ReferenceStore(Protocol):
     def put(
         self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
     ) -> ReferenceRecord:
-        """Keeps a value. Takes the content over, whatever happens. Raises UnavailableError without room for it."""
+        """Keeps a value. Takes the content over, whatever happens.
+
+        Raises UnavailableError without room for it, QuotaExceededError when its tenant has as much as it may have.
+        """
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord: ...
 
@@ -77,6 +82,9 @@ class ReferenceStore(Protocol):
 
     def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
         """Up to `limit` of the tenant's references, by id, behind `after`."""
+
+    def stored(self, tenant: str) -> int:
+        """Bytes of the tenant's values that are kept here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,10 +109,16 @@ class _Kept:
 
 
 class LocalReferences:
-    """A ReferenceStore in the memory of this process. room: bytes that all values together may have."""
+    """A ReferenceStore in the memory of this process. room: bytes that all values together may have.
 
-    def __init__(self, room: int, clock: Callable[[], float] = time.time) -> None:
+    quotas: what each tenant may have of them.
+    """
+
+    def __init__(
+        self, room: int, clock: Callable[[], float] = time.time, quotas: MachineQuotas | None = None
+    ) -> None:
         self._room = room
+        self._quotas = quotas
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
@@ -115,20 +129,29 @@ class LocalReferences:
     def put(
         self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
     ) -> ReferenceRecord:
-        reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
-        with self._lock:
-            self._sweep()
-            used = sum(kept.content.size for kept in self._kept.values())
-            if used + content.size > self._room:
-                content.close()
-                raise UnavailableError(
-                    f"there is no room for {content.size} more bytes of shared values: {used} of {self._room} "
-                    f"are taken; release references that nobody needs"
-                )
-            now = self._clock()
-            kept = self._kept[reference] = _Kept(content, info, origin, now, {holder: now + lease})
-            self._schedule()
-            return kept.record(reference)
+        try:
+            with self._quota(origin.tenant, content.size), self._lock:
+                self._check_room(content.size)
+                reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
+                now = self._clock()
+                kept = self._kept[reference] = _Kept(content, info, origin, now, {holder: now + lease})
+                self._schedule()
+                return kept.record(reference)
+        except CenoteError:
+            content.close()
+            raise
+
+    def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
+
+    def _check_room(self, size: int) -> None:
+        self._sweep()
+        used = sum(kept.content.size for kept in self._kept.values())
+        if used + size > self._room:
+            raise UnavailableError(
+                f"there is no room for {size} more bytes of shared values: {used} of {self._room} "
+                f"are taken; release references that nobody needs"
+            )
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord:
         with self._lock:
@@ -166,6 +189,11 @@ class LocalReferences:
         with self._lock:
             self._sweep()
             return len(self._kept), sum(kept.content.size for kept in self._kept.values())
+
+    def stored(self, tenant: str) -> int:
+        with self._lock:
+            self._sweep()
+            return sum(kept.content.size for kept in self._kept.values() if kept.origin.tenant == tenant)
 
     def close(self) -> None:
         """Lets go of everything."""

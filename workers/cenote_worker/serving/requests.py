@@ -39,16 +39,21 @@ Settled = Callable[[Call, Outcome | JailStatus], None]
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Of one stream. settled: called on the loop with a call and its outcome. printed: a cell has output to take."""
+    """Of one stream. token: id of the one that it was opened with.
+
+    settled: called on the loop with a call and its outcome. printed: a cell has output to take.
+    """
 
     served: ServedRuntime
     client: Client
+    token: str
     settled: Settled
     printed: Callable[[Call], None]
 
     def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         hosted, cell = self.client.hosted, frame.cell
         code = _code(content)
+        entry = self.served.books.cell(code, self.token)
 
         def run() -> None:
             if (
@@ -56,8 +61,11 @@ class Requests:
             ):  # it was running once, wherever: it must not begin anew where nothing is known of it
                 call.withdraw = hosted.join(key, listener)
             else:
-                timeout = cell.timeout or None
-                call.withdraw = hosted.execute(code, timeout, listener, key, cause=cell.cause[:MAX_CAUSE])
+                cause, timeout = cell.cause[:MAX_CAUSE], cell.timeout or None
+                with entry.dropped_unless_sent():
+                    call.withdraw = hosted.execute(
+                        code, timeout, listener, key, cause=cause, admit=entry.admit
+                    )
 
         call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)
         listener = call.cell = self._cell_listener(call, cell.heard)

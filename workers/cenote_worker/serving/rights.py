@@ -14,7 +14,7 @@ Right = Literal["read", "run", "share"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What the holder of a token may do. tenant: whose references it sees.
+    """What the holder of a token may do. tenant: whose references it sees. token: its id, for the record.
 
     read: look at names, values, files and state. run: run code, and change what there is. share: make references, and
     use them.
@@ -22,6 +22,7 @@ class Rights:
 
     tenant: str
     granted: frozenset[Right] = frozenset(("read", "run", "share"))
+    token: str = ""
 
     def require(self, right: Right) -> None:
         """Raises RejectedError."""

@@ -17,6 +17,7 @@ from cenote_worker.serving.limits import MAX_CLIENTS
 from cenote_worker.serving.listeners import post
 from cenote_worker.serving.references import Origin, ReferenceStore
 from cenote_worker.serving.relay import HostRelay
+from cenote_worker.tenancy.books import Books
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class ServedRuntime:
         hosted: HostedRuntime,
         relay: HostRelay,
         references: ReferenceStore,
+        books: Books,
         *,
         loop: AbstractEventLoop,
         pool: Executor,
@@ -40,6 +42,7 @@ class ServedRuntime:
         self.hosted = hosted
         self.relay = relay
         self.references = references
+        self.books = books
         self.loop = loop
         self._pool = pool
         self._grace = grace
@@ -49,6 +52,7 @@ class ServedRuntime:
         for injection in hosted.noted.all():  # of a runtime that was taken over
             relay.offered(injection)
         relay.bind(self)
+        books.watch(hosted.ledger)
 
     # -- clients --
 

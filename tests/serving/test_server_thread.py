@@ -1,0 +1,74 @@
+"""A gRPC server on a thread of its own: what it describes, where it listens, how it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.serving.server_thread import ServerThread
+
+
+def server(listen: str = "127.0.0.1:0") -> ServerThread:
+    return ServerThread("test", listen, None, threads=1, most_calls=10, patience=0.1)
+
+
+async def nothing(_server: grpc.aio.Server) -> Sequence[str]:
+    return ("test.Service",)
+
+
+def test_what_is_served_is_healthy() -> None:
+    """Every service that was added is asked after by its name, and what was not is not known."""
+    with closing(server()) as thread, grpc.insecure_channel(thread.start(nothing)) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        asked = health.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=10)
+        assert health_pb2.HealthCheckResponse.SERVING == asked.status
+        with pytest.raises(grpc.RpcError) as unknown:
+            health.Check(health_pb2.HealthCheckRequest(service="test.Other"), timeout=10)
+    assert grpc.StatusCode.NOT_FOUND == unknown.value.code()
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    """With what to do about it; and nothing of the second server is left."""
+    with closing(server()) as first:
+        address = first.start(nothing)
+        second = server(address)
+        with pytest.raises(UnavailableError, match="the port is taken"):
+            second.start(nothing)
+    assert not second.serving
+
+
+def test_what_was_opened_before_the_server_ends_after_it() -> None:
+    """And what was opened behind its start ends before it; closing twice is fine."""
+    thread, ended = server(), list[str]()
+
+    async def fill(_server: grpc.aio.Server) -> Sequence[str]:
+        thread.opened.callback(ended.append, "first")
+        return ()
+
+    async def behind() -> None:
+        thread.opened.callback(ended.append, "last")
+
+    thread.start(fill)
+    thread.carry_out(behind())
+    thread.close()
+    thread.close()
+    assert ["last", "first"] == ended
+
+
+def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
+    """What runs is waited for; what nobody has begun is never begun."""
+    thread, begun, gate = server(), threading.Event(), threading.Event()
+    thread.start(nothing)
+    thread.pool.submit(lambda: (begun.set(), gate.wait(10)))
+    waiting = thread.pool.submit(int)
+    assert begun.wait(10)
+    waiting.add_done_callback(lambda _dropped: gate.set())
+    thread.close()
+    assert waiting.cancelled()

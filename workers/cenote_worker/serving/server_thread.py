@@ -1,0 +1,131 @@
+"""A gRPC server on a thread and an event loop of its own, with health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from typing import Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.wire import channels
+
+LINGER: Final = 1.0
+"""Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop
+that is closed it drops the news of all other loops of the process as well."""
+
+Fill = Callable[[grpc.aio.Server], Awaitable[Sequence[str]]]
+"""Adds services to a server that is not started yet; gives their full names."""
+
+T = TypeVar("T")
+
+
+class ServerThread:
+    """Its maker says what is served, and when it ends.
+
+    loop: where it is served. pool: threads for what may block. opened: on the loop, what ends with the server: pushed
+    before the server starts, it ends after it, and else before it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        listen: str,
+        credentials: grpc.ServerCredentials | None,
+        *,
+        threads: int,
+        most_calls: int,
+        patience: float,
+    ) -> None:
+        """name: of its threads. listen: `host:port`, port 0 for any that is free, or `unix:PATH`.
+
+        credentials: for TLS. most_calls: streams and calls at once. patience: seconds for which streams go on at the
+        end.
+        """
+        self._listen = listen
+        self._credentials = credentials
+        self._most_calls = most_calls
+        self._patience = patience
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self.loop = asyncio.new_event_loop()
+        self.opened = AsyncExitStack()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._closed = False
+
+    def start(self, fill: Fill) -> str:
+        """The address that clients connect to. Raises UnavailableError where it cannot be had."""
+        self._thread.start()
+        try:
+            return self.carry_out(self._open(fill))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def serving(self) -> bool:
+        return self._thread.is_alive() and not self._closed
+
+    def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
+        """On the loop, for any other thread, which waits for it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def close(self) -> None:
+        """Ends all streams, and with them what no thread has begun for them; the loop's thread ends by itself, soon.
+
+        Closing twice is fine.
+        """
+        if not self.serving:
+            return
+        self.carry_out(self.opened.aclose())
+        self._closed = True
+        self.loop.call_soon_threadsafe(self.loop.call_later, LINGER, self.loop.stop)
+        self.pool.shutdown(cancel_futures=True)
+
+    def _run(self) -> None:
+        self.loop.run_forever()
+        self.loop.close()
+
+    async def _open(self, fill: Fill) -> str:
+        server = grpc.aio.server(options=channels.SERVER, maximum_concurrent_rpcs=self._most_calls)
+        await _describe(server, await fill(server))
+        address = self._bind(server)
+        await server.start()
+        self.opened.push_async_callback(server.stop, self._patience)
+        return address
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        try:
+            if self._credentials is None:
+                port = server.add_insecure_port(self._listen)
+            else:
+                port = server.add_secure_port(self._listen, self._credentials)
+        except RuntimeError:
+            raise UnavailableError(
+                f"nothing can listen at {self._listen}: the port is taken, or the address is not one of this "
+                f"machine; choose another one"
+            ) from None
+        if self._listen.startswith("unix:"):
+            return self._listen
+        return f"{self._listen.rpartition(':')[0]}:{port}"
+
+
+async def _describe(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """What gRPC's own tools ask: whether it serves, and what."""
+    names = [
+        *services,
+        health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+        reflection.SERVICE_NAME,
+    ]
+    servicer = health.HealthServicer()
+    for name in ("", *names):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    reflection.enable_server_reflection(names, server)

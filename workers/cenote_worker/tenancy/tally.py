@@ -1,0 +1,133 @@
+"""A count that the processes of a machine keep together: a small file, in which each has a number of its own.
+
+    limit and one, 0 for none | number of one process | of another | ...        each of eight bytes
+
+A process holds a lock on its number for as long as it lives. So what it had counts no more when it is killed, at
+whatever instruction, and the next process takes the place over. Locks are those of an open file (`F_OFD_SETLK`):
+those of a process would go when any descriptor of the file is closed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from cenote_worker.tenancy.shared_quota import SharedQuota, exceeded
+
+_NUMBER: Final = struct.Struct("<q")
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
+
+
+def nothing() -> int:
+    return 0
+
+
+class Tally:
+    """Thread-safe. For as long as nothing is limited a count costs two system calls, and else some more."""
+
+    def __init__(self, quota: SharedQuota, descriptor: int) -> None:
+        """descriptor: of the file, taken over; opened by this process for nothing else."""
+        self._quota = quota
+        self._file = descriptor
+        self._lock = threading.Lock()
+        self._place = 0
+        """Where this process's number is; 0 until there is one."""
+        self._mine = 0
+
+    def limit(self, limit: int | None) -> None:
+        """What is counted beyond a lower limit stays, and nothing more comes in."""
+        self._write(0, 0 if limit is None else limit + 1)
+
+    @property
+    def used(self) -> int:
+        """By all processes."""
+        with self._lock:
+            return self._mine + self._others()
+
+    def take(self, amount: int, besides: Callable[[], int] = nothing) -> None:
+        """Counts something before it exists. besides: what counts too, and is known elsewhere.
+
+        Raises QuotaExceededError.
+        """
+        with self.room(amount, besides):
+            self._mine += amount
+            self._write(self._own_place(), self._mine)
+
+    @contextmanager
+    def room(self, amount: int, besides: Callable[[], int] = nothing) -> Iterator[None]:
+        """Nobody else takes anything meanwhile, so that what is kept inside counts for whoever comes next.
+
+        Raises QuotaExceededError where there is no room for so much.
+        """
+        with self._lock:
+            if self._limit() is None:
+                yield
+                return
+            self._lock_at(0, fcntl.F_OFD_SETLKW, fcntl.F_WRLCK)
+            try:
+                used, limit = self._mine + self._others() + besides(), self._limit()
+                if limit is not None and used + amount > limit:
+                    raise exceeded(self._quota, used, amount, limit)
+                yield
+            finally:
+                self._lock_at(0, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
+
+    def release(self, amount: int) -> None:
+        """What was taken is gone."""
+        with self._lock:
+            self._mine -= amount
+            self._write(self._own_place(), self._mine)
+
+    def close(self) -> None:
+        """What this process has counts no more."""
+        os.close(self._file)
+
+    # -- the file --
+
+    def _limit(self) -> int | None:
+        written = os.pread(self._file, _NUMBER.size, 0)
+        limit = int(_NUMBER.unpack(written)[0]) if len(written) == _NUMBER.size else 0
+        return limit - 1 if limit else None
+
+    def _others(self) -> int:
+        """The numbers of all other processes that live."""
+        size = os.fstat(self._file).st_size
+        numbers = os.pread(self._file, size - size % _NUMBER.size, 0)
+        counted = (
+            (index * _NUMBER.size, number) for index, (number,) in enumerate(_NUMBER.iter_unpack(numbers))
+        )
+        return sum(
+            number
+            for place, number in counted
+            if place not in (0, self._place) and number and self._lives(place)
+        )
+
+    def _own_place(self) -> int:
+        while not self._place or not self._claimed(self._place):
+            self._place += _NUMBER.size
+        return self._place
+
+    def _claimed(self, place: int) -> bool:
+        """Whether this process has that place. Asking for a lock that it has is a lock that it gets."""
+        try:
+            self._lock_at(place, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _lives(self, place: int) -> bool:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, _NUMBER.size, 0)
+        found: bytes = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked)
+        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+    def _lock_at(self, place: int, command: int, kind: int) -> None:
+        fcntl.fcntl(self._file, command, _FLOCK.pack(kind, os.SEEK_SET, place, _NUMBER.size, 0))
+
+    def _write(self, place: int, number: int) -> None:
+        os.pwrite(self._file, _NUMBER.pack(number), place)
