@@ -28,7 +28,7 @@ def _answer(call: Callable[..., None], *arguments: Any) -> Outcome:
 
 def carry(runtime: PythonRuntime, step: int, *locations: Location) -> str:
     """The reason for which nothing was carried; empty when it was."""
-    outcome = _answer(runtime.core.backend.carry, step, locations)
+    outcome = _answer(runtime.core.backend.rerunning().carry, step, locations)
     if isinstance(outcome, RefusedReply):
         return outcome.message
     assert isinstance(outcome, DoneReply), outcome
@@ -36,14 +36,14 @@ def carry(runtime: PythonRuntime, step: int, *locations: Location) -> str:
 
 
 def versions(runtime: PythonRuntime, *locations: Location) -> Mapping[Location, Version]:
-    outcome = _answer(runtime.core.backend.versions, locations)
+    outcome = _answer(runtime.core.backend.rerunning().versions, locations)
     assert isinstance(outcome, VersionsReply), outcome
     return outcome.versions
 
 
 def forget(runtime: PythonRuntime, *locations: Location) -> None:
-    assert isinstance(_answer(runtime.core.backend.forget, locations), DoneReply)
+    assert isinstance(_answer(runtime.core.backend.rerunning().forget, locations), DoneReply)
 
 
 def load(runtime: PythonRuntime, *modules: str) -> None:
-    assert isinstance(_answer(runtime.core.backend.load, modules), DoneReply)
+    assert isinstance(_answer(runtime.core.backend.rerunning().load, modules), DoneReply)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from cenote_worker.egress.ledger import Decision
@@ -12,7 +12,6 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener
-from cenote_worker.trace import Location
 
 Withdraw = Callable[[], None]
 """Says that nobody waits for a cell any more: it is dropped when it waits, interrupted when it runs."""
@@ -118,18 +117,6 @@ class Backend(Protocol):
 
     def rerunning(self) -> Reruns:
         """What changes of the history need. Raises UnavailableError, UsageError where it cannot be changed."""
-
-    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
-        """Which versions these have now: a VersionsReply, or a RefusedReply."""
-
-    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
-        """Brings these over from the state after a step that is kept: a DoneReply, or a RefusedReply."""
-
-    def forget(self, locations: Sequence[Location], listener: Listener) -> None:
-        """Removes names and files: a DoneReply."""
-
-    def load(self, modules: Sequence[str], listener: Listener) -> None:
-        """Imports what can be imported of these: a DoneReply."""
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""

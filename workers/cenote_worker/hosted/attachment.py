@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -15,12 +15,9 @@ from cenote_worker.hosted.listeners import Admit
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
-from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.runtime import HostedRuntime
-
-_OWNER_ONLY = "only the owner of a runtime can move parts of its state, not an author who is attached"
 
 
 class AttachedRuntime:
@@ -139,22 +136,6 @@ class AttachedRuntime:
     def rerunning(self) -> Reruns:
         """Raises UsageError: others hold the runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
-
-    # -- parts of the state --
-
-    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
-        self.check_open()
-        self._runtime.versions(locations, listener, self._seat)
-
-    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
-        """Raises UsageError, as the next two: others hold this runtime too."""
-        raise UsageError(_OWNER_ONLY)
-
-    def forget(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
-        raise UsageError(_OWNER_ONLY)
-
-    def load(self, modules: Sequence[str], listener: Listener) -> None:  # noqa: ARG002
-        raise UsageError(_OWNER_ONLY)
 
     # -- values --
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
-from cenote_worker.supervisor.requests import OWNER, Listener, Outcome, Seat, Withdraw
+from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat, Withdraw
 from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
@@ -87,17 +88,29 @@ class Reruns:
         return number
 
     def versions(self, locations: Sequence[Location], listener: Listener) -> None:
-        """As HostedRuntime.versions, like the next three."""
-        self._runtime.versions(locations, listener)
+        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
+        self._runtime.submit(asking_versions(locations, listener, OWNER))
 
     def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
-        self._runtime.carry(step, locations, listener)
+        """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
+
+        What is not there in that state is not there afterwards. The listener gets a DoneReply, or a RefusedReply with
+        the reason in its message: nothing has changed then. It is no step of its own in the history.
+        """
+        self._mend(carrying(step, locations, listener, OWNER))
 
     def forget(self, locations: Sequence[Location], listener: Listener) -> None:
-        self._runtime.forget(locations, listener)
+        """Queues the removal of names and files from the live state; as `carry`."""
+        self._mend(forgetting(locations, listener, OWNER))
 
     def load(self, modules: Sequence[str], listener: Listener) -> None:
-        self._runtime.load(modules, listener)
+        """Queues the import of what can be imported of these; as `carry`."""
+        self._mend(loading(modules, listener, OWNER))
+
+    def _mend(self, request: JailRequest) -> None:
+        """What it leaves is the state of no step."""
+        request.step = self.between()
+        self._runtime.submit(request)
 
     def run(self, rerun: Rerun, listener: Listener, refused: Callable[[Unrepeated], None]) -> Withdraw | None:
         """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from cenote_security.errors import (
@@ -17,7 +17,6 @@ from cenote_security.errors import (
     NotKeptError,
     RuntimeClosedError,
     RuntimeExpiredError,
-    UnavailableError,
     UsageError,
 )
 from cenote_security.network import Allow
@@ -28,29 +27,25 @@ from cenote_worker.history.history import History
 from cenote_worker.history.step import StepKind
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
-from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey, key_of
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
-from cenote_worker.hosted.listeners import Admit, Delivery, Sharer, Witness
+from cenote_worker.hosted.listeners import Admit, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
-from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target, going_back, keeping
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.edge import RefusedReply
-from cenote_worker.supervisor.host_line import HostHandler, HostLine
-from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
-from cenote_worker.trace import Location
 
 ASLEEP = Death(reason="hibernated", text="the runtime was put to sleep")
 
@@ -94,6 +89,7 @@ class HostedRuntime:
         self._closed = False
         self.recorder = Recorder(history or History())
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
+        self._deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
         self._reruns = Reruns(self)
         self._step = self.history.tree.last
         self._ends_at: float | None = None
@@ -156,7 +152,7 @@ class HostedRuntime:
         supervisor = self._start_jail(self.policy, self.ledger, self._lifetime_left())
         try:
             for injection in self.noted.all():
-                self._deliver(supervisor, injection)
+                self._deliveries.deliver(supervisor, injection)
             self.refill.fill(supervisor)
             self._legacy.filled()
             supervisor.begins_at(self.refill.step)
@@ -425,7 +421,7 @@ class HostedRuntime:
     ) -> None:
         """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
         check_label(label)
-        self.calls.once(key, listener, lambda heard: self._submit(keeping(label, heard, seat)))
+        self.calls.once(key, listener, lambda heard: self.submit(keeping(label, heard, seat)))
 
     def rollback(
         self, to: int | str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
@@ -444,39 +440,12 @@ class HostedRuntime:
             listener.done(NotKeptError(to))
             return
         witness = self._witness(self.recorder.rollback(listener), seat, supervisor)
-        self._submit(going_back(to, witness, seat, supervisor, key_of(listener)))
+        self.submit(going_back(to, witness, seat, supervisor, key_of(listener)))
 
     def rerunning(self) -> Reruns:
         """What changes of the history need."""
         self.check_open()
         return self._reruns
-
-    # -- parts of the state --
-
-    def versions(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
-        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
-        self._submit(asking_versions(locations, listener, seat))
-
-    def carry(self, step: int, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
-        """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
-
-        What is not there in that state is not there afterwards. The listener gets a DoneReply, or a RefusedReply with
-        the reason in its message: nothing has changed then. It is no step of its own in the history.
-        """
-        self._mend(carrying(step, locations, listener, seat))
-
-    def forget(self, locations: Sequence[Location], listener: Listener, seat: Seat = OWNER) -> None:
-        """Queues the removal of names and files from the live state; as `carry`."""
-        self._mend(forgetting(locations, listener, seat))
-
-    def load(self, modules: Sequence[str], listener: Listener, seat: Seat = OWNER) -> None:
-        """Queues the import of what can be imported of these; as `carry`."""
-        self._mend(loading(modules, listener, seat))
-
-    def _mend(self, request: JailRequest) -> None:
-        """What it leaves is the state of no step."""
-        request.step = self._reruns.between()
-        self._submit(request)
 
     # -- values --
 
@@ -499,7 +468,7 @@ class HostedRuntime:
             self._legacy.hold(injection)
             change = self._change("injection", injection.names, injection.seat)
             witness = self._witness(self.recorder.change(listener, change), injection.seat, supervisor)
-            request = self._injection(
+            request = self._deliveries.request(
                 supervisor,
                 injection,
                 self.noted.noting(injection, witness),
@@ -517,7 +486,7 @@ class HostedRuntime:
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
-        self._submit(asks.fetch(name, listener, seat, opaque=opaque))
+        self.submit(asks.fetch(name, listener, seat, opaque=opaque))
 
     def share(self, name: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
@@ -528,11 +497,11 @@ class HostedRuntime:
     ) -> None:
         """Queues the removal of a variable."""
         change: tuple[StepKind, tuple[str, ...]] = ("deletion", (name,))
-        self.calls.once(key, listener, lambda heard: self._submit(asks.delete(name, heard, seat), change))
+        self.calls.once(key, listener, lambda heard: self.submit(asks.delete(name, heard, seat), change))
 
     def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""
-        self._submit(asks.describe(self.recorder.description(listener, seat), seat))
+        self.submit(asks.describe(self.recorder.description(listener, seat), seat))
 
     def file(
         self, ask: FileAsk, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
@@ -543,7 +512,7 @@ class HostedRuntime:
     def _file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
         request = asks.file(ask, listener, seat)
         try:
-            self._submit(request, ask.change)
+            self.submit(request, ask.change)
         except BaseException:
             request.dispose()
             raise
@@ -559,8 +528,8 @@ class HostedRuntime:
         """
         supervisor.submit(asks.make_checkpoint(known, channel, listener))
 
-    def _submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
-        """changes: what is different afterwards, if anything is."""
+    def submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
+        """Queues it, in a jail that is started if need be. changes: what is different afterwards, if anything is."""
         with self._lock:
             supervisor = self.started(request.seat)
             request.key = key_of(request.listener)
@@ -586,50 +555,3 @@ class HostedRuntime:
         """The owner has heard that the jail which was left ended, and has not to be told again."""
         self._relied.pop(OWNER, None)
         self._bereft = None
-
-    # -- injections into a fresh jail --
-
-    def _deliver(self, supervisor: Supervisor, injection: Injection) -> None:
-        delivery = Delivery()
-        supervisor.submit(self._injection(supervisor, injection, delivery, replace=True))
-        outcome = delivery.outcomes.get()
-        if isinstance(outcome, RefusedReply):
-            raise as_error(outcome, ", ".join(injection.names))
-        if isinstance(outcome, Exception):
-            raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
-
-    def _injection(
-        self,
-        supervisor: Supervisor,
-        injection: Injection,
-        listener: Listener,
-        *,
-        replace: bool,
-        key: str = "",
-    ) -> JailRequest:
-        descriptors: list[int] = []
-        self.recorder.host_calls.offered(injection.hosts)
-        needs_channel = bool(injection.hosts) and not supervisor.has_host_line
-        owned: list[Callable[[], None]] = []
-        message = injection.request(
-            replace=replace, channel=needs_channel, descriptors=descriptors, owned=owned
-        )
-        if needs_channel:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            limit, log = 2 * self.policy.memory_bytes, self._legacy.host_channel(ours)
-            notes = self.recorder.host_calls
-            line = HostLine(ours, self.replays, limit, supervisor.new_assembly(), log, witness=notes)
-            supervisor.open_host_line(line)
-            descriptors.append(theirs.fileno())
-            owned.append(theirs.close)
-        return JailRequest(
-            Ask.INJECT,
-            message,
-            listener,
-            descriptors,
-            owned,
-            timeout=asks.FETCH_TIMEOUT,
-            key=key,
-            injection=injection.number,
-            seat=injection.seat,
-        )

@@ -45,6 +45,13 @@ class Ask(Enum):
     LOAD = auto()
 
 
+CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
+"""Requests besides cells that change the state."""
+
+NUMBERED = CHANGES | {Ask.SNAPSHOT}
+"""Those that may give the state another number."""
+
+
 class Phase(Enum):
     STARTING = auto()
     IDLE = auto()

@@ -62,6 +62,16 @@ class Revival(ABC):
     @abstractmethod
     def _take_background(self) -> Printed: ...
 
+    @property
+    def head(self) -> int:
+        """The step whose end the live namespace is at."""
+        return self._recovery.head
+
+    def begins_at(self, step: int) -> None:
+        """The namespace was filled with the state after this step, before anybody else could use it."""
+        with self._lock:
+            self._recovery.ran(step)
+
     def strike(self, death: Death) -> None:
         """Kills the worker, in whose place a copy goes on; the jail where there is none, or it was of no use."""
         with self._lock:

@@ -32,7 +32,7 @@ from cenote_worker.supervisor.farewell import decline, ignored
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
-from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
+from cenote_worker.supervisor.protocol import CHANGES, NUMBERED, Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.recovery import Recovery
@@ -49,11 +49,6 @@ WITHOUT_PID_NAMESPACE = ("landlock", "none")
 
 LEAVE_SECONDS = 0.5
 """What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-_CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
-"""Requests besides cells that change the state."""
-
-_NUMBERED = _CHANGES | {Ask.SNAPSHOT}
-"""Those that may give the state another number."""
 
 MAX_LAST_PACKETS = 10_000
 """More than a socket's buffer holds: all that a dead jail can have left behind."""
@@ -174,16 +169,6 @@ class Supervisor(Revival):
         with self._lock:
             self._hosts = line
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_host_line))
-
-    @property
-    def head(self) -> int:
-        """The step whose end the live namespace is at."""
-        return self._recovery.head
-
-    def begins_at(self, step: int) -> None:
-        """The namespace was filled with the state after this step, before anybody else could use it."""
-        with self._lock:
-            self._recovery.ran(step)
 
     @property
     def has_host_line(self) -> bool:
@@ -320,7 +305,7 @@ class Supervisor(Revival):
         begun = Baseline()
         if request.seat is not OWNER:
             request.message.author, request.message.private = request.seat.author, request.seat.private
-        if request.ask in _NUMBERED:
+        if request.ask in NUMBERED:
             request.message.state = request.step
         if request.ask is Ask.EXECUTE:
             begun = self._account.begin()
@@ -517,7 +502,7 @@ class Supervisor(Revival):
         if isinstance(reply, edge.SurveyedReply):
             self._recovery.found_at(reply.step)
             outcome = Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
-        elif running.request.ask in _CHANGES and not isinstance(reply, edge.RefusedReply):
+        elif running.request.ask in CHANGES and not isinstance(reply, edge.RefusedReply):
             self._recovery.changed(running.request.step)
         elif isinstance(reply, edge.KeptReply):
             self._recovery.ran(reply.step)

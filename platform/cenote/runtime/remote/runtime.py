@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,7 +36,6 @@ from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.trace import Location
 from cenote_worker.wire.policies import from_message
 from cenote_worker.wire.results import to_decisions
 
@@ -258,21 +257,6 @@ class RemoteRuntime:
             "the history of a runtime on a platform cannot be patched; use an embedded one"
         )
 
-    # -- parts of the state --
-
-    def versions(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
-        """Raises UnavailableError, as the next three."""
-        raise _in_one_piece()
-
-    def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
-        raise _in_one_piece()
-
-    def forget(self, locations: Sequence[Location], listener: Listener) -> None:  # noqa: ARG002
-        raise _in_one_piece()
-
-    def load(self, modules: Sequence[str], listener: Listener) -> None:  # noqa: ARG002
-        raise _in_one_piece()
-
     # -- questions that are waited for --
 
     @property
@@ -440,10 +424,6 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
-
-
-def _in_one_piece() -> UnavailableError:
-    return UnavailableError("parts of a runtime's state cannot be moved by clients of its platform")
 
 
 async def _answer(
