@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 
 class Stream:
@@ -135,7 +136,7 @@ def clone(values: dict[str, object], namespace: dict[str, object]) -> dict[str, 
 def _clone(
     value: object, namespace: dict[str, object], memo: dict[int, object], keep: list[object]
 ) -> object:
-    def copy(part: object) -> object:
+    def copy(part: object) -> Any:  # of the type of the part
         return _clone(part, namespace, memo, keep)
 
     if not is_shared(value):
@@ -176,6 +177,7 @@ def _clone(
     else:
         made_type = copy(type(value))
         if id(value) not in memo:
-            memo[id(value)] = instance = object.__new__(made_type)
+            instance: object = object.__new__(made_type)
+            memo[id(value)] = instance
             vars(instance).update({key: copy(part) for key, part in vars(value).items()})
     return memo[id(value)]
