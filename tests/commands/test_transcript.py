@@ -42,5 +42,5 @@ def test_agents_are_told_apart() -> None:
 
 
 def test_every_kind_of_event_is_shown() -> None:
-    """A kind that the transcript does not know would go unseen. `patch` is not emitted yet."""
-    assert {kind.value for kind in EventType} - {"text", "patch"} == set(BLOCKS)
+    """A kind that the transcript does not know would go unseen."""
+    assert {kind.value for kind in EventType} - {"text"} == set(BLOCKS)

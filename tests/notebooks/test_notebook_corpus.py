@@ -23,6 +23,7 @@ def test_there_are_ten_with_five_patches_each() -> None:
     assert {5} == {len(load(name).edits) for name in NAMES}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_alike_in_any_runtime(name: str) -> None:
     """A notebook that differs from run to run could not tell a wrong re-execution from a right one."""

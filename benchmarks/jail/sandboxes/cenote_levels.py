@@ -12,7 +12,7 @@ from cenote_security.walls.template import WORKDIR
 
 
 class CenoteLevel(Sandbox):
-    """A runtime of the default policy but for its level.
+    """A runtime of the default policy but for its level, and without what is no wall: snapshots and tracking.
 
     Without a private root the working folder lies wherever the host's `/tmp` does, so the scratch folder is mounted.
     """
@@ -24,7 +24,8 @@ class CenoteLevel(Sandbox):
     def __init__(self, scratch: str) -> None:
         super().__init__(scratch)
         mounts = [Mount(source=scratch, writable=True)] if self.shows_scratch else []
-        self._runtime = PythonRuntime(sandbox=SandboxPolicy(isolation=self.isolation, mounts=mounts))
+        policy = SandboxPolicy(isolation=self.isolation, mounts=mounts, snapshots="none", tracking=False)
+        self._runtime = PythonRuntime(sandbox=policy)
 
     def execute(self, code: str) -> str:
         try:
