@@ -8,6 +8,7 @@ from benchmarks.runtime.contender import Contender
 
 CONTENDERS: dict[str, str] = {
     "cenote": "benchmarks.runtime.contenders.cenote_runtime:CenoteContender",
+    "cenote bare": "benchmarks.runtime.contenders.cenote_runtime:CenoteBareContender",
     "ipykernel": "benchmarks.runtime.contenders.ipykernel_client:IpykernelContender",
     "cave-agent kernel": "benchmarks.runtime.contenders.cave_kernel:CaveKernelContender",
     "cave-agent in-process": "benchmarks.runtime.contenders.cave_in_process:CaveInProcessContender",

@@ -6,13 +6,15 @@ from typing import ClassVar, Self
 
 from benchmarks.runtime.contender import CellFailedError, Contender
 from cenote.runtime import PythonRuntime, Variable
+from cenote_security.policy import SandboxPolicy
 
 
 class CenoteContender(Contender):
     separate: ClassVar[bool] = True
+    policy: ClassVar[SandboxPolicy] = SandboxPolicy()
 
     def __init__(self) -> None:
-        self._runtime = PythonRuntime()
+        self._runtime = PythonRuntime(sandbox=self.policy)
 
     def execute(self, code: str) -> str:
         result = self._runtime.execute(code)
@@ -38,3 +40,9 @@ class CenoteContender(Contender):
 
     def close(self) -> None:
         self._runtime.close()
+
+
+class CenoteBareContender(CenoteContender):
+    """Without copies of the state between cells, and without watching what cells read and write."""
+
+    policy: ClassVar[SandboxPolicy] = SandboxPolicy(snapshots="none", tracking=False)
