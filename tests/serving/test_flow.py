@@ -181,7 +181,7 @@ def test_content_that_is_announced_and_never_sent(world: World) -> None:
 
 def test_a_client_that_sends_more_calls_than_it_may(world: World) -> None:
     """Those over the limit are refused, each by itself; the others are carried out."""
-    line = world.line(world.runtime())
+    line = world.line(world.runtime(snapshots="none"))
     first = line.cell("import time; print('on'); time.sleep(1)")
     line.until(lambda frame: frame.HasField("output"))
     calls = [line.cell("'ran'") for _ in range(limits.MAX_CALLS + 20)]

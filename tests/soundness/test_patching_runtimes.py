@@ -64,7 +64,8 @@ def test_a_failure_in_the_middle_leaves_everything_as_it_was(runtime: PythonRunt
 def test_the_head_goes_where_the_state_goes(runtime: PythonRuntime) -> None:
     """By both ways of rolling back, and each next step follows the one that was gone back to."""
     runtime.state.rollback(2)
-    assert (2, "{'x', 'y'}") == (runtime.state.head, runtime.execute("{'x', 'y', 'z'} & {*globals()}").value)
+    assert 2 == runtime.state.head
+    assert "['x', 'y']" == runtime.execute("sorted({'x', 'y', 'z'} & {*globals()})").value
     runtime.rollback(0)
     runtime.execute("x = 7")
     assert ["x = 7"] == [step.code for step in runtime.state.steps]
