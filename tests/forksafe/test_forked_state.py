@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import mmap
 import os
 import random
 import secrets
@@ -21,7 +20,6 @@ import pytest
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_worker.in_jail.forking import event_loop, open_files, random_state
-from cenote_worker.in_jail.forking.left_behind import left_behind
 
 
 class Copy:
@@ -123,31 +121,6 @@ def test_a_descriptor_that_is_another_file_by_now_is_told(tmp_path: Path) -> Non
         with open(tmp_path / "two") as two:
             os.dup2(two.fileno(), one.fileno())
         assert [one.fileno()] == open_files.put_back(positions)
-
-
-# -- what cannot be taken along ---------------------------------------------------------------------------
-
-
-def test_what_a_copy_shares_is_named() -> None:
-    """By kind, with how many there are of it; the worker's own descriptors are not the user's business."""
-    ours = [int(path.name) for path in list(Path("/proc/self/fd").iterdir()) if path.exists()]
-    before = left_behind(ours)
-    left, right = socket.socketpair()
-    begin, end = os.pipe()
-    memory = mmap.mmap(-1, 4096)
-    try:
-        text = "\n".join(left_behind(ours))
-        assert "a socket: the other end has seen everything since (2)" in text
-        assert "a pipe: what was read from it since is gone (2)" in text
-        assert "memory shared with other processes" in text
-        assert "socket" not in "\n".join(left_behind([*ours, left.fileno(), right.fileno()]))
-    finally:
-        left.close()
-        right.close()
-        os.close(begin)
-        os.close(end)
-        memory.close()
-    assert before == left_behind(ours)
 
 
 # -- event loops ------------------------------------------------------------------------------------------

@@ -8,12 +8,30 @@ from collections.abc import Iterator
 
 def mentioned_names(code: str) -> frozenset[str]:
     """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no plain Python."""
-    return frozenset(name for node in _nodes(code) for name in (*_bound(node), *_read(node)))
+    return frozenset(name for node in _nodes(code) for name in (*_written(node), *_read(node)))
 
 
 def bound_names(code: str) -> frozenset[str]:
     """Those of the names that it may bind or delete at its top level: an estimate, with some of inner scopes."""
-    return frozenset(name for node in _nodes(code) for name in _bound(node))
+    return frozenset(name for node in _nodes(code) for name in _written(node))
+
+
+def bound_by(node: ast.AST) -> Iterator[str]:
+    """Names that this very node binds or deletes, not what is inside it."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.alias(name=dotted, asname=asname):
+            yield asname or dotted.partition(".")[0]
+        case (
+            ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+            | ast.MatchMapping(rest=str(name))
+        ):
+            yield name
 
 
 def _nodes(code: str) -> Iterator[ast.AST]:
@@ -28,20 +46,6 @@ def _read(node: ast.AST) -> Iterator[str]:
         yield node.id
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            yield name
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            yield name
-        case ast.alias(name=dotted, asname=asname):
-            yield asname or dotted.partition(".")[0]
-        case ast.Global(names=names):
-            yield from names
-        case (
-            ast.ExceptHandler(name=str(name))
-            | ast.MatchAs(name=str(name))
-            | ast.MatchStar(name=str(name))
-            | ast.MatchMapping(rest=str(name))
-        ):
-            yield name
+def _written(node: ast.AST) -> Iterator[str]:
+    """Also those that a function says to be global: it may bind them."""
+    yield from node.names if isinstance(node, ast.Global) else bound_by(node)

@@ -8,6 +8,7 @@ from typing import Final
 
 import asttokens
 
+from cenote.harness.plan_names import bound_by
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
 
@@ -62,24 +63,7 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    names: set[str] = set()
-    for node in _own_expressions(statement):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names.add(node.name)
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                names.add(name)
-            case ast.alias():
-                names.add(node.asname or node.name.partition(".")[0])
-            case (
-                ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(name=str(name))
-            ):
-                names.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                names.add(name)
-    return names
+    return {name for node in _own_expressions(statement) for name in bound_by(node)}
 
 
 def _changed(statement: ast.stmt) -> set[str]:
