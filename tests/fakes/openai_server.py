@@ -173,5 +173,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif reply.ending == "drop":
             # Lingering for no time makes close() send a reset instead of an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        elif not self.connection.recv(1):
+        elif self._gone():
             self.server.scenario.hung_up.set()
+
+    def _gone(self) -> bool:
+        """Whether the client went, once it moves: one that closes with a part unread resets the connection."""
+        try:
+            return not self.connection.recv(1)
+        except ConnectionResetError:
+            return True
