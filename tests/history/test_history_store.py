@@ -208,10 +208,18 @@ def test_a_url_that_is_none() -> None:
         HistoryStore("://nowhere", "r")
 
 
-def test_a_database_that_cannot_be_reached() -> None:
-    """Such as one whose driver is not installed."""
-    with pytest.raises(HistoryUnavailableError):
-        HistoryStore("postgresql+psycopg://nobody@localhost:1/nothing", "r")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://nobody@localhost:1/nothing", "Connection refused"),
+        ("mysql+nodriver://localhost/nothing", "nodriver"),
+        ("mysql+mysqldb://localhost/nothing", "pip install"),
+    ],
+)
+def test_a_database_that_cannot_be_reached(url: str, said: str) -> None:
+    """Nobody listens there, or there is no driver for it."""
+    with pytest.raises(HistoryUnavailableError, match=said):
+        HistoryStore(url, "r")
 
 
 def test_a_url_of_sqlite(path: Path) -> None:

@@ -53,7 +53,7 @@ LOCATIONS: Final = Table(
     "history_locations",
     METADATA,
     Column("runtime", String(200), primary_key=True),
-    Column("location", String(4096), primary_key=True),
+    Column("location", String(500), primary_key=True),
     Column("number", BigInteger, primary_key=True),
     Column("written", Integer, primary_key=True),
 )

@@ -1,12 +1,14 @@
 """A history in a database: a SQLite file, or PostgreSQL by URL.
 
 SQLite runs with a write-ahead log and synchronous=NORMAL: what `add` has written survives the death of this process
-at any instant, and a power cut leaves a database that is whole but may lack the last steps. The SQL is that of
-SQLAlchemy Core and uses nothing of one database alone; only SQLite is tested.
+at any instant, and a power cut leaves a database that is whole but may lack the last steps. PostgreSQL keeps what
+is written as durably as its server is set to. The SQL is that of SQLAlchemy Core and uses nothing of one database
+alone; both are tested.
 """
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from typing import Final, Self
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from cenote_security.errors import (
     HistoryTakenError,
@@ -36,6 +39,9 @@ _PAGE: Final = 1_000
 """Events read at a time."""
 
 _BUSY_SECONDS: Final = 5.0
+
+_KEY: Final = 500
+"""Characters of a location in the index. PostgreSQL's entries end at 2,700 bytes; a file's path may be longer."""
 
 
 class HistoryStore:
@@ -106,7 +112,7 @@ class HistoryStore:
             query = query.where(STEPS.c.started < until)
         if location is not None:
             used = select(LOCATIONS.c.number).where(
-                (LOCATIONS.c.runtime == self.runtime) & (LOCATIONS.c.location == location)
+                (LOCATIONS.c.runtime == self.runtime) & (LOCATIONS.c.location == _key(location))
             )
             query = query.where(STEPS.c.number.in_(used))
         with self._explained(), self._engine.connect() as connection:
@@ -187,7 +193,7 @@ class HistoryStore:
             for location in locations:
                 yield {
                     "runtime": self.runtime,
-                    "location": location,
+                    "location": _key(location),
                     "number": record.number,
                     "written": was_written,
                 }
@@ -200,9 +206,20 @@ class HistoryStore:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (SQLAlchemyError, OSError, ImportError) as error:
+        except ImportError as error:
+            reason = f"{error}; the driver of PostgreSQL comes with `pip install 'cenote[postgresql]'`"
+            raise HistoryUnavailableError(self.place, reason) from error
+        except (SQLAlchemyError, OSError) as error:
             reason = str(error.__cause__ or error)
             raise HistoryUnavailableError(self.place, reason) from error
+
+
+def _key(location: Location) -> str:
+    """The location itself, but for those that no index takes: very long ones, and names with a NUL in them."""
+    if len(location) <= _KEY and "\0" not in location:
+        return location
+    digest = hashlib.sha256(location.encode()).hexdigest()
+    return f"{location[: _KEY - 100].replace(chr(0), '')}#{digest}"
 
 
 def _insert(connection: Connection, table: object, rows: Iterable[Mapping[str, object]]) -> None:
@@ -217,14 +234,17 @@ def _url(place: str | Path) -> URL:
     if isinstance(place, Path) or "://" not in place:
         return URL.create("sqlite", database=str(Path(place).absolute()))
     try:
-        return make_url(place)
+        url = make_url(place)
     except ArgumentError as error:
         raise UsageError(f"{place!r} is neither a path nor the URL of a database: {error}") from None
+    # SQLAlchemy's own default is the driver before the one that is Cenote's extra.
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url)
+        # A server has a hundred connections for all: a runtime that writes nothing must not hold one of them.
+        return create_engine(url, poolclass=NullPool)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")

@@ -1,0 +1,84 @@
+"""A PostgreSQL server of its own for a test: on a socket in a folder, with nothing outside it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+
+class PostgresqlServer:
+    """Started at entry, ended at exit. As root it runs as `postgres`, since it refuses to be root."""
+
+    def __init__(self) -> None:
+        # Not in the tests' folder, which is its owner's alone, and whose path is too long for a socket's.
+        self._folder = Path(tempfile.mkdtemp(prefix="cenote-pg-", dir="/tmp"))
+        self._data = self._folder / "data"
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
+
+    def start(self) -> None:
+        self._control("start", "--wait", "--log", str(self._folder / "log"), "--options", self._options())
+
+    def kill(self) -> None:
+        """As a crash of its machine would: it ends, and nobody is told."""
+        self._control("stop", "--mode", "immediate")
+
+    def __enter__(self) -> PostgresqlServer:
+        try:
+            if user := _unprivileged().get("user"):
+                shutil.chown(self._folder, user)
+            self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync", "-D", str(self._data))
+            self.start()
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self.kill()
+        shutil.rmtree(self._folder)
+
+    def _options(self) -> str:
+        return f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+
+    def _control(self, *arguments: str) -> None:
+        self._run("pg_ctl", "-D", str(self._data), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [_found(program), *arguments],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd=self._folder,
+            **_unprivileged(),
+        )
+
+
+def _found(program: str) -> str:
+    """Debian keeps them out of the path. Skips the test where there is none."""
+    places = [*sorted(Path("/usr/lib/postgresql").glob("*/bin")), *map(Path, os.get_exec_path())]
+    for place in places:
+        if os.access(place / program, os.X_OK):
+            return str(place / program)
+    pytest.skip(f"no {program} here: the package `postgresql` has it")
+
+
+def _unprivileged() -> Mapping[str, str]:
+    if os.getuid() != 0:
+        return {}
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.skip("no user `postgres` here, and PostgreSQL does not run as root")
+    return {"user": "postgres", "group": "postgres"}

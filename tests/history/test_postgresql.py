@@ -1,0 +1,99 @@
+"""Histories in PostgreSQL: the same as in a file, for many runtimes in one database."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.history.postgresql_server import PostgresqlServer
+from tests.history.records import records, traced
+
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import HistoryTakenError, HistoryUnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.history.step import StepRecord
+from cenote_worker.history.store import HistoryStore
+from cenote_worker.history.writing import open_history
+from cenote_worker.trace import Location, name
+
+SMALL = SandboxPolicy(preload=(), snapshots="none")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresqlServer]:
+    with PostgresqlServer() as server:
+        yield server
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # a server is no function
+@given(data=st.data())
+def test_a_history_comes_back_as_it_was(server: PostgresqlServer, data: st.DataObject) -> None:
+    """Steps of any kind, whatever characters their texts have."""
+    runtime = uuid.uuid4().hex
+    history = open_history(server.url, runtime)
+    for number in range(1, data.draw(st.integers(2, 5))):
+        history.ended(data.draw(records(number)))
+    history.close()
+    again = open_history(server.url, runtime)
+    assert list(history.tree) == list(again.tree)
+    again.close()
+
+
+def test_a_runtime_writes_its_steps_there(server: PostgresqlServer) -> None:
+    """By URL, which need not name the driver, and finds them again."""
+    url = server.url.replace("+psycopg", "")
+    with PythonRuntime(sandbox=SMALL, name="first", history=url) as runtime:
+        runtime.execute("x = 20", cause="model call 17")
+        runtime.execute("y = x + 1")
+    with PythonRuntime(sandbox=SMALL, name="first", history=url) as runtime:
+        assert ["x = 20", "y = x + 1"] == [step.code for step in runtime.state.steps if step.code]
+        assert "model call 17" == runtime.state.steps[0].cause
+
+
+def test_runtimes_do_not_see_each_others_steps(server: PostgresqlServer) -> None:
+    """Though they share the tables."""
+    with HistoryStore(server.url, "ours") as ours, HistoryStore(server.url, "theirs") as theirs:
+        ours.write([(0, StepRecord(number=1, author="ana", trace=traced(writes=["x"])))])
+        assert ([1], []) == (ours.find(location=name("x")), theirs.find(location=name("x")))
+        assert ours.id != theirs.id
+
+
+@pytest.mark.parametrize("symbol", ["x" * 9_000, "a\0b", "ü" * 450])
+def test_a_name_that_no_index_takes_is_found(server: PostgresqlServer, symbol: str) -> None:
+    """Beyond the length of an index's entries, with a character that its texts cannot have, or long in bytes."""
+    with HistoryStore(server.url, f"odd {len(symbol)}") as store:
+        trace = traced(writes=[symbol, symbol + "b"])
+        store.write([(0, StepRecord(number=1, trace=trace)), (1, StepRecord(number=2))])
+        assert [1] == store.find(location=name(symbol))
+        assert [] == store.find(location=Location(f"name:{symbol}c"))
+
+
+def test_a_second_writer_puts_the_first_out(server: PostgresqlServer) -> None:
+    """The first one's steps are refused from then on, rather than mixed with the other's."""
+    first = HistoryStore(server.url, "contested")
+    first.write([(0, StepRecord(number=1))])
+    with HistoryStore(server.url, "contested") as second:
+        with pytest.raises(HistoryTakenError):
+            first.write([(1, StepRecord(number=2))])
+        second.write([(1, StepRecord(number=3))])
+        assert [1, 3] == second.find()
+    first.close()
+
+
+def test_a_server_that_dies_is_told_of(server: PostgresqlServer) -> None:
+    """What was written is there when it is back, and the same store goes on."""
+    with HistoryStore(server.url, "survivor") as store:
+        store.write([(0, StepRecord(number=1))])
+        server.kill()
+        with pytest.raises(HistoryUnavailableError):
+            store.write([(1, StepRecord(number=2))])
+        server.start()
+        with pytest.raises(HistoryUnavailableError):
+            HistoryStore(server.url.replace("/postgres?", "/nowhere?"), "r")
+        store.write([(1, StepRecord(number=2))])
+        assert [1, 2] == store.find()
