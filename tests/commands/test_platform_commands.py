@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,28 +26,59 @@ Cenote = Callable[..., Finished]
 
 
 @pytest.fixture
-def at_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Cenote]:
+def home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[Path], Cenote]:
+    """The command of a user who has their folders in this one."""
+
+    def user(folder: Path) -> Cenote:
+        for name in [name for name in os.environ if name.startswith("CENOTE_")]:
+            monkeypatch.delenv(name)
+        for name, path in homes(folder).items():
+            monkeypatch.setenv(name, path)
+
+        def run(*arguments: str, **environment: str) -> Finished:
+            with monkeypatch.context() as patched:
+                for name, value in environment.items():
+                    patched.setenv(name, value)
+                capsys.readouterr()
+                try:
+                    status = main(arguments)
+                except SystemExit as usage:
+                    status = int(usage.code or 0)
+                return Finished(arguments, status, *capsys.readouterr())
+
+        return run
+
+    return user
+
+
+def homes(folder: Path) -> dict[str, str]:
+    return {f"XDG_{name.upper()}_HOME": str(folder / name) for name in ("state", "config")}
+
+
+@pytest.fixture
+def at_home(home: Callable[[Path], Cenote], tmp_path: Path) -> Iterator[Cenote]:
     """The command of a user with folders of their own. Whatever they start is ended."""
-    for name in [name for name in os.environ if name.startswith("CENOTE_")]:
-        monkeypatch.delenv(name)
-    for folder in ("state", "config"):
-        monkeypatch.setenv(f"XDG_{folder.upper()}_HOME", str(tmp_path / folder))
-
-    def run(*arguments: str, **environment: str) -> Finished:
-        with monkeypatch.context() as patched:
-            for name, value in environment.items():
-                patched.setenv(name, value)
-            capsys.readouterr()
-            try:
-                status = main(arguments)
-            except SystemExit as usage:
-                status = int(usage.code or 0)
-            return Finished(arguments, status, *capsys.readouterr())
-
+    run = home(tmp_path)
     yield run
     run("down")
+
+
+@pytest.fixture(scope="module")
+def standing_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A platform's, of which the tests of this file leave nothing but records."""
+    folder = tmp_path_factory.mktemp("standing")
+    command = [sys.executable, "-m", "cenote.cli.main"]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
+    environment |= homes(folder)
+    subprocess.run([*command, "up", "--without-ray", "--port", "0"], env=environment, check=True)
+    yield folder
+    subprocess.run([*command, "down"], env=environment, check=True)
+
+
+@pytest.fixture
+def standing(home: Callable[[Path], Cenote], standing_folder: Path) -> Cenote:
+    """The command of a user whose platform stands, and goes on doing so behind the test."""
+    return home(standing_folder)
 
 
 @pytest.fixture
@@ -133,40 +165,41 @@ def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     assert "no platform runs here\n" == at_home("down").stdout
 
 
-def test_a_runtime_keeps_its_state_between_commands(up: Cenote) -> None:
+def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     """Made, used by two processes, listed, shown, removed."""
-    assert 0 == up("runtime", "create", "etl", "--memory", "256MiB").returncode
-    assert "" == up("runtime", "exec", "etl", "-c", "x = 6").stdout
-    done = up("runtime", "exec", "etl", "-c", "print('out'); x * 7")
+    assert 0 == standing("runtime", "create", "etl", "--memory", "256MiB").returncode
+    assert "" == standing("runtime", "exec", "etl", "-c", "x = 6").stdout
+    done = standing("runtime", "exec", "etl", "-c", "print('out'); x * 7")
     assert (0, "out\n42\n") == (done.returncode, done.stdout)
-    (listed,) = json.loads(up("runtime", "ls", "--json").stdout)
+    (listed,) = json.loads(standing("runtime", "ls", "--json").stdout)
     assert ("etl", "ready", 2) == (listed["name"], listed["state"], listed["steps"])
-    shown = json.loads(up("runtime", "show", "etl", "--json").stdout)
+    shown = json.loads(standing("runtime", "show", "etl", "--json").stdout)
     assert ("268435456", listed["id"]) == (shown["policy"]["memory"], shown["id"])
     assert "capability" not in shown
-    assert 0 == up("runtime", "rm", "etl").returncode
-    gone = up("runtime", "exec", "etl", "-c", "1")
+    assert 0 == standing("runtime", "rm", "etl").returncode
+    gone = standing("runtime", "exec", "etl", "-c", "1")
     assert (2, True) == (gone.returncode, "there is no runtime 'etl'" in gone.stderr)
 
 
-def test_exec_ends_as_exec_does(up: Cenote) -> None:
+def test_exec_ends_as_exec_does(standing: Cenote) -> None:
     """1 for code that fails, with its own frames; 2 for a wrong use; 4 where nobody answers."""
-    up("runtime", "create", "etl")
-    failed = up("runtime", "exec", "etl", "-c", "1 / 0")
+    standing("runtime", "create", "etl")
+    failed = standing("runtime", "exec", "etl", "-c", "1 / 0")
     assert (1, True) == (failed.returncode, "ZeroDivisionError" in failed.stderr)
-    assert 2 == up("runtime", "exec", "etl", "no-such-file.py").returncode
-    assert 4 == up("runtime", "ls", "--address", "127.0.0.1:9").returncode
+    assert 2 == standing("runtime", "exec", "etl", "no-such-file.py").returncode
+    assert 4 == standing("runtime", "ls", "--address", "127.0.0.1:9").returncode
+    assert 0 == standing("runtime", "rm", "etl").returncode
 
 
-def test_a_token_that_is_not_good_is_status_3(up: Cenote) -> None:
+def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:
     """The platform is there and refuses."""
-    done = up("status", CENOTE_TOKEN="wrong")
+    done = standing("status", CENOTE_TOKEN="wrong")
     assert (3, True) == (done.returncode, "token" in done.stderr)
 
 
-def test_a_script_moves_to_the_platform_by_its_address(up: Cenote, cenote: Cenote) -> None:
+def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote: Cenote) -> None:
     """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
-    address = json.loads(up("status", "--json").stdout)["address"]
+    address = json.loads(standing("status", "--json").stdout)["address"]
     assert "42\n" == cenote("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
 
 
@@ -185,23 +218,23 @@ def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
     assert (2, True) == (done.returncode, "--tls" in done.stderr)
 
 
-def test_the_operator_makes_tenants_and_tokens(up: Cenote) -> None:
+def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     """While the platform runs: a new token is good at once, a limit holds, a revoked or closed one is refused."""
-    assert 0 == up("tenant", "create", "acme").returncode
-    assert 0 == up("tenant", "limit", "acme", "memory", "100MiB").returncode
-    token = up("token", "create", "acme", "--note", "for tests").stdout.strip()
-    told = json.loads(up("status", "--json", CENOTE_TOKEN=token).stdout)
+    assert 0 == standing("tenant", "create", "acme").returncode
+    assert 0 == standing("tenant", "limit", "acme", "memory", "100MiB").returncode
+    token = standing("token", "create", "acme", "--note", "for tests").stdout.strip()
+    told = json.loads(standing("status", "--json", CENOTE_TOKEN=token).stdout)
     assert ("acme", []) == (told["tenant"], told["nodes"])
-    refused = up("runtime", "create", "etl", CENOTE_TOKEN=token)
+    refused = standing("runtime", "create", "etl", CENOTE_TOKEN=token)
     assert (3, True) == (refused.returncode, "quota" in refused.stderr)
-    (listed,) = json.loads(up("token", "ls", "acme", "--json").stdout)
+    (listed,) = json.loads(standing("token", "ls", "acme", "--json").stdout)
     assert ("good", "for tests") == (listed["state"], listed["note"])
-    newer = up("token", "rotate", "acme", listed["id"]).stdout.strip()
-    assert 0 == up("token", "revoke", "acme", listed["id"]).returncode
-    assert (3, 0) == tuple(up("status", CENOTE_TOKEN=each).returncode for each in (token, newer))
-    assert 0 == up("tenant", "close", "acme").returncode
-    assert 3 == up("status", CENOTE_TOKEN=newer).returncode
-    tenants = json.loads(up("tenant", "ls", "--json").stdout)
+    newer = standing("token", "rotate", "acme", listed["id"]).stdout.strip()
+    assert 0 == standing("token", "revoke", "acme", listed["id"]).returncode
+    assert (3, 0) == tuple(standing("status", CENOTE_TOKEN=each).returncode for each in (token, newer))
+    assert 0 == standing("tenant", "close", "acme").returncode
+    assert 3 == standing("status", CENOTE_TOKEN=newer).returncode
+    tenants = json.loads(standing("tenant", "ls", "--json").stdout)
     assert [("acme", False), ("default", True)] == [(each["name"], each["open"]) for each in tenants]
 
 
