@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
+from cenote.harness.patch_errors import not_repeated
 from cenote.harness.plan_contents import (
     Contents,
     Timeline,
@@ -126,6 +127,8 @@ class Walk:
     # -- steps that run --
 
     def _run(self, position: int, step: LineStep, reason: str) -> None:
+        if step.origin is not None and not step.origin.repeatable:
+            raise NoWayOn(not_repeated(step.origin))
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
         self._verify(position, record.trace)

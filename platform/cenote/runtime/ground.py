@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 
@@ -50,6 +51,14 @@ class RuntimeGround:
     def kept(self) -> frozenset[int]:
         return frozenset((START, *(info.step for info in self._snapshots())))
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        let_go = self._reruns.hold(self.kept())
+        try:
+            yield
+        finally:
+            let_go()
+
     def keep(self) -> bool:
         if any(info.step == self.head() and info.label for info in self._snapshots()):
             return True
@@ -69,7 +78,7 @@ class RuntimeGround:
         self._reruns.branch(step)
 
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
-        if record is not None and (record.kind != "cell" or record.private):
+        if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +55,13 @@ class Reruns:
     def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None]) -> None:
         """As HostedRuntime.snapshots."""
         self._runtime.snapshots(answer)
+
+    def hold(self, steps: Iterable[int]) -> Callable[[], None]:
+        """What is kept of these states stays, unless memory is short, until what this returns is called.
+
+        The end of this process lets go as well.
+        """
+        return self._runtime.started().hold(steps)
 
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""

@@ -90,12 +90,13 @@ def _attend(state: Watch, wakeup: int) -> None:
         ready = dict(poll.poll())
         if wakeup in ready:
             os.read(wakeup, 512)
+        # First: a copy may have been made after the client has said which others are to stay all the same.
+        if not _serve_all(state):
+            return
         if LINE in ready:
             _listen(state, _MESSAGES_PER_TURN)
         if PULSE in ready:
             _weigh(state)
-        if CONTROL in ready and not _serve(state):
-            return
 
 
 def _end_the_rest(*, holds_signals: bool) -> None:
@@ -202,6 +203,14 @@ def _ending(state: Watch, status: int, max_rss: int) -> Message:
 # -- the client -------------------------------------------------------------------------------------------
 
 
+def _serve_all(state: Watch) -> bool:
+    """Answer what has come. False when the client is gone or breaks the protocol."""
+    while select.select((state.control,), (), (), 0)[0]:
+        if not _serve(state):
+            return False
+    return True
+
+
 def _serve(state: Watch) -> bool:
     """Answer one message. False when the client is gone or breaks the protocol."""
     try:
@@ -218,6 +227,8 @@ def _serve(state: Watch) -> bool:
             _say(state, {"op": "interrupted", "id": asked})
         case "kill_worker":
             _kill_worker(state)
+        case "hold":
+            state.shelf.hold(request["targets"])
         case "relieve":
             state.shelf.keep_base()
         case "rollback":
