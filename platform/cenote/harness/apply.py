@@ -115,9 +115,9 @@ class _Watch:
 def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) -> ApplyResult:
     """Re-runs what the patch affects, and nothing else, so that the state is that of a full run.
 
-    Raises, before anything runs, StalePlanError if the runtime has gone on; StateNotKeptError if it is to be atomic and
-    cannot be; NoWayError if too little is kept. Whatever else ends it early, an interrupt included, the state is put
-    back first; NotPutBackError if memory was so short that it could not be.
+    Raises, before anything runs, StalePlanError if the runtime has gone on; StateNotKeptError if it is to be atomic
+    and cannot be; NoWayError if too little is kept. Whatever else ends it early, an interrupt included, the state is
+    put back first; NotPutBackError if memory was so short that it could not be.
     """
     options = options or ApplyOptions()
     if ground.head() != plan.head:

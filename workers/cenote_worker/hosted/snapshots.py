@@ -50,7 +50,8 @@ def going_back(
 ) -> JailRequest:
     """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error.
 
-    What is gone back to does not give way to what is kept of the present. key: of the return, for a successor of this process. Before that nothing has happened that cannot happen twice.
+    What is gone back to does not give way to what is kept of the present. key: of the return, for a successor of this
+    process. Before that nothing has happened that cannot happen twice.
     """
     message = jail_pb2.Request()
     message.snapshot.SetInParent()
