@@ -15,11 +15,16 @@ LENGTH = 30
 
 KEPT = 8
 
-FIRST = "import os\na, done, seen = 1, [], {}"
+FIRST = "import os\na, done, seen, met = 1, [], {}, [5]\ndef use(): return 0"
 
 
 def cell(number: int) -> str:
     """Steps that change what is there, take from what is far behind them, or stand by themselves."""
+    match number:
+        case 24:
+            return "met.append(2)"
+        case 27:
+            return "found = use()"
     match number % 3:
         case 0:
             return f"done.append(a + {number})"
@@ -30,7 +35,8 @@ def cell(number: int) -> str:
 
 CELLS = [FIRST, *map(cell, range(2, LENGTH + 1))]
 
-LOOK = "a, done, seen, sorted((key, globals()[key]) for key in globals() if key[:1] == 'b' and key[1:].isdigit())"
+NUMBERED = "sorted((key, globals()[key]) for key in globals() if key[:1] == 'b' and key[1:].isdigit())"
+LOOK = f"a, done, seen, met, found, {NUMBERED}"
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +67,14 @@ def kept_in_the_end(runtime: PythonRuntime) -> int:
     return len(runtime.snapshots())
 
 
-@pytest.mark.parametrize("number", [2, 15, 28], ids=["early", "in the middle", "late"])
+MISSED = "a = a + 1\ndef use(): return len(met)"
+"""Only when a later step calls it is it seen that this needs `met`: the walk starts again, late."""
+
+
+@pytest.mark.parametrize("number", [2, 15, 21, 28], ids=["early", "in the middle", "later", "late"])
 def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRuntime, number: int) -> None:
     """Most states of the line are kept no more; those that are needed are, however much is run meanwhile."""
-    code = f"{CELLS[number - 1]}\ndone.append(a)"
+    code = f"{CELLS[number - 1]}\n{MISSED}"
     state = runtime.state
     assert "applied" == state.apply(state.plan(Patch.replace_step(number, code))).status
     assert looks(full, [*CELLS[: number - 1], code, *CELLS[number:]]) == runtime.execute(LOOK).value
