@@ -114,7 +114,7 @@ class RuntimeState(LiveState):
         return self._revert(patch_id, options or ApplyOptions())
 
     def rollback(self, step: int) -> None:
-        """As `rollback` of the runtime; 0 always can be gone back to."""
+        """As `rollback` of the runtime: raises NotKeptError, and does nothing, for what is not kept any more."""
         self._rollback(step)
 
 

@@ -135,14 +135,14 @@ def cheapest(patch: Patch, records: Sequence[StepRecord], kept: frozenset[int]) 
     line = patch.applied(records)
     fork = shared_steps(records, line)
     course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept)
-    plans, reasons = list[Plan](), [NOTHING_SHARED]
+    plans, reasons = list[Plan](), list[str]()
     for base in dict.fromkeys((*sorted(course.shared & kept)[-1:], *({course.base} & kept))):
         try:
             plans.append(_foreseen(patch, replace(course, base=base)))
         except NoWayOn as none:
             reasons.append(str(none))
     if not plans:
-        raise NoWayError(reasons[-1])
+        raise NoWayError(reasons[0] if course.shared & kept else NOTHING_SHARED)
     return min(plans, key=lambda plan: plan.seconds + _CARRYING * len(plan.carried))
 
 

@@ -10,6 +10,7 @@ from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.replays import Replay, Unrepeated
+from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat, Withdraw
@@ -43,6 +44,7 @@ class Reruns:
         self._between: set[int] = set()
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
         self._seats: dict[str, Seat] = {"": OWNER}
+        self.second_jail = SecondJail(runtime)
 
     @property
     def history(self) -> History:
@@ -66,10 +68,6 @@ class Reruns:
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""
         self._runtime.rollback(step, listener)
-
-    def reset(self) -> None:
-        """As HostedRuntime.reset."""
-        self._runtime.reset()
 
     def keep(self, listener: Listener) -> None:
         """Keeps the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""

@@ -230,6 +230,7 @@ def _serve(state: Watch) -> bool:
         case "hold":
             state.shelf.hold(request["targets"])
         case "relieve":
+            _listen(state, _MESSAGES_PER_TURN)
             state.shelf.keep_base()
         case "rollback":
             _roll_back(state, asked, request)
