@@ -86,7 +86,7 @@ class Walk:
             return reason
         if forced := self._course.forced.get(step.number):
             return forced
-        if not self._shared(step.origin) and (reason := why_unsteady(step.origin)):
+        if not self._shared(step.origin) and (reason := why_unsteady(step.origin, self._was, self._want)):
             return reason
         return self._why_versions(step.origin)
 
