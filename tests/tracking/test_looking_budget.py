@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.tracking.steps import Steps
 
 from cenote_worker.tracking.budget import Budget, TooDear
 
