@@ -172,7 +172,7 @@ def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
         course = course.begun_from(kept)
         walk = Walk(course, ground, watch)
         try:
-            if ground.head() != course.base or course.base != course.records[-1].number:
+            if ground.head() != course.base or course.base != course.head:
                 ground.rollback(course.base)
             break
         except NotKeptError:  # for want of memory, in this moment

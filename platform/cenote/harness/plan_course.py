@@ -38,6 +38,11 @@ class Course:
         return self.base not in self.shared
 
     @property
+    def head(self) -> int:
+        """The end of the line that was run."""
+        return self.records[-1].number if self.records else START
+
+    @property
     def shared(self) -> frozenset[int]:
         """Steps whose end states both lines have."""
         return frozenset((START, *(record.number for record in self.records[: self.fork])))

@@ -157,7 +157,7 @@ def foresee(course: Course, ground: Forecast) -> Walked:
 
 
 def _foreseen(patch: Patch, course: Course) -> Plan:
-    head = _head(course.records)
+    head = course.head
     try:
         course, walked = find_way(course, lambda course: foresee(course, Forecast(head)))
     except NoWayOn:
