@@ -12,16 +12,11 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.snapshots.line import hear, say
-
-_TASKS: Final = "/proc/self/task"
-_LINKS_OF_A_FOLDER: Final = 2
-"""Each thread is one more, also where the walls do not let a process list its threads."""
-
 
 def fork_beside() -> int | None:
     """The pid of a copy of this process, a child of the warden's; None in the copy.
@@ -29,7 +24,7 @@ def fork_beside() -> int | None:
     Threads of libraries that survive a fork do so by handlers which the C library's own fork runs, and that makes a
     child of this process. So there is one in between then, which ends at once and leaves its child to the warden.
     """
-    if os.stat(_TASKS).st_nlink - _LINKS_OF_A_FOLDER == 1:  # noqa: PTH116  (tenfold)
+    if is_alone():
         return libc.sibling_fork() or None
     here, there = os.pipe2(os.O_CLOEXEC)
     between = libc.bare_fork()
