@@ -28,7 +28,7 @@ _BLOCKS: Final = 256
 
 _PAGE: Final = mmap.PAGESIZE
 _MAP_FIXED: Final = 0x10
-_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.malloc.restype = _libc.sbrk.restype = _libc.mmap.restype = ctypes.c_void_p
@@ -78,7 +78,7 @@ class CommonHeap:
         self._end = min(self._end, _libc.sbrk(0) & -_PAGE)
         map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=False)
         with suppress(OSError):
-            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
         os.close(self._file)
         self._file = -1
 

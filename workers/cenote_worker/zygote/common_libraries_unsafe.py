@@ -8,6 +8,7 @@ written again, so it can as well be pages of a file. See `common_heap_unsafe` fo
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import re
@@ -15,9 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cenote_worker.zygote.common_heap_unsafe import map_file
+from cenote_worker.zygote.common_heap_unsafe import SEALS, map_file
 
-_REGION: Final = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ +(/\S.*\.so\S*)$")
+_LIBRARY: Final = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ +(/.*\.so[^/\n]*)\n")
+_WRITTEN: Final = re.compile(rb"^Anonymous: +[1-9]", re.MULTILINE)
+_LAST_LINE: Final = b"\nVmFlags:"
+"""Of what `smaps` says of a region, as long as kernels add nothing behind it."""
 
 _ACCESS: Final = {
     b"r--p": mmap.PROT_READ,
@@ -42,48 +46,39 @@ class CommonLibraries:
     def __init__(self, host_proc: int) -> None:
         """host_proc: a descriptor of `/proc`."""
         self._proc = host_proc
-        self._before = {region.file for region in _written(host_proc)}
+        self._before = {found[4] for found in _LIBRARY.finditer(_read(host_proc, "maps"))}
 
     def settle(self) -> None:
         """To be called when no other thread runs. What this process or a fork of it writes later is its own."""
         regions = [region for region in _written(self._proc) if region.file not in self._before]
-        file = os.memfd_create("cenote-libraries", os.MFD_CLOEXEC)
+        file = os.memfd_create("cenote-libraries", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            at = 0
-            for region in regions:
-                at = _copy(region, file, at)
-            at = 0
-            for region in regions:
-                map_file(region.start, region.end, region.access, file, at, shared=False)
-                at += region.end - region.start
+            offsets = [_append(region, file) for region in regions]
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+            for region, offset in zip(regions, offsets, strict=True):
+                map_file(region.start, region.end, region.access, file, offset, shared=False)
         finally:
             os.close(file)
 
 
-def _copy(region: _Region, file: int, at: int) -> int:
-    size = region.end - region.start
-    data = memoryview((ctypes.c_char * size).from_address(region.start))
+def _append(region: _Region, file: int) -> int:
+    """Gives where in the file its pages are."""
+    offset = os.lseek(file, 0, os.SEEK_CUR)
+    data = memoryview((ctypes.c_char * (region.end - region.start)).from_address(region.start)).cast("B")
     while data:
-        written = os.pwrite(file, data, at)
-        data, at = data[written:], at + written
-    return at
+        data = data[os.write(file, data) :]
+    return offset
 
 
 def _written(proc: int) -> Iterator[_Region]:
     """Data of libraries that is not as it is in their files."""
-    region: _Region | None = None
-    with open(os.open("self/smaps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc), "rb") as lines:
-        for line in lines:
-            if (found := _REGION.match(line)) is not None:
-                region = _region(found)
-            elif b"-" in line.partition(b" ")[0]:
-                region = None
-            elif region is not None and line.startswith(b"Anonymous:") and int(line.split()[1]):
-                yield region
+    for text in _read(proc, "smaps").split(_LAST_LINE):
+        found = _LIBRARY.search(text)
+        if found is not None and found[3] in _ACCESS and _WRITTEN.search(text):
+            access = _ACCESS[found[3]]
+            yield _Region(start=int(found[1], 16), end=int(found[2], 16), access=access, file=found[4])
 
 
-def _region(found: re.Match[bytes]) -> _Region | None:
-    access = _ACCESS.get(found[3])
-    if access is None:
-        return None
-    return _Region(start=int(found[1], 16), end=int(found[2], 16), access=access, file=found[4])
+def _read(proc: int, name: str) -> bytes:
+    with open(os.open(f"self/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc), "rb") as lines:
+        return lines.read()

@@ -40,8 +40,8 @@ class Watch:
     """State of a warden. worker: pid of the one that lives. oom_kills: the machine's count when the jail started.
 
     killed: whether it was told to kill the worker. wanted: the copy that is to go on after that, if not the newest,
-    and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive: False until a worker that has come of a copy has said that it
-    works.
+    and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive:
+    False until a worker that has come of a copy has said that it works.
     """
 
     worker: int

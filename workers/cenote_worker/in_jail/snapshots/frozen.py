@@ -18,6 +18,7 @@ from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.snapshots.line import hear, say
 
+
 def fork_beside() -> int | None:
     """The pid of a copy of this process, a child of the warden's; None in the copy.
 
