@@ -52,8 +52,10 @@ def freeze(warden: socket.socket, answer: Callable[[socket.socket], None]) -> No
     warden: the copy's own socket to it. The copy ends with the other end of that. answer: what forks of the copy do
     that are lent to the worker, with their line to it.
     """
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, ValueError):
+        # Nothing before this: what a copy writes to is copied once more, and most copies never hear a word.
+        warden.recv(1, socket.MSG_PEEK)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := hear(warden)) is not None:
             if heard.attached is not None:
                 _lend(heard.attached, answer)

@@ -16,6 +16,10 @@ MAX_MESSAGE: Final = 16_384
 MAX_LABEL: Final = 100
 """Characters of a label: a list of all of them must fit one message of the warden's."""
 
+AT_ONCE: Final = int(socket.MSG_DONTWAIT)
+"""For `hear`. Numbers, since Python code combines the members of enumerations."""
+
+_CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
 _ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(array.array("i").itemsize)
 
 Message = dict[str, object]
@@ -48,7 +52,7 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
 
 def hear(line: socket.socket, flags: int = 0) -> Heard | None:
     """The next message; None at the end of the line. Raises ValueError for what is none, BlockingIOError."""
-    data, ancillary, _, _ = line.recvmsg(MAX_MESSAGE, _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC | flags)
+    data, ancillary, _, _ = line.recvmsg(MAX_MESSAGE, _ONE_DESCRIPTOR, _CLOSE_ON_EXEC | flags)
     attached = _attached(ancillary)
     if not data:
         return None
