@@ -1,4 +1,4 @@
-"""What a cell and the copy behind it take of the worker: CPU milliseconds, and pages that it was the first to write to.
+"""What a cell and the copy behind it cost the worker: CPU time, and pages that it was the first to write to.
 
     python -m benchmarks.snapshots.pages [REPEATS]
 
