@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 _BLOCK: Final = 2**20
@@ -25,6 +26,12 @@ back a block of that size.
 
 _BLOCKS: Final = 256
 """The stretch. What is not used of it is given back; imports that need more get memory as usual."""
+
+_SIZE_BEFORE: Final = ctypes.sizeof(ctypes.c_size_t)
+"""Where glibc notes a block's size: so many bytes before it."""
+
+_NOTES: Final = 2 * _SIZE_BEFORE
+"""What a block takes beside its bytes, if they are a multiple of as much."""
 
 _PAGE: Final = mmap.PAGESIZE
 _MAP_FIXED: Final = 0x10
@@ -58,14 +65,12 @@ class CommonHeap:
     """
 
     def __init__(self) -> None:
-        self._start, self._end = 0, 0
         self._file = self._stopper = -1
+        self._start = self._end = 0
         self._usual = _ArenaAllocator()
-        if stretch := _free_stretch():
-            self._start, self._end, self._stopper = stretch
-            self._file = os.memfd_create("cenote-heap", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(self._file, self._end - self._start)
-            map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=True)
+        blocks = _neighbours()
+        if blocks:
+            self._exchange(blocks)
             self._use_for_objects()
             os.register_at_fork(before=self.settle)
 
@@ -75,12 +80,31 @@ class CommonHeap:
             return
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(self._usual))
         _libc.free(self._stopper)  # now the unused rest is the heap's top, and given back
-        self._end = min(self._end, _libc.sbrk(0) & -_PAGE)
+        self._end = min(self._end, _up(_libc.sbrk(0)))
         map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=False)
         with suppress(OSError):
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
         os.close(self._file)
         self._file = -1
+
+    def _exchange(self, blocks: list[int]) -> None:
+        """Puts the file where the blocks are and frees all but the last, so that the others are not given back.
+
+        While they are allocated nobody looks at them: nothing is missed but their sizes, which are put back.
+        """
+        *inner, self._stopper = blocks
+        self._start, self._end = _up(blocks[0]), _up(self._stopper) - _PAGE
+        self._file = os.memfd_create("cenote-heap", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self._file, self._end - self._start)
+        sizes = [
+            (at, ctypes.c_size_t.from_address(at).value)
+            for at in (block - _SIZE_BEFORE for block in inner[1:])
+        ]
+        map_file(self._start, self._end, mmap.PROT_READ | mmap.PROT_WRITE, self._file, 0, shared=True)
+        for at, size in sizes:
+            ctypes.c_size_t.from_address(at).value = size
+        for block in inner:
+            _libc.free(block)
 
     def _use_for_objects(self) -> None:
         """`realloc(NULL, size)` allocates. What is freed meanwhile is not used again: it is little."""
@@ -97,20 +121,31 @@ def map_file(start: int, end: int, access: int, file: int, offset: int, *, share
         raise OSError(code, os.strerror(code), "mmap")
 
 
-def _free_stretch() -> tuple[int, int, int] | None:
-    """Whole pages inside one free chunk of the heap, and the block behind it that keeps it from being given back."""
+def _neighbours() -> list[int]:
+    """Blocks of the C library's heap, side by side; none where they do not come like that."""
     bottom = _libc.sbrk(0)
     _libc.free(_libc.malloc(_BLOCK + _PAGE))  # one that was mapped raises the size from which on blocks are
-    blocks = [_libc.malloc(_BLOCK) for _ in range(_BLOCKS)]
-    stopper = _libc.malloc(_BLOCK)
-    top = _libc.sbrk(0)
-    first, last = min(blocks), max(blocks)
+    blocks = [0] * _BLOCKS  # at once: a list that grew would lie in between
+    for number in range(_BLOCKS):
+        blocks[number] = _libc.malloc(_BLOCK) or 0
+    if _is_one_stretch(bottom, blocks, _libc.sbrk(0)):
+        return blocks
     for block in blocks:
         _libc.free(block)
-    is_heap = None not in (bottom, top) and first >= bottom - _BLOCK and last < stopper < top
-    is_whole = last - first < _BLOCKS * (_BLOCK + _PAGE) - _BLOCK
-    if not (is_heap and is_whole):
-        _libc.free(stopper)
-        return None
-    # The chunk's own notes are at both of its ends.
-    return (first + 2 * _PAGE) & -_PAGE, (last + _BLOCK - _PAGE) & -_PAGE, stopper
+    return []
+
+
+def _is_one_stretch(bottom: int | None, blocks: list[int], top: int | None) -> bool:
+    """Whether nothing lies between the blocks, and they in the heap, which ended at `bottom` and does at `top`. Pure.
+
+    A block is as far from the next as its size and the note of it say, and no more than it must be aligned.
+    """
+    if not bottom or not top or not all(blocks):
+        return False
+    steps = {later - earlier for earlier, later in pairwise(blocks)}
+    return steps == {_BLOCK + _NOTES} and bottom - _BLOCK <= blocks[0] and blocks[-1] < top
+
+
+def _up(address: int) -> int:
+    """To the next page's beginning."""
+    return (address + _PAGE - 1) & -_PAGE
