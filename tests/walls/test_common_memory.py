@@ -12,6 +12,10 @@ from tests.walls.conftest import StartJail
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_worker.supervisor import tree
+from cenote_worker.zygote.common_heap_unsafe import is_one_stretch
+
+STEP = 2**20 + 16
+"""From one block of glibc's heap to the next."""
 
 ANONYMOUS = """
 sizes = dict(line.split(":", 1) for line in open("/proc/self/status") if line.startswith(("RssAnon", "VmData")))
@@ -61,6 +65,21 @@ def test_jails_do_not_write_into_what_they_share() -> None:
 def test_values_survive_the_exchange() -> None:
     """What was allocated is what it was; of numpy's data and of a large heap nothing is private memory any more."""
     assert "True 0 True 19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
+
+
+@pytest.mark.parametrize(
+    ("expected", "blocks", "top"),
+    [
+        (True, [16, STEP + 16, 2 * STEP + 16], 4 * STEP),
+        (False, [16, STEP + 16, 2 * STEP + 32], 4 * STEP),  # a small one lies in between
+        (False, [16, STEP + 16, 0], 4 * STEP),  # no memory
+        (False, [2 * STEP, STEP, 0], 4 * STEP),
+        (False, [16, STEP + 16, 2 * STEP + 16], STEP),  # not of the heap
+    ],
+)
+def test_only_blocks_side_by_side_are_exchanged(expected: bool, blocks: list[int], top: int) -> None:
+    """Whatever lay between two of them would be lost."""
+    assert expected == is_one_stretch(8, blocks, top)
 
 
 def test_an_import_that_forks_gets_memory_of_its_own() -> None:

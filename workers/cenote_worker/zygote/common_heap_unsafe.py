@@ -128,14 +128,14 @@ def _neighbours() -> list[int]:
     blocks = [0] * _BLOCKS  # at once: a list that grew would lie in between
     for number in range(_BLOCKS):
         blocks[number] = _libc.malloc(_BLOCK) or 0
-    if _is_one_stretch(bottom, blocks, _libc.sbrk(0)):
+    if is_one_stretch(bottom, blocks, _libc.sbrk(0)):
         return blocks
     for block in blocks:
         _libc.free(block)
     return []
 
 
-def _is_one_stretch(bottom: int | None, blocks: list[int], top: int | None) -> bool:
+def is_one_stretch(bottom: int | None, blocks: list[int], top: int | None) -> bool:
     """Whether nothing lies between the blocks, and they in the heap, which ended at `bottom` and does at `top`. Pure.
 
     A block is as far from the next as its size and the note of it say, and no more than it must be aligned.
