@@ -1,0 +1,88 @@
+"""A runtime as artifacts are built in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Final
+
+from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.patch_errors import StateNotKeptError
+from cenote.runtime.backend import Backend
+from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.replies import done, result, rollback, snapshots, value
+from cenote_security.errors import UnavailableError
+from cenote_worker.history.events import Declared, SuiteOutcome
+from cenote_worker.hosted.reruns import Rerun, Reruns
+from cenote_worker.results import ExecutionResult, SnapshotInfo
+from cenote_worker.supervisor.requests import Listener, Outcome
+
+LABEL: Final = "build"
+"""Of the state that a failed build goes back to. Not that of patches: a label is on one state at a time."""
+
+
+class Workbench:
+    """See Bench."""
+
+    def __init__(self, backend: Backend, reruns: Reruns, resume: Callable[[], None], author: str) -> None:
+        """resume: see BlockingListener. author: of what is declared."""
+        self._backend = backend
+        self._reruns = reruns
+        self._resume = resume
+        self._author = author
+
+    def declare(self, artifacts: Iterable[Artifact]) -> None:
+        self._reruns.history.declared(
+            Declared(name=one.name, kind=one.kind, depends_on=one.depends_on, author=self._author)
+            for one in artifacts
+        )
+
+    def drop(self, name: str) -> None:
+        self._reruns.history.declared([Declared(name=name, author=self._author, dropped=True)])
+
+    def note(self, outcome: SuiteOutcome) -> None:
+        self._reruns.history.tested(outcome)
+
+    def keep(self) -> None:
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
+        self._reruns.snapshots(answers.put)
+        head = self._reruns.history.tree.head
+        if any(info.step == head and info.label for info in snapshots(answers.get())):
+            return
+        outcome = self._call(lambda listener: self._reruns.keep(listener, LABEL))
+        if isinstance(outcome, UnavailableError):
+            raise StateNotKeptError
+        done(outcome, "")
+
+    def beside(self, code: str, name: str) -> object:
+        self.keep()
+        head = self._reruns.history.tree.head
+        found = self._run(code)
+        if found.state == "lost":
+            raise UnavailableError("the runtime ended while its tests ran")
+        try:
+            if not found.success:
+                raise UnavailableError(
+                    f"what was run beside the state did not come to its end: {found.error}"
+                )
+            fetched = self._call(lambda listener: self._backend.fetch(name, listener, opaque=False))
+            return value(fetched, name, {}, (), trusted=False)
+        finally:
+            rollback(self._call(lambda listener: self._reruns.rollback(head, listener)))
+
+    def _run(self, code: str) -> ExecutionResult:
+        """No effect outside comes of it: no record answers its host calls."""
+        listener = BlockingListener()
+        rerun = Rerun(code=code, record=None, cause="", tentative=True)
+        withdraw = self._reruns.run(rerun, listener, lambda _: None)
+        try:
+            return result(listener.wait(self._resume))
+        except BaseException:
+            if withdraw is not None:
+                withdraw()
+            raise
+
+    def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        listener = BlockingListener()
+        queue(listener)
+        return listener.wait(self._resume)
