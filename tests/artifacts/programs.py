@@ -23,10 +23,11 @@ class Write:
 
 @dataclass(frozen=True)
 class Edit:
-    """A text is added to a file."""
+    """A text is added to a file, and what a variable holds, if one is named."""
 
     path: str
     text: str
+    using: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,16 @@ def operation_of(code: str) -> Operation:
 
 def code_of(operation: Operation) -> str:
     match operation:
-        case Write(path, text) | Edit(path, text):
-            return repr((type(operation).__name__, path, text))
+        case Write(path, text):
+            return repr(("Write", path, text))
+        case Edit(path, text, using):
+            return repr(("Edit", path, text, using))
         case Derive(target, sources):
             return repr(("Derive", target, sources))
 
 
-def run(codes: Sequence[str]) -> tuple[list[StepRecord], Store]:
-    """The records of a full run, and what there is at its end."""
+def run(codes: Sequence[str], origins: Sequence[int] = ()) -> tuple[list[StepRecord], Store]:
+    """The records of a full run, and what there is at its end. origins: of the steps, if they stand for others."""
     store: Store = {}
     records = []
     for number, code in enumerate(codes, 1):
@@ -73,7 +76,8 @@ def run(codes: Sequence[str]) -> tuple[list[StepRecord], Store]:
             writes=MappingProxyType({target: _version(value)}),
         )
         store[target] = value
-        records.append(StepRecord(number=number, parent=number - 1, code=code, trace=trace))
+        origin = origins[number - 1] if origins else 0
+        records.append(StepRecord(number=number, parent=number - 1, origin=origin, code=code, trace=trace))
     return records, store
 
 
@@ -85,8 +89,9 @@ def _effect(operation: Operation, store: Store) -> tuple[list[Location], tuple[L
     match operation:
         case Write(path, text):
             return [], (place(path), text)
-        case Edit(path, text):
-            return [place(path)], (place(path), store.get(place(path), "") + text)
+        case Edit(path, text, using):
+            reads = [place(path), *([place(using)] if using else [])]
+            return reads, (place(path), "".join((*(store.get(each, "") for each in reads), text)))
         case Derive(target, sources):
             reads = [place(each) for each in sources]
             return reads, (place(target), repr([target, *(store.get(each, "") for each in reads)]))

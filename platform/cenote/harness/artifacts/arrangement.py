@@ -3,7 +3,7 @@
 Artifacts that were changed after they had been used: the history in which their newest content is there before that
 first use has nothing out of date. So what changed them is moved up, and applying that as a patch runs again what is
 affected, and nothing else. A change that cannot be moved, since it needs or touches what came in between, stays where
-it is, and its result is written before the first use, and once more behind it, since an edit finds it edited by then.
+it is, and the final content is written before the first use, and behind each such change: an edit finds it edited.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cenote.harness.artifacts.staleness import Survey, Write
 from cenote.harness.patch_artifact import writing
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote.harness.plan_line import LineStep
+from cenote.harness.plan_reuse import spoken
 from cenote.harness.spans import definition_span
+from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, Version
 from cenote_worker.trace import name as name_of
 
@@ -70,7 +72,7 @@ def _insert(new: Iterable[tuple[str, int, str]], number: int, arranged: dict[int
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
     """What is to be done. unread: files whose content has to be known for it, with the step of their first use.
-    edited: of these, with the last step that changes it where it stays, and would change what is there by then.
+    staying: of these, the steps that change it where they are, and may make something else of it by then.
     """
 
     moved: tuple[tuple[int, int, str], ...] = ()
@@ -78,7 +80,7 @@ class Arrangement:
     removed: frozenset[int] = frozenset()
     again: Mapping[int, str] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
-    edited: Mapping[str, int] = field(default_factory=dict)
+    staying: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -89,7 +91,11 @@ class Arrangement:
         inserted = [
             (writing(name, contents[name]), before, _why(name)) for name, before in self.unread.items()
         ]
-        added = [(writing(name, contents[name]), behind, _why(name)) for name, behind in self.edited.items()]
+        added = [
+            (writing(name, contents[name]), step, _why(name))
+            for name, steps in self.staying.items()
+            for step in steps
+        ]
         return Rearrange(
             moved=self.moved,
             inserted=(*self.written, *inserted),
@@ -98,11 +104,39 @@ class Arrangement:
             again=self.again,
         )
 
+    def check(self, survey: Survey, applied: Iterable[StepRecord]) -> None:
+        """What was written in advance is what the steps that stay have made of the same as before.
+
+        survey: from before. applied: steps as they were run again. Raises UnbuildableError.
+        """
+        before = {record.number: record for record in survey.line}
+        after = {record.origin: record for record in applied}
+        for name, steps in self.staying.items():
+            for step in steps:
+                other = _differing(before[step], after.get(step), survey.artifacts[name].place)
+                if other is not None:
+                    raise UnbuildableError(
+                        name,
+                        f"step {step} changes it, takes {spoken(other)}, which comes out different, and cannot come "
+                        f"before step {self.unread[name]}; put the new source in place with Patch.replace_artifact",
+                    )
+
+
+def _differing(was: StepRecord, now: StepRecord | None, place: Location | None) -> Location | None:
+    """What the step has read that was not as it is."""
+    if now is None or was.trace is None or now.trace is None:
+        return None
+    found = now.trace.reads
+    for each, version in was.trace.reads.items():
+        if each != place and found.get(each, version) != version:
+            return each
+    return None
+
 
 def arrangement(survey: Survey) -> Arrangement:
     """Raises UnbuildableError for an artifact that was removed, and for a change that cannot be told by itself."""
     moved, written, unread = list[tuple[int, int, str]](), list[tuple[str, int, str]](), dict[str, int]()
-    removed, edited = set[int](), dict[str, int]()
+    removed, staying = set[int](), dict[str, tuple[int, ...]]()
     for name, artifact in survey.artifacts.items():
         users = survey.users(name)
         if not users:
@@ -117,10 +151,9 @@ def arrangement(survey: Survey) -> Arrangement:
             moved += [(change.number, before, _why(name)) for change in changes]
         elif artifact.is_file:
             unread[name] = before
-            staying = [change for change in changes if not _only_writes(survey, name, change)]
-            removed |= {change.number for change in changes if change not in staying}
-            if staying and not (staying[-1] is changes[-1] and staying[-1].anew):
-                edited[name] = staying[-1].number
+            plain = {change.number for change in changes if _only_writes(survey, name, change)}
+            removed |= plain
+            staying[name] = tuple(change.number for change in changes if change.number not in plain)
         else:
             written.append((_definition(survey, name, changes[-1]), before, _why(name)))
     order = {record.number: index for index, record in enumerate(survey.line)}
@@ -131,7 +164,7 @@ def arrangement(survey: Survey) -> Arrangement:
         removed=frozenset(removed),
         again=_again(survey),
         unread=unread,
-        edited=edited,
+        staying=staying,
     )
 
 

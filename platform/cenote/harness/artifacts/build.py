@@ -101,11 +101,13 @@ class Builder:
         survey = self._survey(artifacts)
         stale = {each.name for each in tracked(survey, self._history.suites) if each.stale}
         self._bench.keep()
-        plan = self._plan(arrangement(survey))
+        needed = arrangement(survey)
+        plan = self._plan(needed)
         applied = apply_plan(plan, self._ground, self._options.apply) if plan is not None else None
         if applied is not None and applied.status != "applied":
             return BuildResult(status=applied.status, head=head, applied=applied)
         try:
+            needed.check(survey, applied.records if applied is not None else ())
             runs = self._test(artifacts)
         except BaseException:
             self._back(head)
