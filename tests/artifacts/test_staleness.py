@@ -144,9 +144,18 @@ def test_a_step_of_which_nothing_is_known_depends_on_all() -> None:
 
 def test_a_change_that_needs_what_came_between_stays() -> None:
     """Its result is written before the first use instead."""
-    survey = surveyed(Write("a.py", "1"), Derive("x", ("a.py",)), Derive("a.py", ("x",)))
+    survey = surveyed(Write("a.py", "1"), Derive("y", ("a.py",)), Derive("x", ()), Derive("a.py", ("x",)))
     needed = arrangement(survey)
     assert ((), {"a.py": 2}) == (needed.moved, needed.unread)
+
+
+def test_an_edit_in_two_steps_is_one() -> None:
+    """A step that only reads the text for the one that writes it is no user of it, and moves along."""
+    survey = surveyed(
+        Write("a.py", "1"), Derive("y", ("a.py",)), Derive("x", ("a.py",)), Derive("a.py", ("x",))
+    )
+    assert {1: {"a.py": 4}} == survey.late
+    assert [(3, 2), (4, 2)] == [each[:2] for each in arrangement(survey).moved]
 
 
 def test_an_upload_has_no_code_to_move() -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
 from typing import Final
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.patch_errors import StateNotKeptError
 from cenote.runtime.backend import Backend
 from cenote.runtime.listeners import BlockingListener
-from cenote.runtime.replies import done, result, rollback, snapshots, value
+from cenote.runtime.replies import done, result, rollback, value
 from cenote_security.errors import UnavailableError
 from cenote_worker.history.events import Declared, SuiteOutcome
 from cenote_worker.hosted.reruns import Rerun, Reruns
-from cenote_worker.results import ExecutionResult, SnapshotInfo
+from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 LABEL: Final = "build"
@@ -44,18 +43,16 @@ class Workbench:
         self._reruns.history.tested(outcome)
 
     def keep(self) -> None:
-        answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
-        self._reruns.snapshots(answers.put)
-        head = self._reruns.history.tree.head
-        if any(info.step == head and info.label for info in snapshots(answers.get())):
-            return
-        outcome = self._call(lambda listener: self._reruns.keep(listener, LABEL))
+        self._keep(LABEL)
+
+    def _keep(self, label: str) -> None:
+        outcome = self._call(lambda listener: self._reruns.keep(listener, label))
         if isinstance(outcome, UnavailableError):
             raise StateNotKeptError
         done(outcome, "")
 
     def beside(self, code: str, name: str) -> object:
-        self.keep()
+        self._keep("")
         head = self._reruns.history.tree.head
         found = self._run(code)
         if found.state == "lost":

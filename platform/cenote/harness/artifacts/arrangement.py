@@ -147,8 +147,9 @@ def arrangement(survey: Survey) -> Arrangement:
             raise UnbuildableError(
                 name, f"step {changes[-1].number} has removed it, and step {before} needs it"
             )
-        if all(_movable(survey, artifact, first, change, changes) for change in changes):
-            moved += [(change.number, before, _why(name)) for change in changes]
+        moving = _moving(survey, name, first, changes)
+        if all(_movable(survey, artifact, first, index, moving) for index in moving):
+            moved += [(survey.line[index].number, before, _why(name)) for index in sorted(moving)]
         elif artifact.is_file:
             unread[name] = before
             plain = {change.number for change in changes if _only_writes(survey, name, change)}
@@ -192,17 +193,22 @@ def _again(survey: Survey) -> dict[int, str]:
     return found
 
 
-def _movable(survey: Survey, artifact: Artifact, first: int, change: Write, changes: Sequence[Write]) -> bool:
-    """Whether the step does the same there, and nobody in between notices."""
-    record = survey.line[change.index]
+def _moving(survey: Survey, name: str, first: int, changes: Sequence[Write]) -> frozenset[int]:
+    """The changes, and the steps that only read for them."""
+    last = changes[-1].index
+    feeding = {index for index in survey.feeding[name] if first < index < last}
+    return frozenset({change.index for change in changes} | feeding)
+
+
+def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:
+    """Whether the step does the same there, with the others that move, and nobody in between notices."""
+    record = survey.line[index]
     trace = record.trace
     if record.kind != "cell" or record.private or trace is None:
         return False
     if reads_anything(trace) or writes_anything(trace):
         return False
-    between = survey.line[first : change.index]
-    moving = {each.index for each in changes}
-    others = [one for index, one in enumerate(between, first) if index not in moving]
+    others = [survey.line[each] for each in range(first, index) if each not in moving]
     if any(writes_anything(one.trace) or reads_anything(one.trace) for one in others):
         return False
     made = {place for one in others if one.trace for place in one.trace.writes} - _HARMLESS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, Version
+from cenote_worker.trace import ABSENT, Location, Version, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,9 @@ class Survey:
     """Of one line, and the artifacts that are watched over in it.
 
     writes: the versions of each artifact, oldest first. final: what each has now; nothing for one that no step wrote
-    or read. late: artifacts that a step took too early, with the first change since, by the step's index.
-    outdated: by index. uses: artifacts that a step depends on, directly or through others, by index.
+    or read. feeding: of each, indices of steps that only read its text for a step behind them that changes it: such
+    an edit in two steps is one edit. late: artifacts that a step took too early, with the first change since, by the
+    step's index. outdated: by index. uses: artifacts that a step depends on, directly or through others, by index.
     """
 
     def __init__(self, line: Sequence[StepRecord], artifacts: Mapping[str, Artifact]) -> None:
@@ -65,6 +66,7 @@ class Survey:
         self._places = {one.place: name for name, one in artifacts.items() if one.place is not None}
         self.writes = {name: list(self._versions_of(one)) for name, one in artifacts.items()}
         self.final = self._final()
+        self.feeding = {name: self._feeding(one) for name, one in artifacts.items()}
         self.late: dict[int, dict[str, int]] = {}
         self.outdated: dict[int, Outdated] = {}
         self.uses: dict[int, frozenset[str]] = {}
@@ -110,6 +112,25 @@ class Survey:
                     found[name] = trace.reads[place]
         return found
 
+    def _feeding(self, artifact: Artifact) -> frozenset[int]:
+        if not artifact.is_source:
+            return frozenset()
+        changes = {write.index for write in self.writes[artifact.name]}
+        makers = {self.maker(name) for name in self.writes}
+        found, writers = set[int](), dict[Location, int]()
+        for index, record in enumerate(self.line):
+            trace = record.trace
+            if trace is None:
+                continue
+            if index in changes:
+                found |= {writers[each] for each in trace.reads if each in writers}
+            writers |= dict.fromkeys(trace.writes, index)
+        return frozenset(
+            index
+            for index in found - makers - changes
+            if artifact.place is not None and _reads_text(self.line[index], artifact.place)
+        )
+
     # -- one step --
 
     def _judge(self, walk: _Walk, index: int, record: StepRecord) -> None:
@@ -132,7 +153,10 @@ class Survey:
         reads = record.trace.reads if record.trace is not None else {}
         taken = {}
         for place, name in self._places.items():
-            edited = self.artifacts[name].is_source and any(w.index == index for w in self.writes[name])
+            source = self.artifacts[name].is_source
+            edited = index in self.feeding[name] or (
+                source and any(write.index == index for write in self.writes[name])
+            )
             if place in reads and not edited:
                 taken[name] = reads[place]
             elif (
@@ -169,6 +193,14 @@ class Survey:
         if walk.blind >= 0 and reads:
             found.add(walk.blind)
         return found
+
+
+def _reads_text(record: StepRecord, place: Location) -> bool:
+    """Whether the step reads a file, and imports nothing of the user's."""
+    trace = record.trace
+    if trace is None or record.kind != "cell" or reads_anything(trace) or place not in trace.reads:
+        return False
+    return not any(kind_of(each) == "module" for each in (*trace.reads, *trace.writes))
 
 
 def _pass(walk: _Walk, index: int, record: StepRecord) -> None:

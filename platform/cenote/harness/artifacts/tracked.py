@@ -83,11 +83,19 @@ def _reasons(survey: Survey, name: str, suites: Mapping[str, SuiteOutcome]) -> I
     artifact, maker = survey.artifacts[name], survey.maker(name)
     if maker is not None and (outdated := survey.outdated.get(maker)):
         yield outdated.reason(survey.line[maker].number)
-    if artifact.kind == "module" and (users := survey.users(name)):
-        step, change = survey.line[users[0]].number, survey.late[users[0]][name]
+    if artifact.kind == "module" and (
+        loaders := [each for each in survey.users(name) if _reads(survey, each, name)]
+    ):
+        step, change = survey.line[loaders[0]].number, survey.late[loaders[0]][name]
         yield f"step {step} has loaded it as it was before step {change}"
     if artifact.kind == "tests":
         yield from _untested(survey, suites.get(name))
+
+
+def _reads(survey: Survey, index: int, name: str) -> bool:
+    """Whether the step itself has read it, and does not only depend on it by declaration."""
+    trace = survey.line[index].trace
+    return trace is None or survey.artifacts[name].place in trace.reads
 
 
 def _untested(survey: Survey, suite: SuiteOutcome | None) -> Iterator[str]:
