@@ -212,7 +212,7 @@ def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
     """With names, before anything runs."""
     state = runtime.state
     with pytest.raises(UnknownArtifactError, match=r"nearest names are report.md"):
-        state.artifact("reprot.md")
+        state.artifact("report.mdx")
     state.declare(Artifact("notes.md", "document", ("shop.py",)))
     with pytest.raises(UsageError, match=r"notes.md depends on shop.py"):
         state.drop("shop.py")

@@ -28,13 +28,18 @@ ANSWER: Final = "_tested"
 
 
 def request(suites: Sequence[Artifact], former: Mapping[str, SuiteOutcome], seconds: float) -> str:
-    """The cell that runs suites. former: what came of them last."""
+    """The cell that runs suites. former: what came of them last.
+
+    What tests used is listed once: those of a suite share most of it, and the cell stays in the history.
+    """
+    numbers: dict[tuple[str, str], int] = {}
     asked = {
         "seconds": seconds,
         "suites": [
-            {"name": suite.name, "file": suite.is_file, "former": _former(former.get(suite.name))}
+            {"name": suite.name, "file": suite.is_file, "former": _former(former.get(suite.name), numbers)}
             for suite in suites
         ],
+        "items": list(numbers),
     }
     return (
         "from cenote_worker.in_jail.testing import suites as _suites\n"
@@ -42,12 +47,12 @@ def request(suites: Sequence[Artifact], former: Mapping[str, SuiteOutcome], seco
     )
 
 
-def _former(suite: SuiteOutcome | None) -> dict[str, object]:
-    tests = suite.tests if suite is not None else ()
-    return {
-        test.name: {"outcome": test.outcome, "used": dict(test.used), "unsteady": test.unsteady}
-        for test in tests
-    }
+def _former(suite: SuiteOutcome | None, numbers: dict[tuple[str, str], int]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for test in suite.tests if suite is not None else ():
+        used = [numbers.setdefault(item, len(numbers)) for item in test.used.items()]
+        found[test.name] = {"outcome": test.outcome, "used": used, "unsteady": test.unsteady}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

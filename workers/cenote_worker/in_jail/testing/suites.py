@@ -21,14 +21,19 @@ __builtins__ = BUILTINS
 
 
 def run(namespace: dict[str, object], request: Mapping[str, object]) -> Plain:
-    """request: `suites`, each with `name`, whether it is a `file`, and `former` results by test; `seconds`.
+    """request: `suites`, each with `name`, whether it is a `file`, and `former` results by test; `seconds`; `items`.
 
+    items: what former tests used, with versions; `used` of a former result has numbers of these.
     Gives `suites`: each with `name`, `error` (None, or why it could not be loaded) and `tests`.
     """
-    seconds, suites = request["seconds"], request["suites"]
+    seconds, suites, items = request["seconds"], request["suites"], request["items"]
     assert isinstance(seconds, float)
     assert isinstance(suites, list)
+    assert isinstance(items, list)
     deadline = time.monotonic() + seconds
+    for suite in suites:
+        for former in suite["former"].values():
+            former["used"] = dict(items[number] for number in former["used"])
     return {"suites": [_apart(namespace, each, deadline) for each in suites]}
 
 
