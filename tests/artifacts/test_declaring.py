@@ -77,5 +77,7 @@ def test_a_function_is_replaced_where_it_was_defined_last() -> None:
 
 def test_what_nobody_has_made_cannot_be_replaced() -> None:
     """There is no place for it."""
-    with pytest.raises(PatchConflictError, match=r"no step has written a file `b.py`"):
-        Patch.replace_artifact("b.py", "").applied([cell(1, "x = 1")])
+    with pytest.raises(
+        PatchConflictError, match=r"no step has written a file `shpo.py` .* files are shop.py"
+    ):
+        Patch.replace_artifact("shpo.py", "").applied([cell(1, "%%writefile shop.py\n", "shop.py")])

@@ -22,19 +22,19 @@ from cenote.harness.artifacts.arrangement import arrangement
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.plan_line import recorded_line
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, StepTrace, Version, file
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
 MODULES = {path: Artifact(path, "module") for path in ("a.py", "b.py")}
 REPORT = Artifact("report.md", "document")
 
 paths = st.sampled_from(sorted(MODULES))
 texts = st.sampled_from(["1", "2", "3"])
-names = st.sampled_from(["x", "y", "report.md", "b.py"])
+targets = st.sampled_from(["x", "y", "report.md", "b.py"])
 sources = st.lists(st.sampled_from(["a.py", "b.py", "x", "y"]), max_size=3).map(tuple)
 operations = st.one_of(
     st.builds(Write, paths, texts),
     st.builds(Edit, paths, texts, st.sampled_from(["", "x", "y"])),
-    st.builds(Derive, names, sources),
+    st.builds(Derive, targets, sources),
 )
 programs = st.lists(operations, max_size=9)
 
@@ -156,6 +156,29 @@ def test_an_edit_in_two_steps_is_one() -> None:
     )
     assert {1: {"a.py": 4}} == survey.late
     assert [(3, 2), (4, 2)] == [each[:2] for each in arrangement(survey).moved]
+
+
+@pytest.mark.parametrize(
+    ("code", "ahead"), [("def f():\n    return 2\ny = x", "def f():\n    return 2"), ("f = g\ny = x", "")]
+)
+def test_a_function_that_cannot_move(code: str, ahead: str) -> None:
+    """Its definition is written before the first use; what is no definition is refused."""
+    f, x, y = (name(each) for each in "fxy")
+    steps: list[tuple[str, dict[Location, Version], dict[Location, Version]]] = [
+        ("def f():\n    return 1", {}, {f: Version("1")}),
+        ("x = f()", {f: Version("1")}, {x: Version("1")}),
+        (code, {x: Version("1")}, {f: Version("2"), y: Version("1")}),
+    ]
+    records = [
+        StepRecord(number=number, parent=number - 1, code=code, trace=StepTrace(reads=reads, writes=writes))
+        for number, (code, reads, writes) in enumerate(steps, 1)
+    ]
+    survey = Survey(records, {"f": Artifact("f", "function")})
+    if not ahead:
+        with pytest.raises(UnbuildableError, match="step 3 has changed it, and does more than define it"):
+            arrangement(survey)
+        return
+    assert [(ahead, 2)] == [each[:2] for each in arrangement(survey).written]
 
 
 def test_an_upload_has_no_code_to_move() -> None:

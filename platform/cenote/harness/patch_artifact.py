@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from cenote.harness.patch_errors import PatchConflictError
 from cenote.harness.plan_line import LineStep
 from cenote.harness.spans import definition_span, replace_definition
-from cenote_worker.trace import file
+from cenote_worker.trace import file, key_of, kind_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,9 @@ class ReplaceArtifact:
             return self._rewritten(line, written[-1])
         defined = [index for index, step in enumerate(line) if self._defines(step)]
         if not defined:
-            raise PatchConflictError(f"no step has written a file `{self.name}` or defines such a name")
+            near = get_close_matches(self.name, [*_written(line)])
+            hint = f"; the nearest files are {', '.join(near)}" if near else ""
+            raise PatchConflictError(f"no step has written a file `{self.name}` or defines such a name{hint}")
         return self._redefined(line, defined[-1])
 
     def _writes(self, step: LineStep) -> bool:
@@ -55,6 +58,11 @@ class ReplaceArtifact:
             return tuple(line)
         why = f"the patch replaces `{self.name}` in it"
         return (*line[:index], replace(step, code=code, change=why), *line[index + 1 :])
+
+
+def _written(line: Sequence[LineStep]) -> set[str]:
+    traces = (step.origin.trace for step in line if step.origin is not None)
+    return {key_of(each) for trace in traces if trace for each in trace.writes if kind_of(each) == "file"}
 
 
 def writing(path: str, source: str) -> str:

@@ -113,7 +113,7 @@ class Survey:
         return found
 
     def _feeding(self, artifact: Artifact) -> frozenset[int]:
-        if not artifact.is_source:
+        if not (artifact.is_source and artifact.is_file):  # to read a function's name is to use it
             return frozenset()
         changes = {write.index for write in self.writes[artifact.name]}
         makers = {self.maker(name) for name in self.writes}
