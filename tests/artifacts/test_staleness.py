@@ -156,6 +156,8 @@ def test_an_edit_in_two_steps_is_one() -> None:
     )
     assert {1: {"a.py": 4}} == survey.late
     assert [(3, 2), (4, 2)] == [each[:2] for each in arrangement(survey).moved]
+    more = surveyed(Write("a.py", "1"), Derive("x", ("a.py",)), Derive("y", ("x",)), Derive("a.py", ("x",)))
+    assert [1, 2, 3] == list(more.outdated)  # others take what was read, too
 
 
 @pytest.mark.parametrize(

@@ -117,19 +117,26 @@ class Survey:
             return frozenset()
         changes = {write.index for write in self.writes[artifact.name]}
         makers = {self.maker(name) for name in self.writes}
-        found, writers = set[int](), dict[Location, int]()
-        for index, record in enumerate(self.line):
-            trace = record.trace
-            if trace is None:
-                continue
-            if index in changes:
-                found |= {writers[each] for each in trace.reads if each in writers}
-            writers |= dict.fromkeys(trace.writes, index)
         return frozenset(
             index
-            for index in found - makers - changes
-            if artifact.place is not None and _reads_text(self.line[index], artifact.place)
+            for index, takers in self._takers().items()
+            if takers <= changes
+            and index not in makers | changes
+            and artifact.place is not None
+            and _reads_text(self.line[index], artifact.place)
         )
+
+    def _takers(self) -> dict[int, set[int]]:
+        """Of each step, those that take something from it, if any do."""
+        found, writers = dict[int, set[int]](), dict[Location, int]()
+        for index, record in enumerate(self.line):
+            trace = record.trace
+            if trace is not None:
+                for each in trace.reads:
+                    if each in writers:
+                        found.setdefault(writers[each], set()).add(index)
+                writers |= dict.fromkeys(trace.writes, index)
+        return found
 
     # -- one step --
 
