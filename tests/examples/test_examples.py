@@ -33,7 +33,7 @@ SHOWN = {
         "report.md: step 4 used `shop.py` as it was before step 6",
         "built; was out of date: report.md, shop.py, test_shop.py",
         "tests: 2 of 6 run, spared: test_shop.py::test_label_counts",
-        "steps: 2 of 6 run again",
+        "steps: 2 of 5 run again",
         "report: With tax: 321.30",
         "report.md is by step 8, model call 4",
     ],
