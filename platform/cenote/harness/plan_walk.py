@@ -69,8 +69,9 @@ class Walk:
         return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
 
     def _tell_until(self, step: LineStep) -> None:
-        """Brings the account of the old line up to just before the step."""
-        if step.origin is None:
+        """Brings the account of the old line up to just before the step. One that runs in any case needs none, and
+        may stand elsewhere than in the old line."""
+        if step.origin is None or step.change:
             return
         records = self._course.records
         while records[self._told] is not step.origin:

@@ -19,6 +19,7 @@ from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
 from cenote.runtime.storage import Storage
+from cenote.runtime.workbench import Workbench
 from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
@@ -137,6 +138,11 @@ class RuntimeCore:
         """What patches are applied to, see Site. Raises UnavailableError and UsageError where none can be."""
         self.backend.start()
         return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
+
+    def workbench(self) -> Workbench:
+        """Where artifacts are built, see Site. Raises UnavailableError and UsageError where none can be."""
+        self.backend.start()
+        return Workbench(self.backend, self.backend.rerunning(), self.resume, self.author)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

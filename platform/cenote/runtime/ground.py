@@ -56,6 +56,9 @@ class RuntimeGround:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
+        if self._working:  # part of other work, at the end of which it is let go
+            yield
+            return
         let_go = self._reruns.hold(info.step for info in self._snapshots())
         self._working = True
         try:

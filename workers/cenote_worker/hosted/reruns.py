@@ -69,11 +69,11 @@ class Reruns:
         """As HostedRuntime.rollback."""
         self._runtime.rollback(step, listener)
 
-    def keep(self, listener: Listener) -> None:
+    def keep(self, listener: Listener, label: str = LABEL) -> None:
         """Keeps the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""
         head = self._runtime.history.tree.head
         supervisor = self._runtime.started()
-        supervisor.submit(keeping(LABEL, listener, OWNER, head))
+        supervisor.submit(keeping(label, listener, OWNER, head))
 
     def branch(self, step: int) -> None:
         """The step becomes the head; the live state stays what it is."""
