@@ -21,9 +21,6 @@ class Bench(Protocol):
     def note(self, outcome: SuiteOutcome) -> None:
         """Notes what came of a suite."""
 
-    def keep(self) -> None:
-        """Keeps the live state as that of the head, for as long as no other is. Raises StateNotKeptError."""
-
     def beside(self, code: str, name: str) -> object:
         """Runs code on the live state, and takes back all that it has done there: variables, files, the head.
 
