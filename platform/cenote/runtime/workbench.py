@@ -15,6 +15,7 @@ from cenote_worker.hosted.reruns import Rerun, Reruns
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.requests import Listener, Outcome
 
+
 class Workbench:
     """See Bench."""
 
