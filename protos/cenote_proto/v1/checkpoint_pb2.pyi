@@ -359,6 +359,7 @@ class Manifest(_message.Message):
     MADE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -369,6 +370,10 @@ class Manifest(_message.Message):
     def state(self) -> Global___State: ...
     @_builtins.property
     def chunks(self) -> Global___ChunkTable: ...
+    @_builtins.property
+    def settled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettledCall]:
+        """Of a durable runtime: calls with keys that the state has, the last ones, so that none is carried out again."""
+
     def __init__(
         self,
         *,
@@ -379,14 +384,38 @@ class Manifest(_message.Message):
         made: _builtins.float = ...,
         state: Global___State | None = ...,
         chunks: Global___ChunkTable | None = ...,
+        settled: _abc.Iterable[Global___SettledCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "parent", b"parent", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class SettledCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    step: _builtins.int
+    """0 for what was none."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettledCall: _TypeAlias = SettledCall  # noqa: Y015
 
 @_typing.final
 class FileBatch(_message.Message):

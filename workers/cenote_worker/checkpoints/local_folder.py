@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,6 +54,10 @@ class LocalFolder:
 
     def delete(self, number: int) -> None:
         self._file(number).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._path)
 
     def claim(self) -> int | None:
         self._path.mkdir(parents=True, exist_ok=True)

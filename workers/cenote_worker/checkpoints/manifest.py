@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -56,7 +56,10 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
+    """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer.
+
+    settled: steps of the last calls that the state has, by the keys that their clients may repeat them with.
+    """
 
     number: int
     parent: int
@@ -65,6 +68,7 @@ class Manifest:
     made: float
     state: State
     chunks: Mapping[bytes, Location]
+    settled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[int]:
@@ -87,6 +91,9 @@ def encode(manifest: Manifest) -> bytes:
         made=manifest.made,
         state=manifest.state.message,
         chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
+        settled=[
+            checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.settled.items()
+        ],
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -131,6 +138,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         made=message.made,
         state=state,
         chunks=dict(zip(digests, places, strict=True)),
+        settled={call.key: call.step for call in message.settled},
     )
 
 

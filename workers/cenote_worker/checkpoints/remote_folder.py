@@ -34,6 +34,12 @@ class FileSystem(Protocol):
     def rm_file(self, path: str) -> None:
         """Raises FileNotFoundError."""
 
+    def rm(self, path: str, recursive: bool) -> None:
+        """Raises FileNotFoundError."""
+
+    def du(self, path: str) -> int:
+        """Bytes of all files below."""
+
     def makedirs(self, path: str, there: bool, /) -> None:
         """there: it may be. Nothing happens where folders are only parts of names."""
 
@@ -71,6 +77,10 @@ class RemoteFolder:
     def delete(self, number: int) -> None:
         with suppress(FileNotFoundError):
             self._system.rm_file(self._file(number))
+
+    def remove(self) -> None:
+        with suppress(FileNotFoundError):
+            self._system.rm(self._path, recursive=True)
 
     def claim(self) -> int | None:
         self._system.makedirs(self._path, True)

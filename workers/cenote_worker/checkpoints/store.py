@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -54,12 +54,23 @@ class CheckpointStore:
 
     def __init__(self, url: str | Path) -> None:
         self.url = str(url)
-        self._folder, self._children = _opened(self.url)
+        self._folder, self._children, self._size = _opened(self.url)
 
     def names(self) -> list[str]:
         """Runtimes that have checkpoints here, sorted."""
         with failures(self.url):
             return sorted(unquote(name) for name in self._children())
+
+    def size(self) -> int:
+        """Bytes of everything below."""
+        with failures(self.url):
+            return self._size()
+
+    def remove(self, name: str) -> None:
+        """Removes everything of a runtime that nobody writes any more; what is not there is fine."""
+        folder = self.folder(name)
+        with failures(folder.place):
+            folder.remove()
 
     def folder(self, name: str) -> Folder:
         """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
@@ -152,18 +163,34 @@ def failures(place: str) -> Iterator[None]:
         raise StoreFailedError(place, error.strerror or str(error) or type(error).__name__) from error
 
 
-def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]]]:
-    """How a runtime's folder is made, and what lists them."""
-    if "://" not in url or url.startswith("file://"):
-        root = Path(unquote(url.removeprefix("file://"))).absolute()
-        return lambda name: LocalFolder(root / name), lambda: _local_children(root)
+def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int]]:
+    """How a runtime's folder is made, what lists them, and how many bytes they have."""
+    if is_local(url):
+        root = local_root(url)
+        return lambda name: LocalFolder(root / name), lambda: _local_children(root), lambda: _local_size(root)
     system, path = _remote(url)
     from cenote_worker.checkpoints.remote_folder import RemoteFolder
 
     def children() -> list[str]:
         return [child.rstrip("/").rpartition("/")[2] for child in system.ls(path, detail=False)]
 
-    return lambda name: RemoteFolder(system, f"{path}/{name}", f"{url.rstrip('/')}/{name}"), children
+    def size() -> int:
+        try:
+            return int(system.du(path))
+        except FileNotFoundError:
+            return 0
+
+    return lambda name: RemoteFolder(system, f"{path}/{name}", f"{url.rstrip('/')}/{name}"), children, size
+
+
+def is_local(url: str) -> bool:
+    """Whether a store is a folder of this machine, or of a network file system."""
+    return "://" not in url or url.startswith("file://")
+
+
+def local_root(url: str) -> Path:
+    """The folder of a store that is local."""
+    return Path(unquote(url.removeprefix("file://"))).absolute()
 
 
 def _remote(url: str) -> tuple[FileSystem, str]:
@@ -178,3 +205,11 @@ def _remote(url: str) -> tuple[FileSystem, str]:
 
 def _local_children(root: Path) -> list[str]:
     return [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+
+
+def _local_size(root: Path) -> int:
+    size = 0
+    for path in root.glob("*/*"):
+        with suppress(FileNotFoundError):  # swept just now
+            size += path.stat().st_size
+    return size

@@ -102,6 +102,9 @@ class RuntimeActor:
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return self._host.end_idle(runtime, seconds)
 
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        return self._host.hibernate(runtime, seconds)
+
     def fact(self, runtime: str) -> RuntimeFacts:
         return self._host.fact(runtime)
 
@@ -275,6 +278,9 @@ class _DistantHost:
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return answer(self._handle.end_idle.remote(runtime, seconds))
+
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        return answer(self._handle.hibernate.remote(runtime, seconds))
 
     def fact(self, runtime: str) -> RuntimeFacts:
         return answer(self._handle.fact.remote(runtime))

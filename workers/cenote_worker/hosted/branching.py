@@ -17,6 +17,7 @@ from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.restoring import Restoration, of_copy
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.history.history import History
+from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.supervisor.host_line import HostHandler
@@ -99,13 +100,14 @@ class _Beginning:
 
     begins_with = ""
     exact = False
+    stores = False
 
     def __init__(self, copy: StateCopy, *, partial: bool) -> None:
         self.step = copy.step
         self._copy: StateCopy | None = copy
         self._partial = partial
 
-    def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:
+    def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
 
     def fill(self, supervisor: Supervisor) -> None:
@@ -117,6 +119,12 @@ class _Beginning:
 
     def forget(self) -> None:
         self._copy = None
+
+    def doze(self) -> bool:
+        return False
+
+    def began_anew(self) -> None:
+        pass
 
     def close(self) -> None:
         self._copy = None

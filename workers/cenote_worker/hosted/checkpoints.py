@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.refill import Source
+from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.results import printable
 from cenote_worker.supervisor.requests import Listener
@@ -29,6 +31,17 @@ KEEP: Final = 8
 """Checkpoints without a label that a durable runtime keeps; older ones are swept."""
 
 _SWEEP_EVERY = 16
+
+MAX_SETTLED: Final = 64
+"""Calls that a checkpoint has by their keys: clients repeat what was under way when their line broke."""
+
+
+Room = Callable[[int], AbstractContextManager[None]]
+"""For so many bytes, which are stored inside. Raises QuotaExceededError."""
+
+
+def _boundless(_size: int) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Checkpoints:
@@ -48,18 +61,29 @@ class Checkpoints:
         base: Manifest | None = None,
         partial: bool = False,
         added: Iterable[str] = (),
+        ahead: bool = True,
+        room: Room = _boundless,
     ) -> None:
         """base: the checkpoint that the runtime begins with. partial: what cannot be read of it may be left out.
 
-        added: names of injected things that stay if the checkpoint does not have them.
+        added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read now,
+        and refused if it is damaged, and not when it fills a jail. room: asked before anything more is stored.
         """
         self.store = CheckpointStore(url)
         self.name = name
         self.durable = durable
         self._runtime = runtime
+        self._room = room
         self._pid = os.getpid()
         self._making = threading.Lock()
-        self._acknowledger = Acknowledger(self._secure)
+        self._acknowledger = Acknowledger(self._secure, self._settle)
+        self._settled: dict[str, int] = {}
+        """See Manifest; changed and read with `_settling`."""
+        self._settling = threading.Lock()
+        self._asleep: Supervisor | None = None
+        """Of the jail that was put to sleep last: all that it did is stored."""
+        self._wakeful = NOWHERE
+        """The state that was found not to come back whole: it is not tried again."""
         self._unstored = False
         """Set while somebody was told that what a call did is not stored."""
         self._base = base
@@ -72,13 +96,19 @@ class Checkpoints:
             if base is None and self.store.folder(name).numbers():
                 raise EntryExistsError("stored runtime", name)
             if base is not None:
-                self._ready = self._read(base)
-                runtime.count_on(max(base.state.message.step, runtime.step), None)
-                self._unkept = frozenset(base.state.unkept)
+                self._ready = self._read(base) if ahead else None
+                self._go_on_from(base)
         except BaseException:
             self._writer.close()
             raise
         runtime.refill = self
+
+    def _go_on_from(self, base: Manifest) -> None:
+        self._runtime.count_on(max(base.state.message.step, self._runtime.step), None)
+        self._unkept = frozenset(base.state.unkept)
+        self._settled.update(base.settled)
+        for key, step in base.settled.items():
+            self._runtime.calls.restore_key(key, step)
 
     # -- making --
 
@@ -96,6 +126,8 @@ class Checkpoints:
         Gives a line for each thing that cannot be stored and could, or was not there, until now.
         """
         with self._making:
+            if supervisor is self._asleep:
+                return ()
             before, self._unstored = self._unkept, True
             manifest = self._make(supervisor, "")
             self._unstored = False
@@ -119,11 +151,40 @@ class Checkpoints:
             self._runtime.sleep()
             return self._writer.describe(manifest)
 
+    def doze(self) -> bool:
+        """As `hibernate`, if nobody does anything with the runtime just now, and nothing would be missing.
+
+        Whether it sleeps. Raises CheckpointError.
+        """
+        with self._making:
+            supervisor, state = self._runtime.supervisor, self._runtime.state
+            if supervisor is None or supervisor.death is not None or state == self._wakeful:
+                return False
+            if supervisor.busy or (self.durable and self._unkept):
+                return False
+            manifest = self._make(supervisor, "")
+            if fidelity(manifest, manifest.state.message.hosts).missing:
+                self._wakeful = state
+                return False
+            if self._runtime.doze(supervisor, state):
+                self._asleep = supervisor
+            return self._asleep is supervisor
+
+    def _settle(self, key: str, step: int) -> None:
+        with self._settling:
+            self._settled.pop(key, None)
+            self._settled[key] = step
+            while len(self._settled) > MAX_SETTLED:
+                del self._settled[next(iter(self._settled))]
+
     def _make(self, supervisor: Supervisor, label: str) -> Manifest:
         draft = self._writer.begin()
         try:
             state = self._collected(draft, supervisor)
-            manifest = self._writer.publish(draft, state, label)
+            with self._settling:
+                settled = dict(self._settled)
+            with self._room(draft.fresh):
+                manifest = self._writer.publish(draft, state, label, settled)
         finally:
             draft.discard()
         self._forget_ready()
@@ -140,6 +201,8 @@ class Checkpoints:
 
     # -- being the runtime's Refill --
 
+    stores = True
+
     @property
     def begins_with(self) -> str:
         if self._base is None:
@@ -155,8 +218,8 @@ class Checkpoints:
     def exact(self) -> bool:
         return self.durable and not self._unstored
 
-    def acknowledging(self, listener: Listener, supervisor: Supervisor) -> Listener:
-        return Durable(listener, self._acknowledger, supervisor) if self.durable else listener
+    def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
+        return Durable(listener, self._acknowledger, source, key) if self.durable else listener
 
     def fill(self, supervisor: Supervisor) -> None:
         base = self._base
@@ -177,6 +240,10 @@ class Checkpoints:
     def forget(self) -> None:
         self._forget_ready()
         self._base = None
+
+    def began_anew(self) -> None:
+        if self.durable or self.store.folder(self.name).numbers():
+            self.make()
 
     def close(self) -> None:
         if self._pid == os.getpid():

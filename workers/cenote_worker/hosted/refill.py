@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -12,8 +13,16 @@ from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
 
+Source = Callable[[], Supervisor]
+"""The jail that a request was sent to. Blocks for as long as that is being taken over."""
+
+
 class Refill(Protocol):
     """A stored state."""
+
+    @property
+    def stores(self) -> bool:
+        """Whether anything of the runtime is ever stored."""
 
     @property
     def begins_with(self) -> str:
@@ -27,14 +36,26 @@ class Refill(Protocol):
     def exact(self) -> bool:
         """Whether that is what everybody was told last: then nobody has lost anything with a jail that ended."""
 
-    def acknowledging(self, listener: Listener, supervisor: Supervisor) -> Listener:
-        """A listener of a request to that jail, which hears of what it did when it may be relied on."""
+    def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
+        """A listener of a request to that jail, which hears of what it did when it may be relied on.
+
+        key: what the request is known by when it is sent again; empty if it is not.
+        """
 
     def fill(self, supervisor: Supervisor) -> None:
         """Puts the stored state, if any, into a jail that has the injected values. Raises CheckpointError."""
 
     def forget(self) -> None:
         """The next jail begins with the injected values only."""
+
+    def doze(self) -> bool:
+        """Stores the state and ends the jail, if nobody does anything just now. Whether it did. Blocks.
+
+        Raises CheckpointError.
+        """
+
+    def began_anew(self) -> None:
+        """Stores that the runtime is as it was at first, if it stores anything. Blocks. Raises CheckpointError."""
 
     def close(self) -> None:
         """The runtime was closed."""
@@ -43,17 +64,24 @@ class Refill(Protocol):
 class NoRefill:
     """Of a runtime that stores nothing."""
 
+    stores = False
     begins_with = ""
     step = START
     exact = False
 
-    def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:
+    def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
 
     def fill(self, _supervisor: Supervisor) -> None:
         pass
 
     def forget(self) -> None:
+        pass
+
+    def doze(self) -> bool:
+        return False
+
+    def began_anew(self) -> None:
         pass
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
-from cenote_worker.supervisor.farewell import decline, ignored
+from cenote_worker.supervisor.farewell import decline, expired, ignored
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
@@ -244,14 +244,19 @@ class Supervisor(Revival):
 
             self._control.status(enrich, lambda: answer(None))
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        asked = self._running is not None or self._waiting or self._control.busy
+        return bool(asked or self._conversation.phase is not Phase.IDLE or self._sentence is not None)
+
     def let_go(self) -> bool:
         """Leaves an idle jail to a successor, as the end of this process would. False while anything is under way.
 
         Not on the reactor's thread: waits until that has let go.
         """
         with self._lock:
-            busy = self._running is not None or self._waiting or self._control.busy
-            if busy or self._conversation.phase is not Phase.IDLE or self._sentence is not None:
+            if self.busy:
                 return False
             self._left = self._deaf = True
         over = threading.Event()
@@ -366,8 +371,7 @@ class Supervisor(Revival):
             self._arm()
 
     def _expire(self) -> None:
-        limit = f"{self._policy.runtime_timeout:g} s"
-        self.end(Death(reason="time", text=f"the runtime's time of {limit} was over and it was ended"))
+        self.end(expired(self._policy.runtime_timeout))
 
     # -- hearing, on the reactor's thread --
 
@@ -590,8 +594,7 @@ class Supervisor(Revival):
         if self._hosts is not None:
             self._reactor.unwatch(self._hosts.descriptor)
             self._hosts.close()
-        if self._egress is not None:
-            self._egress.close()
-        if self._assembly is not None:
-            self._assembly.close()
+        for held in (self._egress, self._assembly):
+            if held is not None:
+                held.close()
         self._ends.close()
