@@ -48,6 +48,17 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="SECONDS",
         help="end it when it has had no client for so long (default: never)",
     )
+    parser.add_argument(
+        "--durable",
+        action="store_true",
+        help="store all that a call has changed before it is answered: nothing is lost, whatever dies",
+    )
+    parser.add_argument(
+        "--hibernate-after",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="end its jail, with its state stored, when nobody calls it for so long; the next call has it again",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_policy_options(parser, rules=False)
 
@@ -77,7 +88,15 @@ def create(arguments: argparse.Namespace) -> int:
     policy = policy_from(arguments)
     screen.progress("making a runtime")
     with platform_line(meant(arguments.address)) as line:
-        made = as_data(line.create(arguments.name, policy, lease=arguments.lease or 0.0))
+        made = as_data(
+            line.create(
+                arguments.name,
+                policy,
+                lease=arguments.lease or 0.0,
+                durable=arguments.durable,
+                hibernate_after=arguments.hibernate_after or 0.0,
+            )
+        )
     screen.line(json.dumps(made, indent=2) if arguments.json else f"{made['name']}  {made['id']}")
     return ExitStatus.OK
 
@@ -100,8 +119,10 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _kept(found: dict[str, Any], where: Destination) -> tuple[SnapshotInfo, ...] | None:
-    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran nothing is started."""
-    if not found["steps"]:
+    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran, or one sleeps,
+    nothing is started.
+    """
+    if not found["steps"] or found["state"] == "hibernated":
         return ()
     try:
         return runtime_snapshots.kept_states(found["name"] or found["id"], where)
@@ -136,6 +157,7 @@ def as_data(description: platform_pb2.RuntimeDescription) -> dict[str, Any]:
         "address": description.address,
         "clients": description.clients,
         "steps": description.steps,
+        "durable": description.durable,
         "policy": policy,
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
@@ -33,9 +34,12 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeFacts:
-    """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago."""
+    """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago.
 
-    state: Literal["ready", "lost"] = "ready"
+    hibernated: its state is stored, and it has no jail.
+    """
+
+    state: Literal["ready", "lost", "hibernated"] = "ready"
     reason: str = ""
     clients: int = 0
     steps: int = 0
@@ -48,17 +52,20 @@ class Nodes(Protocol):
     for `cenote_security.capability.REFERENCES`.
     """
 
-    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
-        """Makes a runtime, with its jail. policy: serialised runtime_pb2.Policy, checked before.
+    def create(
+        self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float, keeping: Keeping
+    ) -> Place:
+        """Makes a runtime; a durable one goes on from what is stored of it. Asked again, the same.
 
-        lease: seconds after which the runtime ends when it has had no client for so long; 0 for never.
+        policy: serialised runtime_pb2.Policy, checked before. lease: seconds after which the runtime ends when it has
+        had no client for so long; 0 for never. Raises IncompleteRestoreError and other CheckpointErrors.
         """
 
     def locate(self, runtime: RuntimeId) -> Place:
         """Where it is now; it may have moved after a failure. Raises UnknownRuntimeError."""
 
     def delete(self, runtime: RuntimeId) -> None:
-        """Ends it. Raises UnknownRuntimeError."""
+        """Ends it here; what is stored of it stays. Raises UnknownRuntimeError."""
 
     def describe(self) -> list[NodeFacts]: ...
 

@@ -38,7 +38,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         running = Running(pid=os.getpid(), since=time.time(), relayed=options.relayed)
         lock.write(running)
         secured = transport(options)
-        stores = opened.enter_context(Stores(options.state))
+        stores = opened.enter_context(Stores(options.state, options.store, options.hibernate_after))
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"

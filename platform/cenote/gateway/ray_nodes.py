@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_security.capability import MasterKey
@@ -13,6 +13,7 @@ from cenote_security.errors import UnavailableError, UnknownReferenceError, Unkn
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.ray_calls import ask
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits, parted
 
@@ -34,7 +35,9 @@ class RayNodes:
         self._lock = threading.Lock()
         self._homes: dict[str, str] = {}
 
-    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
+    def create(
+        self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float, keeping: Keeping
+    ) -> Place:
         node = self._emptiest()
         assignment = Assignment(
             runtime=runtime,
@@ -42,6 +45,7 @@ class RayNodes:
             policy=policy,
             lease=lease,
             created=time.time(),
+            keeping=keeping,
             keys=(self._key.for_runtime(runtime),),
         )
         address: str = self._ask(node, "create", assignment)
@@ -73,7 +77,8 @@ class RayNodes:
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         facts = self._ask(self._home(runtime), "runtime", runtime)
-        return RuntimeFacts(clients=facts.clients, steps=facts.steps)
+        state: Literal["ready", "hibernated"] = "hibernated" if facts.hibernated else "ready"
+        return RuntimeFacts(state=state, clients=facts.clients, steps=facts.steps)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         agents = self._agents()

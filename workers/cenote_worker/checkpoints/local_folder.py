@@ -20,13 +20,15 @@ _LOCK = "writer"
 class LocalFolder:
     """See Folder. One writer holds a lock of the kernel's, which is gone with its process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: str = "") -> None:
+        """place: what errors call it instead of its path."""
         self._path = path
+        self._place = place or str(path)
         self._lock = -1
 
     @property
     def place(self) -> str:
-        return str(self._path)
+        return self._place
 
     def numbers(self) -> list[int]:
         with suppress(FileNotFoundError):

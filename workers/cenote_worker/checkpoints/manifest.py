@@ -91,9 +91,7 @@ def encode(manifest: Manifest) -> bytes:
         made=manifest.made,
         state=manifest.state.message,
         chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
-        settled=[
-            checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.settled.items()
-        ],
+        settled=[checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.settled.items()],
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)

@@ -52,18 +52,20 @@ class CheckpointStore:
     Safe to read beside any writer. Raises UsageError for a URL that cannot be used; calls raise StoreFailedError.
     """
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, place: str = "") -> None:
+        """place: what errors call it instead of its URL, which may be nobody's business."""
         self.url = str(url)
-        self._folder, self._children, self._size = _opened(self.url)
+        self._place = place or self.url
+        self._folder, self._children, self._size = _opened(self.url, place)
 
     def names(self) -> list[str]:
         """Runtimes that have checkpoints here, sorted."""
-        with failures(self.url):
+        with failures(self._place):
             return sorted(unquote(name) for name in self._children())
 
     def size(self) -> int:
         """Bytes of everything below."""
-        with failures(self.url):
+        with failures(self._place):
             return self._size()
 
     def remove(self, name: str) -> None:
@@ -163,11 +165,17 @@ def failures(place: str) -> Iterator[None]:
         raise StoreFailedError(place, error.strerror or str(error) or type(error).__name__) from error
 
 
-def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int]]:
+def _opened(
+    url: str, place: str
+) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int]]:
     """How a runtime's folder is made, what lists them, and how many bytes they have."""
     if is_local(url):
         root = local_root(url)
-        return lambda name: LocalFolder(root / name), lambda: _local_children(root), lambda: _local_size(root)
+        return (
+            lambda name: LocalFolder(root / name, place),
+            lambda: _local_children(root),
+            lambda: _local_size(root),
+        )
     system, path = _remote(url)
     from cenote_worker.checkpoints.remote_folder import RemoteFolder
 
@@ -180,7 +188,10 @@ def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]],
         except FileNotFoundError:
             return 0
 
-    return lambda name: RemoteFolder(system, f"{path}/{name}", f"{url.rstrip('/')}/{name}"), children, size
+    def folder(name: str) -> Folder:
+        return RemoteFolder(system, f"{path}/{name}", place or f"{url.rstrip('/')}/{name}")
+
+    return folder, children, size
 
 
 def is_local(url: str) -> bool:

@@ -12,7 +12,7 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import RuntimeKey
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.keeping import Keeping
+from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.wire import policies
 
 KEY: Final = "runtime/{}/assignment"
@@ -31,7 +31,7 @@ class Assignment:
     policy: bytes
     lease: float = 0.0
     created: float = 0.0
-    keeping: Keeping = Keeping()
+    keeping: Keeping = NOTHING_KEPT
     keys: tuple[RuntimeKey, ...] = field(default=(), repr=False)
 
     def sandbox(self) -> SandboxPolicy:

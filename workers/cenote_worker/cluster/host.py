@@ -51,7 +51,8 @@ QUOTAS: Final = "quotas"
 class RuntimeFacts:
     """clients: attached, or gone only a moment ago. idle: seconds since the last one was seen.
 
-    quiet: seconds without any call. hibernated: its state is stored, and it has no jail. hibernate_after: see Keeping.
+    quiet: seconds without any call. hibernated: its state is stored, and it has no jail. hibernate_after: see
+    Keeping.
     """
 
     runtime: str
@@ -159,7 +160,9 @@ class RuntimeHost:
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
             equip = partial(keeping.equip, room=room, lives=True)
-            hosted = adopt(name, policy, relay, kept, history, lambda runtime: _in_time(partial(equip, runtime)))
+            hosted = adopt(
+                name, policy, relay, kept, history, lambda runtime: _in_time(partial(equip, runtime))
+            )
             opened.pop_all()
         return hosted, kept
 

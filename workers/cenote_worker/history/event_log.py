@@ -1,4 +1,4 @@
-"""A history in a file of its own: each event is in it before anybody hears of it, for whoever serves the runtime next.
+"""A history in a file of its own: each event is in it before anybody hears of it, for whoever goes on with it.
 
 A platform's runtimes have one each. A database per runtime would cost each of them a thread, and each step a
 millisecond; nobody looks anything up in here, a successor reads it from its beginning.
@@ -133,9 +133,13 @@ def _entries(data: memoryview) -> Iterator[tuple[int, bytes, int]]:
             return
         event = bytes(data[at + _ENTRY.size : behind])
         if total != _sum(position, event):
-            if not any(data[at:]):  # the file had grown when the machine lost its power, and had no content yet
+            if not any(
+                data[at:]
+            ):  # the file had grown when the machine lost its power, and had no content yet
                 return
-            raise MalformedValueError(f"the entry at byte {at} does not have the sum that was written with it")
+            raise MalformedValueError(
+                f"the entry at byte {at} does not have the sum that was written with it"
+            )
         yield position, event, behind
         at = behind
 

@@ -26,7 +26,6 @@ from cenote_worker.supervisor.requests import OWNER, Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transcript import Transcript
 
-
 Equip = Callable[[HostedRuntime], None]
 """Gives a runtime what it stores its states with, before anything is heard of its jail."""
 
@@ -155,16 +154,12 @@ class _Takeover:
             return recorder.cell(listener, code, seat_of(asked), asked.cause)
         if injection is None:
             return listener
-        change = Change(
-            kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step
-        )
+        change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)
         return recorder.change(listener, change)
 
     def _stored(self, listener: Listener, request: Request) -> Listener:
         refill = self._runtime.refill
-        return Recovery(
-            refill.acknowledging(listener, self._supervisor.result, request.asked.key), refill
-        )
+        return Recovery(refill.acknowledging(listener, self._supervisor.result, request.asked.key), refill)
 
     def _lost(self) -> None:
         self._runtime.lost()

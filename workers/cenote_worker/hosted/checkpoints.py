@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Final
 
 from cenote_security.errors import EntryExistsError
@@ -54,7 +53,7 @@ class Checkpoints:
     def __init__(
         self,
         runtime: HostedRuntime,
-        url: str | Path,
+        store: CheckpointStore,
         name: str,
         *,
         durable: bool = False,
@@ -69,7 +68,7 @@ class Checkpoints:
         added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read now,
         and refused if it is damaged, and not when it fills a jail. room: asked before anything more is stored.
         """
-        self.store = CheckpointStore(url)
+        self.store = store
         self.name = name
         self.durable = durable
         self._runtime = runtime

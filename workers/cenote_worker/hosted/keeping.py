@@ -8,7 +8,6 @@ from typing import Final
 
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import fidelity
-from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.history.event_log import open_log
 from cenote_worker.history.history import History
@@ -17,6 +16,10 @@ from cenote_worker.hosted.runtime import HostedRuntime
 
 RECORD: Final = "history"
 """The file in a runtime's folder that has its record."""
+
+
+PLACE: Final = "the platform's store"
+"""What its clients are told of where states lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,11 @@ class Keeping:
     hibernate_after: float = 0.0
     partial: bool = False
 
+    @property
+    def stores(self) -> bool:
+        """Whether states are ever stored, besides the record."""
+        return self.durable or self.hibernate_after > 0
+
     def record_of(self, runtime: str) -> History:
         """Going on where it ends. Raises HistoryTakenError while another process writes it."""
         return open_log(Path(self.records) / runtime / RECORD) if self.records else History()
@@ -44,9 +52,10 @@ class Keeping:
         room: see Checkpoints. lives: it has a jail, or had, in another process. Raises IncompleteRestoreError when
         something would be missing, and not `partial`; CheckpointDamagedError, StoreBusyError, StoreFailedError.
         """
-        if not (self.durable or self.hibernate_after):
+        if not self.stores:
             return
-        base = self._last(hosted.name)
+        store = CheckpointStore(self.store, PLACE)
+        base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
         offered = [name for injection in hosted.noted.all() if injection.hosts for name in injection.names]
         if base is not None and not (lives or self.partial):
             expected = fidelity(base, offered)
@@ -54,7 +63,7 @@ class Keeping:
                 raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
         Checkpoints(
             hosted,
-            self.store,
+            store,
             hosted.name,
             durable=self.durable,
             base=base,
@@ -65,6 +74,5 @@ class Keeping:
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
 
-    def _last(self, runtime: str) -> Manifest | None:
-        store = CheckpointStore(self.store)
-        return store.manifest(runtime) if store.folder(runtime).numbers() else None
+
+NOTHING_KEPT: Final = Keeping()

@@ -12,7 +12,6 @@ from cenote_worker.supervisor.autopsy import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
-
 Source = Callable[[], Supervisor]
 """The jail that a request was sent to. Blocks for as long as that is being taken over."""
 

@@ -18,6 +18,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call, Output, new_key
 from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.hosts import RemoteCalls
+from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
@@ -65,7 +66,7 @@ class RemoteRuntime:
 
     attach: join a runtime of that name, if there is one. author, private: see Hello.
     client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
-    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
+    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted. kept: see Kept.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class RemoteRuntime:
         private: bool = False,
         client_name: str = "",
         lease: float = 0.0,
+        kept: Kept = NOT_KEPT,
     ) -> None:
         self._platform = client
+        self._kept_there = kept
         self._policy = policy
         self._name = name
         self._attach = attach
@@ -177,7 +180,12 @@ class RemoteRuntime:
         if self._id:
             return await self._platform.describe(self._id)
         return await self._platform.runtime(
-            self._name, self._policy, attach=self._attach, key=self._creation, lease=self._lease
+            self._name,
+            self._policy,
+            attach=self._attach,
+            key=self._creation,
+            lease=self._lease,
+            kept=self._kept_there,
         )
 
     async def _give(self, session: Session, declared: _Declared) -> None:
