@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.adoption.conftest import Node, join, value
 from tests.adoption.supervising import NAME, stored
 
