@@ -56,7 +56,7 @@ def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
     assert victim.value("b") is None
     victim.kill()
     checkpoint = CheckpointStore(keeping.store).manifest(NAME)
-    assert {"a": 1, "b": 2} == checkpoint.settled
+    assert {"a": 1, "b": 2} == checkpoint.dealings.settled
     node.keeper.drop(f"runtime/{NAME}/jail")
     node.keeper.drop(f"runtime/{NAME}/journal")
     node.spare()

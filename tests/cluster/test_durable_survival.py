@@ -28,7 +28,9 @@ def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
     kill(platform.watcher, platform.gateway, platform.keeper, *living_in(former["pid"]))
     platform.up()
     assert former["pid"] != platform.cluster["pid"]
-    assert ("hibernated", True, 2) == tuple(shown(platform, "kept")[key] for key in ("state", "durable", "steps"))
+    assert ("hibernated", True, 2) == tuple(
+        shown(platform, "kept")[key] for key in ("state", "durable", "steps")
+    )
     assert "[1, 2] text" == printed(platform, "kept", "print(x, open('file').read())")
     graph = json.loads(platform.command("runtime", "graph", "kept", "--json").stdout)
     assert [1, 2, 3] == [step["number"] for step in graph["steps"]]

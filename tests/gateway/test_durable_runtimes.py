@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.gateway.world import User, World, refused
 
-from cenote import PythonRuntime, SandboxPolicy, Variable, connect
+from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
 from cenote.connection import Platform
 from cenote.gateway.quota import Quota
 from cenote.runtime import NotDurableError
@@ -204,6 +204,29 @@ def test_what_makes_no_sense(owner: Owner) -> None:
         PythonRuntime(address=owner.world.address, token=owner.user.token, durable=True)
     with pytest.raises(UsageError, match="leave out `store`"):
         PythonRuntime(address=owner.world.address, token=owner.user.token, store="x", name="r")
+
+
+def test_what_stays_with_clients(owner: Owner) -> None:
+    """Stubs are there again. A client that comes back answers them; another gives its own, and finds the values."""
+
+    def client(answer: str) -> PythonRuntime:
+        offered = [Function(lambda: answer, name="ask", host=True)]
+        return PythonRuntime(
+            address=owner.world.address,
+            token=owner.user.token,
+            name="r",
+            durable=True,
+            sandbox=BARE,
+            functions=offered,
+            variables=[Variable("x", 0)],
+        )
+
+    with client("first") as runtime:
+        assert "('first', 1)" == runtime.execute("x += 1; ask(), x").value
+    owner.reopen()
+    assert "1" == owner.runtime().execute("x").value
+    with client("second") as runtime:
+        assert "('second', 2)" == runtime.execute("x += 1; ask(), x").value
 
 
 def test_by_its_constructor(owner: Owner) -> None:

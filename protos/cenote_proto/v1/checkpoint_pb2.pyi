@@ -360,6 +360,7 @@ class Manifest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -374,6 +375,10 @@ class Manifest(_message.Message):
     def settled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettledCall]:
         """Of a durable runtime: calls with keys that the state has, the last ones, so that none is carried out again."""
 
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]:
+        """What stays with clients, for stubs that the state has."""
+
     def __init__(
         self,
         *,
@@ -385,14 +390,46 @@ class Manifest(_message.Message):
         state: Global___State | None = ...,
         chunks: Global___ChunkTable | None = ...,
         settled: _abc.Iterable[Global___SettledCall] | None = ...,
+        offers: _abc.Iterable[Global___Offer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class Offer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Whose calls they are."""
+    author: _builtins.str
+    """Whose namespace the stubs are in; see Hello."""
+    private: _builtins.bool
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.HostTarget]: ...
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[_jail_pb2.HostTarget] | None = ...,
+        client: _builtins.str = ...,
+        author: _builtins.str = ...,
+        private: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "private", b"private", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offer: _TypeAlias = Offer  # noqa: Y015
 
 @_typing.final
 class SettledCall(_message.Message):

@@ -54,12 +54,23 @@ class Location:
     coding: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealings:
+    """What clients have to do with a state. offers: what stays with them, for stubs that it has.
+
+    settled: steps of the last calls that it has, by the keys that their clients may repeat them with.
+    """
+
+    settled: Mapping[str, int] = field(default_factory=dict)
+    offers: tuple[checkpoint_pb2.Offer, ...] = ()
+
+
+NO_DEALINGS: Final = Dealings()
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer.
-
-    settled: steps of the last calls that the state has, by the keys that their clients may repeat them with.
-    """
+    """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
 
     number: int
     parent: int
@@ -68,7 +79,7 @@ class Manifest:
     made: float
     state: State
     chunks: Mapping[bytes, Location]
-    settled: Mapping[str, int] = field(default_factory=dict)
+    dealings: Dealings = NO_DEALINGS
 
     @property
     def files(self) -> frozenset[int]:
@@ -91,7 +102,10 @@ def encode(manifest: Manifest) -> bytes:
         made=manifest.made,
         state=manifest.state.message,
         chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
-        settled=[checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.settled.items()],
+        settled=[
+            checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.dealings.settled.items()
+        ],
+        offers=manifest.dealings.offers,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -136,7 +150,9 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         made=message.made,
         state=state,
         chunks=dict(zip(digests, places, strict=True)),
-        settled={call.key: call.step for call in message.settled},
+        dealings=Dealings(
+            settled={call.key: call.step for call in message.settled}, offers=tuple(message.offers)
+        ),
     )
 
 

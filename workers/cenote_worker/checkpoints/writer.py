@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, StoreTakenError
 from cenote_worker.checkpoints.folder import DraftFile, NumberTakenError
-from cenote_worker.checkpoints.manifest import RAW, ZLIB, Location, Manifest, encode
+from cenote_worker.checkpoints.manifest import NO_DEALINGS, RAW, ZLIB, Dealings, Location, Manifest, encode
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
 from cenote_worker.checkpoints.sweep import sweep
@@ -21,8 +19,6 @@ WORTH: Final = 0.8
 writes 20-170 MB/s and reads 300 back, a hundred times slower than the bytes are digested and mapped."""
 
 _SAMPLE: Final = 4 * 1024
-
-NOTHING_SETTLED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class CheckpointWriter:
@@ -58,10 +54,8 @@ class CheckpointWriter:
             known = {key: place for key, place in self.known.items() if place.file in there}
             return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
 
-    def publish(
-        self, draft: Draft, state: State, label: str, settled: Mapping[str, int] = NOTHING_SETTLED
-    ) -> Manifest:
-        """What was drafted is a checkpoint, on disk, once this returns. settled: see Manifest.
+    def publish(self, draft: Draft, state: State, label: str, dealings: Dealings = NO_DEALINGS) -> Manifest:
+        """What was drafted is a checkpoint, on disk, once this returns. dealings: see Dealings.
 
         Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
         """
@@ -73,7 +67,7 @@ class CheckpointWriter:
             made=time.time(),
             state=state,
             chunks={key: draft.places[key] for key in state.lengths},
-            settled=settled,
+            dealings=dealings,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))

@@ -67,6 +67,8 @@ def ask(
     while True:
         try:
             return answer(_arrived(getattr(actor(), what).remote(*arguments), ending))
+        except CenoteError:  # its answer; some of those are ValueErrors too
+            raise
         except (HostGone, ValueError) as error:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"a process of the platform does not come back: {error}") from error

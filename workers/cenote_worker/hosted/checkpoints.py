@@ -12,13 +12,14 @@ from cenote_security.errors import EntryExistsError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
-from cenote_worker.checkpoints.manifest import Manifest
+from cenote_worker.checkpoints.manifest import Dealings, Manifest
 from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
+from cenote_worker.hosted.offers import offers_of
 from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.state_transfer import collected, put
@@ -77,7 +78,7 @@ class Checkpoints:
         self._making = threading.Lock()
         self._acknowledger = Acknowledger(self._secure, self._settle)
         self._settled: dict[str, int] = {}
-        """See Manifest; changed and read with `_settling`."""
+        """See Dealings; changed and read with `_settling`."""
         self._settling = threading.Lock()
         self._asleep: Supervisor | None = None
         """Of the jail that was put to sleep last: all that it did is stored."""
@@ -105,8 +106,8 @@ class Checkpoints:
     def _go_on_from(self, base: Manifest) -> None:
         self._runtime.count_on(max(base.state.message.step, self._runtime.step), None)
         self._unkept = frozenset(base.state.unkept)
-        self._settled.update(base.settled)
-        for key, step in base.settled.items():
+        self._settled.update(base.dealings.settled)
+        for key, step in base.dealings.settled.items():
             self._runtime.calls.restore_key(key, step)
 
     # -- making --
@@ -180,16 +181,19 @@ class Checkpoints:
         draft = self._writer.begin()
         try:
             state = self._collected(draft, supervisor)
-            with self._settling:
-                settled = dict(self._settled)
             with self._room(draft.fresh):
-                manifest = self._writer.publish(draft, state, label, settled)
+                manifest = self._writer.publish(draft, state, label, self._dealings())
         finally:
             draft.discard()
         self._forget_ready()
         self._base, self._added = manifest, ()
         self._unkept = frozenset(state.unkept)
         return manifest
+
+    def _dealings(self) -> Dealings:
+        with self._settling:
+            settled = dict(self._settled)
+        return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()))
 
     def _collected(self, draft: Draft, supervisor: Supervisor) -> State:
         try:

@@ -8,10 +8,12 @@ from typing import Final
 
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import fidelity
+from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.history.event_log import open_log
 from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints, Room
+from cenote_worker.hosted.offers import injections_of
 from cenote_worker.hosted.runtime import HostedRuntime
 
 RECORD: Final = "history"
@@ -56,11 +58,8 @@ class Keeping:
             return
         store = CheckpointStore(self.store, PLACE)
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
-        offered = [name for injection in hosted.noted.all() if injection.hosts for name in injection.names]
-        if base is not None and not (lives or self.partial):
-            expected = fidelity(base, offered)
-            if not expected.complete:
-                raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
+        if base is not None and not lives:
+            self._prepare(hosted, base)
         Checkpoints(
             hosted,
             store,
@@ -73,6 +72,14 @@ class Keeping:
         )
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
+
+    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> None:
+        offers = injections_of(base.dealings.offers)
+        expected = fidelity(base, [name for offer in offers for name in offer.names])
+        if not (expected.complete or self.partial):
+            raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
+        for offer in offers:
+            hosted.declare(offer)
 
 
 NOTHING_KEPT: Final = Keeping()
