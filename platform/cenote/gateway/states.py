@@ -35,7 +35,7 @@ class States:
         """The last step that the stored state of a runtime has; 0 where nothing is stored. Raises CheckpointError."""
         store = CheckpointStore(self._store_of(record.tenant), PLACE)
         numbers = store.folder(record.id).numbers()
-        return store.manifest(record.id).state.message.step if numbers else 0
+        return store.manifest(record.id).step if numbers else 0
 
     def remove(self, record: RuntimeRecord) -> None:
         """Everything of a runtime that has ended. Raises StoreFailedError."""

@@ -361,12 +361,15 @@ class Manifest(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
     label: _builtins.str
     made: _builtins.float
     """seconds since the epoch"""
+    head: _builtins.int
+    """The step, cell or change, whose end the state is; 0 where nobody told."""
     @_builtins.property
     def state(self) -> Global___State: ...
     @_builtins.property
@@ -391,10 +394,11 @@ class Manifest(_message.Message):
         chunks: Global___ChunkTable | None = ...,
         settled: _abc.Iterable[Global___SettledCall] | None = ...,
         offers: _abc.Iterable[Global___Offer] | None = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

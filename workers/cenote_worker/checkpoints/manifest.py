@@ -58,11 +58,13 @@ class Location:
 class Dealings:
     """What clients have to do with a state. offers: what stays with them, for stubs that it has.
 
-    settled: steps of the last calls that it has, by the keys that their clients may repeat them with.
+    settled: steps of the last calls that it has, by the keys that their clients may repeat them with. head: the step
+    whose end it is, cell or change; 0 where nobody told.
     """
 
     settled: Mapping[str, int] = field(default_factory=dict)
     offers: tuple[checkpoint_pb2.Offer, ...] = ()
+    head: int = 0
 
 
 NO_DEALINGS: Final = Dealings()
@@ -80,6 +82,11 @@ class Manifest:
     state: State
     chunks: Mapping[bytes, Location]
     dealings: Dealings = NO_DEALINGS
+
+    @property
+    def step(self) -> int:
+        """The last one that it has."""
+        return self.dealings.head or self.state.message.step
 
     @property
     def files(self) -> frozenset[int]:
@@ -106,6 +113,7 @@ def encode(manifest: Manifest) -> bytes:
             checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.dealings.settled.items()
         ],
         offers=manifest.dealings.offers,
+        head=manifest.dealings.head,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -151,7 +159,9 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         state=state,
         chunks=dict(zip(digests, places, strict=True)),
         dealings=Dealings(
-            settled={call.key: call.step for call in message.settled}, offers=tuple(message.offers)
+            settled={call.key: call.step for call in message.settled},
+            offers=tuple(message.offers),
+            head=message.head,
         ),
     )
 

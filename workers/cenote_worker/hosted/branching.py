@@ -45,7 +45,7 @@ class StateCopy:
         """
         held = _Held()
         draft = Draft(held, _NUMBER, {}, packs=False)
-        state = collected(source, source.started(), draft)
+        state, _ = collected(source, source.started(), draft)
         manifest = Manifest(
             number=_NUMBER,
             parent=0,

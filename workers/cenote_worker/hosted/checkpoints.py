@@ -104,7 +104,7 @@ class Checkpoints:
         runtime.refill = self
 
     def _go_on_from(self, base: Manifest) -> None:
-        self._runtime.count_on(max(base.state.message.step, self._runtime.step), None)
+        self._runtime.count_on(max(base.step, base.state.message.step, self._runtime.step), None)
         self._unkept = frozenset(base.state.unkept)
         self._settled.update(base.dealings.settled)
         for key, step in base.dealings.settled.items():
@@ -180,9 +180,9 @@ class Checkpoints:
     def _make(self, supervisor: Supervisor, label: str) -> Manifest:
         draft = self._writer.begin()
         try:
-            state = self._collected(draft, supervisor)
+            state, head = self._collected(draft, supervisor)
             with self._room(draft.fresh):
-                manifest = self._writer.publish(draft, state, label, self._dealings())
+                manifest = self._writer.publish(draft, state, label, self._dealings(head))
         finally:
             draft.discard()
         self._forget_ready()
@@ -190,12 +190,12 @@ class Checkpoints:
         self._unkept = frozenset(state.unkept)
         return manifest
 
-    def _dealings(self) -> Dealings:
+    def _dealings(self, head: int) -> Dealings:
         with self._settling:
             settled = dict(self._settled)
-        return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()))
+        return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()), head=head)
 
-    def _collected(self, draft: Draft, supervisor: Supervisor) -> State:
+    def _collected(self, draft: Draft, supervisor: Supervisor) -> tuple[State, int]:
         try:
             return collected(self._runtime, supervisor, draft)
         except OSError as error:
@@ -210,12 +210,12 @@ class Checkpoints:
     def begins_with(self) -> str:
         if self._base is None:
             return ""
-        number, step = self._base.number, self._base.state.message.step
+        number, step = self._base.number, self._base.step
         return f"the next cell starts from checkpoint {number}, the state after step {step}"
 
     @property
     def step(self) -> int:
-        return self._base.state.message.step if self._base is not None else START
+        return self._base.step if self._base is not None else START
 
     @property
     def exact(self) -> bool:
