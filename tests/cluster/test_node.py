@@ -71,6 +71,10 @@ class FakeHost:
         self.end(runtime)
         return True
 
+    def release(self, runtime: str) -> None:
+        self._live("release")
+        self.end(runtime)
+
     def fact(self, runtime: str) -> RuntimeFacts:
         self._live("fact")
         return self._fact(runtime)

@@ -106,6 +106,13 @@ class PlatformLine:
 
         self._asked(self._stub.DeleteRuntime, platform_pb2.RuntimeName(name=name))
 
+    def move(self, name: str, node: str) -> str:
+        """Where it is then. node: empty for another machine than now."""
+        from cenote_proto.v1 import platform_pb2
+
+        request = platform_pb2.MoveRuntimeRequest(name=name, node=node)
+        return self._asked(self._stub.MoveRuntime, request).node
+
     def _asked(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request) -> Reply:
         import grpc
 

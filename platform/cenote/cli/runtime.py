@@ -1,4 +1,4 @@
-"""`cenote runtime ls|create|exec|show|rm`, and what is known and kept of states: runtimes of a platform."""
+"""`cenote runtime ls|create|exec|show|rm`, what is known and kept of states, and places: runtimes of a platform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cenote.cli import runtime_exec, runtime_history, runtime_snapshots
+from cenote.cli import runtime_exec, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
@@ -35,6 +35,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     runtime_history.add_to(verbs)
     runtime_snapshots.add_to(verbs)
+    runtime_places.add_to(verbs)
     removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
 

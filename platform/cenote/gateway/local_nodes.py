@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Self
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
-from cenote_security.errors import CenoteError, UnknownRuntimeError
+from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.checkpoints.errors import CheckpointError
+from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -127,7 +127,10 @@ class LocalNodes:
         *,
         lease: float,
         keeping: Keeping,
+        node: str = "",
     ) -> Place:
+        if node not in ("", NODE):
+            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}")
         relay = HostRelay()
         wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
         hosted = HostedRuntime(wanted, relay, name=runtime, history=keeping.record_of(runtime))
@@ -161,6 +164,10 @@ class LocalNodes:
             raise UnknownRuntimeError(runtime)
         self._server.remove(runtime)
         hosted.runtime.close()
+
+    def release(self, runtime: RuntimeId) -> None:
+        self._find(runtime).runtime.refill.rest()
+        self.delete(runtime)
 
     def describe(self) -> list[NodeFacts]:
         count, size = self._references.used()
@@ -215,8 +222,7 @@ class LocalNodes:
         if hosted.lease and self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
         elif after and self._server.quiet(runtime) > after:
-            if hosted.runtime.running and not hosted.runtime.refill.doze():
-                return
+            hosted.runtime.refill.rest()
             if hosted.keeping.durable and self._server.remove_idle(runtime, 0.0):
                 self.delete(runtime)  # here; it is in the store
 
@@ -247,5 +253,7 @@ def _quietly(work: Callable[[], None]) -> None:
         work()
     except UnknownRuntimeError:
         return  # deleted meanwhile
+    except (UnavailableError, IncompleteRestoreError):
+        return  # it is in use, or has something that would be lost
     except CheckpointError as error:
         log.warning("a runtime cannot be put to sleep: %s", error)

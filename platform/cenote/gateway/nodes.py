@@ -53,12 +53,20 @@ class Nodes(Protocol):
     """
 
     def create(
-        self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float, keeping: Keeping
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: Keeping,
+        node: str = "",
     ) -> Place:
         """Makes a runtime; a durable one goes on from what is stored of it. Asked again, the same.
 
         policy: serialised runtime_pb2.Policy, checked before. lease: seconds after which the runtime ends when it has
-        had no client for so long; 0 for never. Raises IncompleteRestoreError and other CheckpointErrors.
+        had no client for so long; 0 for never. node: where; empty for wherever there is most room.
+        Raises IncompleteRestoreError and other CheckpointErrors, UnavailableError for a node that is not there.
         """
 
     def locate(self, runtime: RuntimeId) -> Place:
@@ -66,6 +74,9 @@ class Nodes(Protocol):
 
     def delete(self, runtime: RuntimeId) -> None:
         """Ends it here; what is stored of it stays. Raises UnknownRuntimeError."""
+
+    def release(self, runtime: RuntimeId) -> None:
+        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what Refill.rest raises."""
 
     def describe(self) -> list[NodeFacts]: ...
 

@@ -91,6 +91,19 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "delete", delete)
 
+    async def MoveRuntime(
+        self, request: platform_pb2.MoveRuntimeRequest, context: Context
+    ) -> platform_pb2.MoveRuntimeReply:
+        async def move(principal: Principal) -> platform_pb2.MoveRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            record = await self._found(principal, request.name)
+            place = await self._callers.on_thread(
+                lambda: self._registry.move(principal, record, request.node)
+            )
+            return platform_pb2.MoveRuntimeReply(node=place.node)
+
+        return await self._answer(context, "move", move)
+
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:
             return await work(principal)
@@ -130,10 +143,10 @@ class PlatformService(PlatformServiceServicer):
     ) -> platform_pb2.RuntimeDescription:
         facts = self._registry.facts(record)
         description = described(record, facts)
-        if facts.state == "lost" or (look and facts.state == "hibernated"):
-            return description
-        place = self._registry.locate(record, partial=partial)
-        if self._relayed:
+        place = None
+        if facts.state != "lost":
+            place = self._registry.locate(record, partial=partial, wake=not look)
+        if self._relayed or place is None:
             return description
         capability = self._stores.access.capability(principal, record)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))

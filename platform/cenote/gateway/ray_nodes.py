@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
@@ -36,9 +37,16 @@ class RayNodes:
         self._homes: dict[str, str] = {}
 
     def create(
-        self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float, keeping: Keeping
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: Keeping,
+        node: str = "",
     ) -> Place:
-        node = self._emptiest()
+        node = node or self._emptiest()
         assignment = Assignment(
             runtime=runtime,
             tenant=tenant,
@@ -69,6 +77,11 @@ class RayNodes:
 
     def delete(self, runtime: RuntimeId) -> None:
         self._ask(self._home(runtime), "end", runtime)
+        with self._lock:
+            self._homes.pop(runtime, None)
+
+    def release(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "release", runtime)
         with self._lock:
             self._homes.pop(runtime, None)
 
@@ -133,5 +146,5 @@ class RayNodes:
     def _agent(self, node: str) -> Any:
         agent = self._agents().get(node)
         if agent is None:
-            raise UnavailableError(f"node {node} has left the cluster, and what it had with it")
+            raise NodeLeftError(node)
         return agent

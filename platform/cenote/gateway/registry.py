@@ -15,7 +15,7 @@ from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
 from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_hibernation, check_lease
-from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
 from cenote.gateway.nodes import Nodes, Place, RuntimeFacts
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota, shared
@@ -105,12 +105,12 @@ class Registry:
         self._create(record)
         self._stores.runtimes.made(record.tenant, record.id)
 
-    def _create(self, record: RuntimeRecord, *, partial: bool = False) -> Place:
+    def _create(self, record: RuntimeRecord, *, partial: bool = False, node: str = "") -> Place:
         if limits := shared(self._stores.quotas.limits(record.tenant)):
             self._nodes.limit({record.tenant: limits})  # before anything of it can run
         keeping = self._stores.states.keeping(record, partial=partial)
         return self._nodes.create(
-            record.id, record.tenant, record.policy, lease=record.lease, keeping=keeping
+            record.id, record.tenant, record.policy, lease=record.lease, keeping=keeping, node=node
         )
 
     def abandon(self, record: RuntimeRecord) -> None:
@@ -124,8 +124,9 @@ class Registry:
             return self._stores.runtimes.by_id(principal.tenant, RuntimeId(text))
         return self._stores.runtimes.find(principal, text)
 
-    def locate(self, record: RuntimeRecord, *, partial: bool = False) -> Place:
-        """Where it is served now. A durable one that is in the store alone is served again, from what is there.
+    def locate(self, record: RuntimeRecord, *, partial: bool = False, wake: bool = True) -> Place | None:
+        """Where it is served now. A durable one that is in the store alone is served again, from what is there;
+        unless `wake`, it is nowhere.
 
         partial: begin without what cannot be given back. Raises UnknownRuntimeError, CheckpointError.
         """
@@ -134,8 +135,29 @@ class Registry:
         with self._turn(record.id):
             try:
                 return self._nodes.locate(record.id)
-            except UnknownRuntimeError:
-                return self._create(record, partial=partial)
+            except (UnknownRuntimeError, NodeLeftError):
+                return self._create(record, partial=partial) if wake else None
+
+    def move(self, principal: Principal, record: RuntimeRecord, node: str) -> Place:
+        """Has a durable runtime served on another machine. node: which; empty for wherever there is most room.
+
+        Raises UsageError, UnavailableError while it works, IncompleteRestoreError when something would be missing:
+        then it stays where it is.
+        """
+        principal.require(Scope.RUNTIMES_WRITE)
+        if not record.durable:
+            raise UsageError(
+                f"{record.name!r} is not durable: its state is in the memory of its machine alone, and would be "
+                f"missing on another"
+            )
+        here = self.locate(record, wake=False)
+        with self._turn(record.id):
+            target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
+            self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
+            if here:
+                with suppress(UnknownRuntimeError):  # it has fallen asleep just now
+                    self._nodes.release(record.id)
+            return self._create(record, node=target)
 
     def _turn(self, runtime: RuntimeId) -> threading.Lock:
         """Who has it served again, and who ends it, come one after the other."""
@@ -148,9 +170,11 @@ class Registry:
             return RuntimeFacts(state="lost", reason="it is being made")
         try:
             return self._nodes.runtime(record.id)
-        except UnknownRuntimeError:
+        except (UnknownRuntimeError, NodeLeftError) as error:
             if record.durable:
                 return RuntimeFacts(state="hibernated", steps=self._stores.states.step(record))
+            if isinstance(error, NodeLeftError):
+                raise
             if not record.lease:
                 return RuntimeFacts(state="lost", reason=_GONE)
             self._forget(Subject(tenant=record.tenant, runtime=record.id), record, "its lease ran out")
@@ -246,6 +270,18 @@ class Registry:
 
 def subject_of(principal: Principal, runtime: str = "") -> Subject:
     return Subject(tenant=principal.tenant, token=principal.token, runtime=runtime)
+
+
+def _target(node: str, here: str, nodes: Sequence[str]) -> str:
+    """Which of the machines is meant. Raises UsageError."""
+    others = [each for each in nodes if each != here]
+    if node and node not in nodes:
+        raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(nodes)}")
+    if node == here or not others:
+        raise UsageError(
+            f"it is on {here or node} already" + ("" if others else ", the only machine there is")
+        )
+    return node or others[0]
 
 
 def _check(wish: Wish) -> None:

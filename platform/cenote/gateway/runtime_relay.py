@@ -75,6 +75,7 @@ class RuntimeRelay:
         record = self._stores.runtimes.by_id(principal.tenant, runtime)
         capability, _ = self._stores.access.capability(principal, record)
         place = self._registry.locate(record)
+        assert place is not None, "it is served by now"
         self._stores.recorder.record(access_decided(subject_of(principal, runtime), "attach"))
         return place, capability
 

@@ -207,19 +207,27 @@ class RuntimeHost:
         return idle
 
     def hibernate(self, runtime: str, seconds: float) -> bool:
-        """Has it sleep if nobody has called it for so long, and nothing would be lost.
+        """Has it sleep if nobody has called it for so long.
 
         Whether it is served here no more: a durable one without clients needs nothing but its store.
-        Raises UnknownRuntimeError, CheckpointError.
+        Raises UnknownRuntimeError, and what Refill.rest raises.
         """
         bound = self._find(runtime)
-        hosted = bound.hosted
-        if self._server.quiet(runtime) <= seconds or (hosted.running and not hosted.refill.doze()):
+        if self._server.quiet(runtime) <= seconds:
             return False
+        bound.hosted.refill.rest()
         gone = bound.assignment.keeping.durable and self._server.remove_idle(runtime, 0.0)
         if gone:
             self.end(runtime)
         return gone
+
+    def release(self, runtime: str) -> None:
+        """Leaves a durable runtime to its store, whoever is attached: they are told to look for it elsewhere.
+
+        Raises UnknownRuntimeError, and what Refill.rest raises: then it goes on here.
+        """
+        self._find(runtime).hosted.refill.rest()
+        self.end(runtime)
 
     def fact(self, runtime: str) -> RuntimeFacts:
         """Raises UnknownRuntimeError."""

@@ -42,6 +42,7 @@ class Host(Protocol):
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
     def hibernate(self, runtime: str, seconds: float) -> bool: ...
+    def release(self, runtime: str) -> None: ...
     def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
     def deeds(self, written: Mapping[str, int]) -> Batch: ...
@@ -164,6 +165,17 @@ class Node:
                     self.left(host.id)
                 else:
                     break
+            self._forget(runtime)
+
+    def release(self, runtime: str) -> None:
+        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises."""
+        with self._turn(runtime):
+            host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            try:
+                host.release(runtime)
+            except HostGone as gone:
+                self.left(host.id)
+                raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
             self._forget(runtime)
 
     def _end_idle(self, runtime: str, lease: float) -> None:

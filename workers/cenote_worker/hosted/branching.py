@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Final, Self
 
+from cenote_security.errors import UsageError
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.errors import IncompleteForkError, IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -120,8 +121,8 @@ class _Beginning:
     def forget(self) -> None:
         self._copy = None
 
-    def doze(self) -> bool:
-        return False
+    def rest(self) -> None:
+        raise UsageError("nothing of this runtime is stored; its jail would end with its state")
 
     def began_anew(self) -> None:
         pass

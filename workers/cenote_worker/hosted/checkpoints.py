@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from cenote_security.errors import EntryExistsError
+from cenote_security.errors import EntryExistsError, UnavailableError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -31,6 +31,8 @@ KEEP: Final = 8
 """Checkpoints without a label that a durable runtime keeps; older ones are swept."""
 
 _SWEEP_EVERY = 16
+
+BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
 
 MAX_SETTLED: Final = 64
 """Calls that a checkpoint has by their keys: clients repeat what was under way when their line broke."""
@@ -83,7 +85,7 @@ class Checkpoints:
         self._asleep: Supervisor | None = None
         """Of the jail that was put to sleep last: all that it did is stored."""
         self._wakeful = NOWHERE
-        """The state that was found not to come back whole: it is not tried again."""
+        """The state that was found not to come back whole: it is not stored again to see that."""
         self._unstored = False
         """Set while somebody was told that what a call did is not stored."""
         self._base = base
@@ -151,24 +153,22 @@ class Checkpoints:
             self._runtime.sleep()
             return self._writer.describe(manifest)
 
-    def doze(self) -> bool:
-        """As `hibernate`, if nobody does anything with the runtime just now, and nothing would be missing.
-
-        Whether it sleeps. Raises CheckpointError.
-        """
+    def rest(self) -> None:
         with self._making:
             supervisor, state = self._runtime.supervisor, self._runtime.state
-            if supervisor is None or supervisor.death is not None or state == self._wakeful:
-                return False
-            if supervisor.busy or (self.durable and self._unkept):
-                return False
-            manifest = self._make(supervisor, "")
-            if fidelity(manifest, manifest.state.message.hosts).missing:
+            if supervisor is None or supervisor.death is not None:
+                return
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            manifest = self._make(supervisor, "") if state != self._wakeful else self._base
+            assert manifest is not None
+            missing = fidelity(manifest, manifest.state.message.hosts).missing
+            if missing:
                 self._wakeful = state
-                return False
-            if self._runtime.doze(supervisor, state):
-                self._asleep = supervisor
-            return self._asleep is supervisor
+                raise IncompleteRestoreError(self.name, manifest.number, missing)
+            if not self._runtime.doze(supervisor, state):
+                raise UnavailableError(BUSY)
+            self._asleep = supervisor
 
     def _settle(self, key: str, step: int) -> None:
         with self._settling:

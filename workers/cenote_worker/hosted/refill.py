@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from cenote_security.errors import UsageError
 from cenote_worker.history.step import START
 from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.autopsy import LOST
@@ -47,10 +48,11 @@ class Refill(Protocol):
     def forget(self) -> None:
         """The next jail begins with the injected values only."""
 
-    def doze(self) -> bool:
-        """Stores the state and ends the jail, if nobody does anything just now. Whether it did. Blocks.
+    def rest(self) -> None:
+        """Stores the state and ends the jail, if one is there. Blocks.
 
-        Raises CheckpointError.
+        Raises UnavailableError while anybody does anything, IncompleteRestoreError when something would be missing:
+        then the jail goes on. Raises CheckpointError.
         """
 
     def began_anew(self) -> None:
@@ -77,8 +79,8 @@ class NoRefill:
     def forget(self) -> None:
         pass
 
-    def doze(self) -> bool:
-        return False
+    def rest(self) -> None:
+        raise UsageError("nothing of this runtime is stored; its jail would end with its state")
 
     def began_anew(self) -> None:
         pass

@@ -263,7 +263,7 @@ class HostedRuntime:
             supervisor.end(ASLEEP)
 
     def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
-        """The same, if that jail is still in that state and nobody does anything with it. Whether it was ended."""
+        """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
         with self._lock:
             if self._closed or supervisor is not self._supervisor or supervisor.busy or state != self.state:
                 return False
