@@ -13,7 +13,7 @@ from pathlib import Path
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
 
-_SUFFIX = ".checkpoint"
+SUFFIX = ".checkpoint"
 _LOCK = "writer"
 
 
@@ -32,7 +32,7 @@ class LocalFolder:
 
     def numbers(self) -> list[int]:
         with suppress(FileNotFoundError):
-            stems = [path.stem for path in self._path.iterdir() if path.suffix == _SUFFIX]
+            stems = [path.stem for path in self._path.iterdir() if path.suffix == SUFFIX]
             return sorted(int(stem) for stem in stems if stem.isdecimal())
         return []
 
@@ -88,7 +88,7 @@ class LocalFolder:
             os.close(lock)
 
     def _file(self, number: int) -> Path:
-        return self._path / f"{number:012d}{_SUFFIX}"
+        return self._path / f"{number:012d}{SUFFIX}"
 
 
 class LocalDraft:

@@ -34,8 +34,8 @@ class FileSystem(Protocol):
     def rm_file(self, path: str) -> None:
         """Raises FileNotFoundError."""
 
-    def rm(self, path: str, recursive: bool) -> None:
-        """Raises FileNotFoundError."""
+    def rm(self, path: str, whole: bool, /) -> None:
+        """whole: a folder, with all that is in it. Raises FileNotFoundError."""
 
     def du(self, path: str) -> int:
         """Bytes of all files below."""
@@ -80,7 +80,7 @@ class RemoteFolder:
 
     def remove(self) -> None:
         with suppress(FileNotFoundError):
-            self._system.rm(self._path, recursive=True)
+            self._system.rm(self._path, True)
 
     def claim(self) -> int | None:
         self._system.makedirs(self._path, True)

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_worker.checkpoints.errors import CheckpointDamagedError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
-from cenote_worker.checkpoints.local_folder import LocalFolder
+from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
 from cenote_worker.checkpoints.manifest import (
     FOOTER,
     MalformedManifest,
@@ -64,7 +64,7 @@ class CheckpointStore:
             return sorted(unquote(name) for name in self._children())
 
     def size(self) -> int:
-        """Bytes of everything below."""
+        """Bytes of all checkpoints."""
         with failures(self._place):
             return self._size()
 
@@ -220,7 +220,7 @@ def _local_children(root: Path) -> list[str]:
 
 def _local_size(root: Path) -> int:
     size = 0
-    for path in root.glob("*/*"):
+    for path in root.glob(f"*/*{SUFFIX}"):
         with suppress(FileNotFoundError):  # swept just now
             size += path.stat().st_size
     return size
