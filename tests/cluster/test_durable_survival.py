@@ -32,6 +32,6 @@ def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
         shown(platform, "kept")[key] for key in ("state", "durable", "steps")
     )
     assert "[1, 2] text" == printed(platform, "kept", "print(x, open('file').read())")
-    graph = json.loads(platform.command("runtime", "graph", "kept", "--json").stdout)
-    assert [1, 2, 3] == [step["number"] for step in graph["steps"]]
+    history = json.loads(platform.command("runtime", "history", "kept", "--json").stdout)
+    assert [1, 2, 3] == [step["number"] for step in history]
     platform.command("runtime", "rm", "kept")

@@ -28,7 +28,7 @@ from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
 KEEP: Final = 8
-"""Checkpoints without a label that a durable runtime keeps; older ones are swept."""
+"""Checkpoints without a label that a durable runtime keeps, or one that is put to sleep; older ones are swept."""
 
 _SWEEP_EVERY = 16
 
@@ -133,8 +133,7 @@ class Checkpoints:
             before, self._unstored = self._unkept, True
             manifest = self._make(supervisor, "")
             self._unstored = False
-            if manifest.number % _SWEEP_EVERY == 0:
-                self._writer.sweep(KEEP)
+            self._tidy(manifest)
             return tuple(
                 f"`{printable(thing.name)}` is not durable: {printable(thing.reason)}"
                 for thing in sorted(self._unkept - before, key=lambda thing: thing.name)
@@ -169,6 +168,12 @@ class Checkpoints:
             if not self._runtime.doze(supervisor, state):
                 raise UnavailableError(BUSY)
             self._asleep = supervisor
+            self._tidy(manifest)
+
+    def _tidy(self, manifest: Manifest) -> None:
+        """From time to time: nobody asks for those that were made behind calls by their numbers."""
+        if manifest.number % _SWEEP_EVERY == 0:
+            self._writer.sweep(KEEP)
 
     def _settle(self, key: str, step: int) -> None:
         with self._settling:
