@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from tests.gateway.world import User, World, refused
 from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
 from cenote.connection import Platform
 from cenote.gateway.quota import Quota
+from cenote.gateway.states import States
 from cenote.runtime import NotDurableError
 from cenote_security.errors import UsageError
 
@@ -191,6 +193,28 @@ def test_a_failing_store(owner: Owner) -> None:
     assert str(owner.world.state.path) not in str(caught.value)
     (folder / f"{2:012d}.part").rmdir()
     assert "2" == runtime.execute("x").value
+
+
+def test_another_store(owner: Owner) -> None:
+    """Whatever is not there was somewhere else: it is not taken for a runtime that never ran."""
+    owner.runtime().execute("x = 1")
+    owner.reopen()
+    store, elsewhere = owner.world.state.store, owner.world.state.path / "elsewhere"
+    store.rename(elsewhere)
+    assert "nothing of this runtime is there" in refused(lambda: owner.user.get("r")).text
+    shutil.rmtree(store)
+    elsewhere.rename(store)
+    assert "1" == owner.runtime().execute("x").value
+
+
+def test_no_store_that_all_machines_reach() -> None:
+    """Nothing is durable there, rather than durable on one of them."""
+    states = States("")
+    states.check(durable=False, hibernate_after=0)
+    with pytest.raises(UsageError, match="cenote up --store"):
+        states.check(durable=True, hibernate_after=0)
+    with pytest.raises(UsageError, match="cenote up --store"):
+        states.check(durable=False, hibernate_after=5)
 
 
 def test_what_makes_no_sense(owner: Owner) -> None:

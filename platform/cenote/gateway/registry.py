@@ -78,6 +78,7 @@ class Registry:
         """
         principal.require(Scope.RUNTIMES_WRITE)
         _check(wish)
+        self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
         found = self._known(principal, wish)
         if found is not None:
             return found, False

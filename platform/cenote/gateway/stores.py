@@ -28,13 +28,13 @@ from cenote_security.secret_files import kept_secret
 class Stores:
     """Of one gateway; a second one at the same folder is refused by the audit log's lock."""
 
-    def __init__(self, folder: StateFolder, store: str = "", hibernate_after: float = 0.0) -> None:
-        """Makes what is missing. store, hibernate_after: see States; by default a folder of this one.
+    def __init__(self, folder: StateFolder, states: States | None = None) -> None:
+        """Makes what is missing. states: by default in a folder of this one.
 
         Raises SecretFileError, UnavailableError, AuditBrokenError.
         """
         folder.make()
-        self.states = States(store or str(folder.store), folder.store, hibernate_after)
+        self.states = states or States(str(folder.store))
         with ExitStack() as opened:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
             log = AuditLog(folder.audit, key)

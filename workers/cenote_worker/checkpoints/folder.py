@@ -56,6 +56,9 @@ class Folder(Readable, Protocol):
     def claim(self) -> int | None:
         """Becomes the writer; its fence, a number that grows with each. None while another one holds the folder."""
 
+    def was_claimed(self) -> bool:
+        """Whether there has ever been a writer."""
+
     def is_claimed(self, fence: int) -> bool:
         """Whether no later writer has come since."""
 

@@ -79,6 +79,9 @@ class LocalFolder:
             leftover.unlink(missing_ok=True)
         return fence
 
+    def was_claimed(self) -> bool:
+        return (self._path / _LOCK).exists()
+
     def is_claimed(self, fence: int) -> bool:
         return self._lock >= 0 and _fence_in(self._lock) == fence
 

@@ -96,6 +96,9 @@ class RemoteFolder:
                 self._system.rm_file(f"{self._path}/{old:012d}.fence")
         return fence
 
+    def was_claimed(self) -> bool:
+        return self._last_fence() > 0
+
     def is_claimed(self, fence: int) -> bool:
         return self._last_fence() == fence
 

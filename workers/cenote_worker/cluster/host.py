@@ -159,10 +159,12 @@ class RuntimeHost:
             opened.callback(kept.leave)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
-            equip = partial(keeping.equip, room=room, lives=True)
-            hosted = adopt(
-                name, policy, relay, kept, history, lambda runtime: _in_time(partial(equip, runtime))
-            )
+
+            def equip(runtime: HostedRuntime) -> None:
+                _in_time(lambda: keeping.equip(runtime, room, lives=True))
+                opened.callback(runtime.refill.close)
+
+            hosted = adopt(name, policy, relay, kept, history, equip)
             opened.pop_all()
         return hosted, kept
 
@@ -173,8 +175,8 @@ class RuntimeHost:
         with ExitStack() as opened:
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
+            opened.callback(history.close)
             hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history)
-            opened.callback(hosted.close)
             _in_time(lambda: keeping.equip(hosted, partial(self._room, assignment.tenant)))
             opened.pop_all()
         return hosted, kept

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote_worker.checkpoints.errors import IncompleteRestoreError
+from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.store import CheckpointStore
@@ -30,7 +30,7 @@ class Keeping:
     empty to have it in memory. durable: see Checkpoints.
 
     hibernate_after: seconds without any call after which its jail ends, with its state stored; 0 for never.
-    partial: begin without what a stored state does not have.
+    partial: begin without what a stored state does not have. known: it has been served before, so its store knows it.
     """
 
     store: str = ""
@@ -38,6 +38,7 @@ class Keeping:
     durable: bool = False
     hibernate_after: float = 0.0
     partial: bool = False
+    known: bool = False
 
     @property
     def stores(self) -> bool:
@@ -57,6 +58,8 @@ class Keeping:
         if not self.stores:
             return
         store = CheckpointStore(self.store, PLACE)
+        if self.durable and self.known and not store.folder(hosted.name).was_claimed():
+            raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
         base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
         if base is not None and not lives:
             self._prepare(hosted, base)
