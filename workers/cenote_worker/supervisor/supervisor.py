@@ -244,12 +244,6 @@ class Supervisor(Revival):
 
             self._control.status(enrich, lambda: answer(None))
 
-    @property
-    def busy(self) -> bool:
-        """Whether anything is under way."""
-        asked = self._running is not None or self._waiting or self._control.busy
-        return bool(asked or self._conversation.phase is not Phase.IDLE or self._sentence is not None)
-
     def let_go(self) -> bool:
         """Leaves an idle jail to a successor, as the end of this process would. False while anything is under way.
 
