@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tests.cluster.standing import StandingPlatform, kill, living_in, until
 
+from cenote import SandboxPolicy, connect
 
-def shown(platform: StandingPlatform, name: str) -> dict[str, object]:
-    return dict(json.loads(platform.command("runtime", "show", name, "--json").stdout))
-
-
-def printed(platform: StandingPlatform, name: str, code: str) -> str:
-    return platform.command("runtime", "exec", name, "-c", code).stdout.strip()
+SANDBOX = SandboxPolicy(preload=())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
     """Gateway, watcher, cluster, agents, hosts, keeper and jails, killed at once: `cenote up` has it again."""
-    platform.command("runtime", "create", "kept", "--durable", "--hibernate-after", "0.5")
-    printed(platform, "kept", "x = [1]; alias = x; open('file', 'w').write('text')")
-    until(lambda: shown(platform, "kept")["state"] == "hibernated")
-    until(lambda: not [key for key in platform.kept("runtime/") if str(shown(platform, "kept")["id"]) in key])
-    printed(platform, "kept", "alias.append(2)")
+    before = connect(platform.address, platform.token)
+    with before.runtime("kept", sandbox=SANDBOX, durable=True, hibernate_after=0.5) as runtime:
+        assert runtime.execute("x = [1]; alias = x; open('file', 'w').write('text')").success
+    until(lambda: before.find("kept").state == "hibernated")
+    until(lambda: not any(before.find("kept").id in key for key in platform.kept("runtime/")))
+    with before.runtime("kept") as runtime:
+        assert "[1, 2]" == runtime.execute("alias.append(2); x").value
     former = platform.cluster
     kill(platform.watcher, platform.gateway, platform.keeper, *living_in(former["pid"]))
     platform.up()
     assert former["pid"] != platform.cluster["pid"]
-    assert ("hibernated", True, 2) == tuple(
-        shown(platform, "kept")[key] for key in ("state", "durable", "steps")
-    )
-    assert "[1, 2] text" == printed(platform, "kept", "print(x, open('file').read())")
-    history = json.loads(platform.command("runtime", "history", "kept", "--json").stdout)
-    assert [1, 2, 3] == [step["number"] for step in history]
-    platform.command("runtime", "rm", "kept")
+    after = connect(platform.address, platform.token)
+    found = after.find("kept")
+    assert ("hibernated", True, 2) == (found.state, found.durable, found.steps)
+    with after.runtime("kept") as runtime:
+        assert "([1, 2], 'text')" == runtime.execute("alias, open('file').read()").value
+        assert [1, 2, 3] == [step.number for step in runtime.state.history]
+    after.delete("kept")

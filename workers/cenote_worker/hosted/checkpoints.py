@@ -159,8 +159,8 @@ class Checkpoints:
                 return
             if supervisor.busy:
                 raise UnavailableError(BUSY)
-            manifest = self._make(supervisor, "") if state != self._wakeful else self._base
-            assert manifest is not None
+            seen = self._base if state == self._wakeful else None
+            manifest = seen or self._make(supervisor, "")
             missing = fidelity(manifest, manifest.state.message.hosts).missing
             if missing:
                 self._wakeful = state
