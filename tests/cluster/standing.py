@@ -97,8 +97,7 @@ class StandingPlatform:
 
     @property
     def keeper(self) -> int:
-        with connect(self.keeper_folder) as line:
-            return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+        return keeper_of(self.keeper_folder)
 
     def kept(self, prefix: str = "") -> list[str]:
         """What its keeper holds; nothing while there is none."""
@@ -109,6 +108,12 @@ class StandingPlatform:
             return []
         finally:
             client.close()
+
+
+def keeper_of(folder: Path) -> int:
+    """The process of a node's keeper."""
+    with connect(folder) as line:
+        return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def _holder(lock: Path) -> int:

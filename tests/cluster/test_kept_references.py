@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cenote_security.errors import UnavailableError, UnknownReferenceError
+from cenote_security.errors import UnknownReferenceError
 from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import Origin
+from cenote_worker.serving.references import Origin, ReferenceRecord
+from cenote_worker.serving.relay import holders_of
 
 INFO = VariableInfo(name="a", type="list", shape=(3,), size=24, description="three")
 HOME = Origin(tenant="t1", runtime="rt_1", step=4)
@@ -109,14 +111,45 @@ def test_a_value_goes_when_its_leases_are_over(
     assert [] == keeper.keys()
 
 
-def test_room_is_bounded(store: KeptReferences) -> None:
-    """What does not fit is refused with the figures, and nothing of it stays."""
-    reference = put(store, bytes(900_000))
-    with pytest.raises(UnavailableError, match="no room for 2000"):
-        put(store, bytes(200_000))
-    assert 1 == store.used()[0]
-    store.release(reference, "t1", holder="h1")
-    put(store, bytes(200_000))
+def test_a_lease_on_what_is_gone_stays_nowhere(keeper: KeeperClient, store: KeptReferences) -> None:
+    """A hold that comes too late leaves none; one that a killed process has left goes with the second sweep, since a
+    value is put behind its first lease."""
+    reference = put(store)
+
+    class Late(KeptReferences):
+        def describe(self, reference: str, tenant: str) -> ReferenceRecord:
+            described = super().describe(reference, tenant)
+            store.release(reference, tenant, holder="h1")
+            return described
+
+    with pytest.raises(UnknownReferenceError):
+        Late(keeper, "n1", 1 << 20, nowhere, Clock()).hold(reference, "t1", holder="late", lease=60)
+    assert [] == keeper.keys()
+    keeper.put("lease/t1/ref_00_5_n1/a holder/with a slash", b"99999.0")
+    store.sweep()
+    assert 1 == len(keeper.keys())
+    store.sweep()
+    assert [] == keeper.keys()
+
+
+def test_holders_may_have_any_name(store: KeptReferences) -> None:
+    """One with a slash in it keeps its value from being swept away."""
+    reference = put(store, holder="team/worker/1")
+    store.sweep()
+    assert 1 == store.describe(reference, "t1").holders
+
+
+def test_a_successor_lets_go_of_what_a_killed_process_held(
+    keeper: KeeperClient, store: KeptReferences
+) -> None:
+    """For one runtime, whatever the names of the holders go on with; what others hold stays."""
+    alone = put(store, holder="runtime rt_1 4711", lease=math.inf)
+    held = put(store, holder="runtime rt_1 4712", lease=math.inf)
+    store.hold(held, "t1", holder="runtime rt_12 4711", lease=math.inf)
+    store.release_all_of(holders_of("rt_1"))
+    with pytest.raises(UnknownReferenceError):
+        store.describe(alone, "t1")
+    assert 1 == store.describe(held, "t1").holders
 
 
 def test_a_value_of_another_node_is_fetched_once(

@@ -119,9 +119,10 @@ class Content:
 
     @classmethod
     def delivered(cls, message: jail_pb2.Payload, descriptors: list[int]) -> Content:
-        """What a supervisor sent into a jail, which trusts it; descriptors are taken as in `from_wire`.
+        """What somebody sent who is trusted: a supervisor into a jail, a host of runtimes to its successor.
 
-        Memory is taken as it comes: in gVisor, that from outside shows no seals.
+        Descriptors are taken as in `from_wire`, memory as it comes: in gVisor, that from outside shows no seals, and
+        a shared value may be on disk.
         """
         if not message.attached:
             return cls(size=message.size, count=message.count, inline=message.inline)

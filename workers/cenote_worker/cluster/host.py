@@ -28,7 +28,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.serving.capabilities import CapabilityRights
-from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.relay import HostRelay, holders_of
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.books import Books
@@ -153,6 +153,8 @@ class RuntimeHost:
         room = partial(self._room, assignment.tenant)
         try:
             kept = _in_time(lambda: KeptRuntime.found(name, policy, self._keeper, self._start_ends))
+            # What its former process held, which was killed: it can give nothing back.
+            self.references.release_all_of(holders_of(name))
         except UnknownRuntimeError:
             return self._begun(assignment, relay)
         with ExitStack() as opened:

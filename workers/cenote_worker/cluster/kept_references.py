@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Final, Protocol
+from typing import Protocol
 
-from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.errors import CenoteError, UnknownReferenceError, UsageError
 from cenote_security.sealed import SealedMemory
+from cenote_worker.cluster.kept_leases import KeptLeases
+from cenote_worker.cluster.kept_values import KeptValues, size_of
 from cenote_worker.content import Content
-from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.client import Kept, KeeperClient
+from cenote_worker.keeper.message import close_all
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.references import MAX_HOLDERS, Origin, ReferenceRecord
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
-
-VALUES: Final = "value/"
-LEASES: Final = "lease/"
-
 
 class Elsewhere(Protocol):
     """Brings values from other nodes."""
@@ -34,9 +33,9 @@ class Elsewhere(Protocol):
 
 
 class KeptReferences:
-    """A ReferenceStore over the keeper. room: bytes that all values of the node together may have.
+    """A ReferenceStore over the keeper. room: bytes of memory for all values of the node together; see KeptValues.
 
-    quotas: what each tenant may have of them.
+    quotas: what each tenant may have of them, in memory or on disk.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class KeptReferences:
         clock: Callable[[], float] = time.time,
         quotas: MachineQuotas | None = None,
     ) -> None:
-        self._keeper = keeper
+        self._values = KeptValues(keeper, room)
+        self._leases = KeptLeases(keeper, clock)
         self._node = node
-        self._room = room
         self._elsewhere = elsewhere
         self._clock = clock
         self._quotas = quotas
@@ -61,44 +60,63 @@ class KeptReferences:
         try:
             # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
             reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
-            record = _encoded(info, origin, content, self._clock())
+            record, name = _encoded(info, origin, content, self._clock()), _name(reference, origin.tenant)
             with self._quota(origin.tenant, content.size):
-                self._check_room(content.size)
-                self._lease(reference, origin.tenant, holder, lease)
-                self._keep(_value_key(origin.tenant, reference), record, content)
+                self._leases.extend(name, holder, lease)
+                try:
+                    self._keep(name, record, content)
+                except BaseException:
+                    self._leases.drop(name, holder)
+                    raise
         finally:
             content.close()
         return self.describe(reference, origin.tenant)
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord:
-        record, content = self._get(reference, tenant)
-        content.close()
+        kept = self._find(reference, tenant)
+        if kept is None:
+            record, content = self._fetch(reference, tenant)
+            content.close()
+        else:
+            close_all(kept.descriptors)
+            record = kept.record
         return self._decoded(reference, tenant, record)
 
     def content(self, reference: str, tenant: str) -> Content:
-        return self._get(reference, tenant)[1]
+        return self.sealed(reference, tenant)[1]
 
     def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
         """The record and the value, for another node."""
-        return self._get(reference, tenant)
+        kept = self._values.use(_name(reference, tenant))
+        if kept is None:
+            return self._fetch(reference, tenant)
+        return kept.record, _content(kept.record, kept.descriptors[0])
 
     def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
-        found = self.describe(reference, tenant)
+        found, name = self.describe(reference, tenant), _name(reference, tenant)
         if found.holders >= MAX_HOLDERS:
             raise UsageError(f"a reference has at most {MAX_HOLDERS} holders")
-        self._lease(reference, tenant, holder, lease)
-        return self.describe(reference, tenant)  # it may have been swept away meanwhile: then it is not held
+        self._leases.extend(name, holder, lease)
+        try:
+            return self.describe(reference, tenant)
+        except UnknownReferenceError:  # it went meanwhile: then it is not held
+            self._leases.drop(name, holder)
+            raise
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
-        if self._keeper.get(_lease_key(tenant, reference, holder)) is None:
-            self._get(reference, tenant)[1].close()
-        self._keeper.drop(_lease_key(tenant, reference, holder))
-        if not any(self._leases(tenant, reference)):
-            self._keeper.drop(_value_key(tenant, reference))
+        name = _name(reference, tenant)
+        if not self._leases.has(name, holder):
+            self.describe(reference, tenant)
+        self._leases.drop(name, holder)
+        self._drop_unheld(name)
+
+    def release_all_of(self, holders: str) -> None:
+        """Releases whatever is held by holders whose names begin so."""
+        for name in self._leases.drop_all_of(holders):
+            self._drop_unheld(name)
 
     def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
-        prefix = f"{VALUES}{tenant}/"
-        names = [key.removeprefix(prefix) for key in self._keeper.keys(prefix)]
+        names = (name.removeprefix(f"{tenant}/") for name in self._values.names(tenant))
         records = []
         for name in [name for name in names if name > after][:limit]:
             try:
@@ -108,84 +126,61 @@ class KeptReferences:
         return records
 
     def used(self) -> tuple[int, int]:
-        """How many values the node keeps, and their bytes."""
-        sizes = [_size(key) for key in self._keeper.keys(VALUES)]
+        """How many values the node keeps, and their bytes, in memory or on disk."""
+        sizes = list(map(size_of, self._values.names()))
         return len(sizes), sum(sizes)
 
     def stored(self, tenant: str) -> int:
-        return sum(map(_size, self._keeper.keys(f"{VALUES}{tenant}/")))
+        return sum(map(size_of, self._values.names(tenant)))
 
     def sweep(self) -> None:
         """Lets go of what nobody holds any more. For the node's agent, from time to time."""
-        now, held = self._clock(), set[str]()
-        for key in self._keeper.keys(LEASES):
-            kept = self._keeper.get(key)
-            if kept is not None and float(kept.record) > now:
-                held.add(key.removeprefix(LEASES).rpartition("/")[0])
-            else:
-                self._keeper.drop(key)
-        for key in self._keeper.keys(VALUES):
-            if key.removeprefix(VALUES) not in held:
-                self._keeper.drop(key)
+        names = self._values.names()
+        held = self._leases.sweep(set(names))
+        for name in names:
+            if name not in held:
+                self._values.drop(name)
 
     # -- entries --
 
-    def _get(self, reference: str, tenant: str) -> tuple[bytes, Content]:
-        kept = self._keeper.get(_value_key(tenant, reference))
-        if kept is None:
-            node = reference.rpartition("_")[2]
-            if node == self._node or not reference.startswith("ref_"):
-                raise UnknownReferenceError(reference)
-            return self._fetch(node, reference, tenant)
-        return kept.record, _content(kept.record, kept.descriptors[0])
+    def _find(self, reference: str, tenant: str) -> Kept | None:
+        return self._values.get(_name(reference, tenant))
 
-    def _fetch(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """From another node, once: after that this node has it too, for as long as it has a lease here."""
+    def _fetch(self, reference: str, tenant: str) -> tuple[bytes, Content]:
+        """From another node, once: after that this node has it too, for as long as it has a lease here.
+
+        Raises UnknownReferenceError for one that would be here.
+        """
+        node = reference.rpartition("_")[2]
+        if node == self._node or not reference.startswith("ref_"):
+            raise UnknownReferenceError(reference)
         record, content = self._elsewhere(node, reference, tenant)
         try:
             with self._quota(tenant, content.size):
-                self._check_room(content.size)
-                self._keep(_value_key(tenant, reference), record, content)
+                self._keep(_name(reference, tenant), record, content)
         except CenoteError:
             content.close()
             raise
         return record, content
 
-    def _keep(self, key: str, record: bytes, content: Content) -> None:
+    def _keep(self, name: str, record: bytes, content: Content) -> None:
         memory = content.memory or SealedMemory.create([content.inline or b""])
         try:
-            self._keeper.put(key, record, [memory.fileno()])
+            self._values.put(name, record, memory)
         finally:
             if content.memory is None:
                 memory.close()
 
-    def _lease(self, reference: str, tenant: str, holder: str, lease: float) -> None:
-        key = _lease_key(tenant, reference, holder)
-        known = self._keeper.get(key)
-        until = max(self._clock() + lease, float(known.record) if known is not None else 0.0)
-        self._keeper.put(key, repr(until).encode())
-
-    def _leases(self, tenant: str, reference: str) -> Iterator[float]:
-        """When those that still count end."""
-        for key in self._keeper.keys(_lease_key(tenant, reference, "")):
-            kept = self._keeper.get(key)
-            if kept is not None and float(kept.record) > self._clock():
-                yield float(kept.record)
+    def _drop_unheld(self, name: str) -> None:
+        if not any(self._leases.ends(name)):
+            self._values.drop(name)
 
     def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
         return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
 
-    def _check_room(self, size: int) -> None:
-        _, used = self.used()
-        if used + size > self._room:
-            raise UnavailableError(
-                f"there is no room for {size} more bytes of shared values: {used} of {self._room} "
-                f"are taken; release references that nobody needs"
-            )
-
     def _decoded(self, reference: str, tenant: str, record: bytes) -> ReferenceRecord:
         facts = json.loads(record)
-        leases = list(self._leases(tenant, reference))
+        leases = list(self._leases.ends(_name(reference, tenant)))
         info = facts["info"]
         shape = info.pop("shape")
         return ReferenceRecord(
@@ -201,16 +196,8 @@ class KeptReferences:
         )
 
 
-def _value_key(tenant: str, reference: str) -> str:
-    return f"{VALUES}{tenant}/{reference}"
-
-
-def _lease_key(tenant: str, reference: str, holder: str) -> str:
-    return f"{LEASES}{tenant}/{reference}/{holder}"
-
-
-def _size(key: str) -> int:
-    return int(key.split("_")[-2], 16)
+def _name(reference: str, tenant: str) -> str:
+    return f"{tenant}/{reference}"
 
 
 def _encoded(info: VariableInfo, origin: Origin, content: Content, created: float) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
@@ -19,6 +20,10 @@ from cenote_worker.serving.references import Origin, ReferenceRecord, ReferenceS
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
+
+
+_NUMBER_BITS: Final = 60
+"""Of the first number: so many follow it below 2^64 that nobody counts to the end."""
 
 
 class Offerer(Protocol):
@@ -69,10 +74,6 @@ class Asked:
     client: Offerer
     value: ReferenceRecord | None = None
 
-    @property
-    def holder(self) -> str:
-        return f"host call {self.number}"
-
 
 @dataclass(frozen=True, slots=True)
 class _Handle:
@@ -88,8 +89,10 @@ class HostRelay:
     def __init__(self) -> None:
         self._place: Place | None = None
         self._open = False
-        self._numbers = itertools.count(FIRST_HOST_CALL)
-        self._handle_numbers = itertools.count(1)
+        # By chance, since a relay may follow another, whose process was killed: its clients still work on calls of
+        # that one, and its jail has handles of it. The same number there would be taken for the same thing.
+        self._numbers = itertools.count(FIRST_HOST_CALL + secrets.randbits(_NUMBER_BITS))
+        self._handle_numbers = itertools.count(1 + secrets.randbits(_NUMBER_BITS))
         self._owners: dict[str, str] = {}
         self._asked: dict[int, Asked] = {}
         self._inline = 0
@@ -193,10 +196,12 @@ class HostRelay:
                 content = asked.call.opaque.duplicate()
                 info = VariableInfo(name="", type="object", size=content.size)
                 origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
-                asked.value = store.put(content, info, origin, holder=asked.holder, lease=math.inf)
+                holder = self._holder(asked.number)
+                asked.value = store.put(content, info, origin, holder=holder, lease=math.inf)
             else:
                 handle = self._handles.get(asked.call.reference, _Handle("", asked.client))
-                asked.value = store.hold(handle.reference, tenant, holder=asked.holder, lease=math.inf)
+                holder = self._holder(asked.number)
+                asked.value = store.hold(handle.reference, tenant, holder=holder, lease=math.inf)
         except (CenoteError, OSError) as error:
             self._place.soon(self._settle, asked, _failed(_failure(error)))
             return
@@ -249,9 +254,10 @@ class HostRelay:
         self._handles[number] = _Handle(reference, client)
         return HostReference(number, record.info)
 
-    def _holder(self, handle: int) -> str:
+    def _holder(self, number: int) -> str:
+        """Who holds what a handle or a host call of this number stands for."""
         assert self._place is not None
-        return f"runtime {self._place.id} {handle}"
+        return f"{holders_of(self._place.id)}{number}"
 
     def _cancel(self, call_id: int) -> None:
         for asked in [asked for asked in self._asked.values() if asked.call.id == call_id]:
@@ -289,8 +295,13 @@ class HostRelay:
     def _let_go(self, asked: Asked) -> None:
         assert self._place is not None
         if (value := asked.value) is not None:
-            store = self._place.references
-            self._place.apart(lambda: _release(store, value.id, value.origin.tenant, asked.holder))
+            store, holder = self._place.references, self._holder(asked.number)
+            self._place.apart(lambda: _release(store, value.id, value.origin.tenant, holder))
+
+
+def holders_of(runtime: str) -> str:
+    """What the names of all holders begin with that a relay of this runtime has, or a former one had."""
+    return f"runtime {runtime} "
 
 
 _TOO_MUCH = HostFailure("RuntimeError", f"over {MAX_ARGUMENTS} bytes of arguments wait with host calls")

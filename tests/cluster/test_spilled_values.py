@@ -1,0 +1,230 @@
+"""Shared values for which memory has no room: on disk, the same, and gone when nobody needs them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.cluster.standing import keeper_of
+
+from cenote_security.errors import QuotaExceededError, UnavailableError, UnknownReferenceError
+from cenote_worker.cluster.kept_references import KeptReferences
+from cenote_worker.content import Content
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.kept_injection import from_record, to_record
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import Origin
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.shared_quota import SharedQuota
+
+INFO = VariableInfo(name="a", type="bytes", size=24, description="some")
+HOME = Origin(tenant="t1", runtime="rt_1", step=4)
+BIG = 300_000
+ROOM = 1_000_000
+"""For three of them."""
+
+
+def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
+    raise UnknownReferenceError(reference)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[KeeperClient]:
+    ensure_keeper(folder)
+    client = KeeperClient(folder)
+    try:
+        yield client
+    finally:
+        client.shut_down()
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
+    with keeping(tmp_path / "keeper") as client:
+        yield client
+
+
+@pytest.fixture
+def store(keeper: KeeperClient) -> KeptReferences:
+    return KeptReferences(keeper, "n1", ROOM, nowhere)
+
+
+def put(store: KeptReferences, letter: str, size: int = BIG) -> str:
+    data = letter.encode() * size
+    return store.put(Content.pack([data]), INFO, HOME, holder="h", lease=60).id
+
+
+def read(store: KeptReferences, reference: str) -> set[bytes]:
+    """The letters that a value is made of."""
+    content = store.content(reference, "t1")
+    try:
+        (part,) = content.unpack()
+        assert BIG == len(part)
+        return {bytes(part[place : place + 1]) for place in range(0, len(part), 4096)}
+    finally:
+        content.close()
+
+
+def on_disk(keeper: KeeperClient) -> set[str]:
+    return {key.rpartition("/")[2] for key in keeper.keys("spilled/")}
+
+
+def inject(keeper: KeeperClient, store: KeptReferences, reference: str) -> None:
+    """As a runtime's host keeps what was injected into it."""
+    record, descriptors, content = to_record(injection_of(store, reference))
+    keeper.put("runtime/rt_1/injection/1", record, descriptors)
+    content.close()
+
+
+def injection_of(store: KeptReferences, reference: str) -> Injection:
+    return Injection(values=store.content(reference, "t1"), single="a", names=("a",))
+
+
+def test_what_was_not_used_for_longest_goes_to_disk(keeper: KeeperClient, store: KeptReferences) -> None:
+    """And is the same there: who looks at it, and what is said of it, tells no difference."""
+    first, second, third = put(store, "a"), put(store, "b"), put(store, "c")
+    told = store.describe(second, "t1")
+    read(store, first)
+    fourth = put(store, "d")
+    assert {second} == on_disk(keeper)
+    assert told == store.describe(second, "t1")
+    assert [{b"a"}, {b"b"}, {b"c"}, {b"d"}] == [read(store, each) for each in (first, second, third, fourth)]
+    assert [first, second, third, fourth] == sorted(
+        (one.id for one in store.list("t1", after="", limit=9)), key=[first, second, third, fourth].index
+    )
+    assert (4, told.size * 4) == store.used()
+
+
+def test_what_a_runtime_has_stays_in_memory(keeper: KeeperClient, store: KeptReferences) -> None:
+    """Where all are in use the newcomer goes to disk."""
+    first, second, third = (put(store, letter) for letter in "abc")
+    inject(keeper, store, first)
+    fourth = put(store, "d")
+    assert {second} == on_disk(keeper)
+    assert {b"d"} == read(store, fourth)
+    larger = store.put(Content.pack([bytes(ROOM)]), INFO, HOME, holder="h", lease=60).id
+    assert {second, larger} == on_disk(keeper)
+    assert {b"c"} == read(store, third)
+
+
+def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: KeptReferences) -> None:
+    """It has no seals; it comes from the keeper, which is trusted."""
+    references = [put(store, letter) for letter in "abcd"]
+    record, descriptors, content = to_record(injection_of(store, references[0]))
+    found = from_record(record, [os.dup(descriptor) for descriptor in descriptors], 1)
+    (part,) = found.values.unpack()
+    assert b"aaa" == bytes(part[:3])
+    found.values.close()
+    content.close()
+
+
+def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
+    """By its descriptor; and what a user writes into its own map stays its own."""
+    reference = [put(store, letter) for letter in "abcd"][0]
+    content = store.content(reference, "t1")
+    assert content.memory is not None
+    fd = content.memory.fileno()
+    with pytest.raises(OSError):
+        os.write(fd, b"x")
+    with pytest.raises(OSError):
+        os.ftruncate(fd, 0)
+    with pytest.raises(OSError):
+        mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    assert (0o400, 0) == (os.fstat(fd).st_mode & 0o777, os.fstat(fd).st_nlink)
+    content.unpack()[0][:3] = b"xyz"
+    content.close()
+    assert {b"a"} == read(store, reference)
+
+
+def test_nothing_is_left_of_what_was_on_disk(keeper: KeeperClient, store: KeptReferences) -> None:
+    """No descriptor in the keeper, and with that no block of the disk, and no name in its folder."""
+    names = set(os.listdir(keeper.folder)) | {"values.lock"}
+    assert [] == keeper.keys()  # over the line that all of this uses
+    before = open_files(keeper)
+    for _ in range(5):
+        references = [put(store, letter) for letter in "abcdefg"]
+        assert len(on_disk(keeper)) == 4
+        for reference in references:
+            store.release(reference, "t1", holder="h")
+    assert [] == keeper.keys()
+    assert before == open_files(keeper)
+    assert names == set(os.listdir(keeper.folder))
+
+
+def open_files(keeper: KeeperClient) -> int:
+    return len(os.listdir(f"/proc/{keeper_of(keeper.folder)}/fd"))
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(keeper: KeeperClient, store: KeptReferences) -> None:
+    """What was to make room is in memory still, and what could not be kept holds no lease."""
+    references = [put(store, letter) for letter in "abc"]
+    content = Content.pack([b"d" * BIG])
+    with files_of_at_most(BIG // 2), pytest.raises(UnavailableError, match="no room for 300.* bytes of them"):
+        store.put(content, INFO, HOME, holder="h", lease=60)
+    assert set() == on_disk(keeper)
+    assert [{b"a"}, {b"b"}, {b"c"}] == [read(store, reference) for reference in references]
+    assert (3, 3) == (len(keeper.keys("value/")), len(keeper.keys("lease/")))
+    assert {b"d"} == read(store, put(store, "d"))
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Writes beyond it fail as those to a full disk do (EFBIG in place of ENOSPC)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_memory_is_none() -> None:
+    """Nothing would be gained there: then the bound on memory is the bound."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, keeping(Path(folder) / "keeper") as keeper:
+        store = KeptReferences(keeper, "n1", ROOM, nowhere)
+        for letter in "abc":
+            put(store, letter)
+        with pytest.raises(UnavailableError, match="tmpfs, which is memory too"):
+            put(store, "d")
+
+
+def test_quotas_count_what_is_on_disk(keeper: KeeperClient, tmp_path: Path) -> None:
+    """A tenant has what it has, wherever it is."""
+    quotas = MachineQuotas(tmp_path / "quotas")
+    store = KeptReferences(keeper, "n1", ROOM, nowhere, quotas=quotas)
+    quotas.limit({"t1": {SharedQuota.STORED: 5 * BIG}})
+    for letter in "abcd":
+        put(store, letter)
+    with pytest.raises(QuotaExceededError):
+        put(store, "e")
+    assert store.used()[1] == store.stored("t1") > 4 * BIG
+    quotas.close()
+
+
+def test_many_share_at_once(keeper: KeeperClient) -> None:
+    """Memory never has more than its room, and everybody reads what it has put."""
+    wrong: list[object] = []
+
+    def work(letter: str) -> None:
+        store = KeptReferences(KeeperClient(keeper.folder), "n1", ROOM, nowhere)
+        for _ in range(5):
+            reference = put(store, letter)
+            wrong.extend(read(store, reference) - {letter.encode()})
+            if sum(int(key.split("_")[-2], 16) for key in keeper.keys("value/")) > ROOM:
+                wrong.append("too much in memory")
+
+    threads = [threading.Thread(target=work, args=(letter,)) for letter in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [] == wrong
+    assert 20 == len(keeper.keys("lease/"))
