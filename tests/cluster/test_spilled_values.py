@@ -128,15 +128,15 @@ def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: KeptReferen
 
 def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
     """By its descriptor; and what a user writes into its own map stays its own."""
-    reference = [put(store, letter) for letter in "abcd"][0]
+    reference, *_ = [put(store, letter) for letter in "abcd"]
     content = store.content(reference, "t1")
     assert content.memory is not None
     fd = content.memory.fileno()
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(fd, b"x")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Invalid argument"):
         os.ftruncate(fd, 0)
-    with pytest.raises(OSError):
+    with pytest.raises(PermissionError):
         mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     assert (0o400, 0) == (os.fstat(fd).st_mode & 0o777, os.fstat(fd).st_nlink)
     content.unpack()[0][:3] = b"xyz"
@@ -167,7 +167,10 @@ def test_a_full_disk_is_told_and_nothing_is_lost(keeper: KeeperClient, store: Ke
     """What was to make room is in memory still, and what could not be kept holds no lease."""
     references = [put(store, letter) for letter in "abc"]
     content = Content.pack([b"d" * BIG])
-    with files_of_at_most(BIG // 2), pytest.raises(UnavailableError, match="no room for 300.* bytes of them"):
+    with (
+        files_of_at_most(BIG // 2),
+        pytest.raises(UnavailableError, match=r"no room for 300\d+ bytes of them"),
+    ):
         store.put(content, INFO, HOME, holder="h", lease=60)
     assert set() == on_disk(keeper)
     assert [{b"a"}, {b"b"}, {b"c"}] == [read(store, reference) for reference in references]

@@ -28,7 +28,7 @@ RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
         PlatformOptions(
             state=STATE, host="0.0.0.0", port=0, tls=True, certificate=Path("/c"), key=Path("/k")
         ),
-        PlatformOptions(state=STATE, ray_address="auto", relay=True),
+        PlatformOptions(state=STATE, ray_address="auto", relay=True, shared_memory=1 << 30),
     ],
 )
 def test_options_reach_the_other_process_as_they_are(options: PlatformOptions) -> None:

@@ -13,7 +13,7 @@ from cenote_security.errors import RejectedError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.limits import Patience
-from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.references import LocalReferences, ReferenceStore
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.server import RuntimeServer
@@ -35,8 +35,9 @@ def authorise(token: str, runtime: str | None) -> Rights:
 class World:
     """A server, its runtimes, and the lines of a test."""
 
-    def __init__(self, patience: Patience) -> None:
-        self.references = LocalReferences(room=2 << 30)
+    def __init__(self, patience: Patience, references: ReferenceStore | None = None) -> None:
+        self._own_references = LocalReferences(room=2 << 30)
+        self.references = references or self._own_references
         self.server = RuntimeServer(authorise, self.references, patience=patience)
         self.address = self.server.start()
         self.hosted: dict[str, HostedRuntime] = {}
@@ -64,7 +65,7 @@ class World:
         self.server.close()
         for hosted in self.hosted.values():
             hosted.close()
-        self.references.close()
+        self._own_references.close()
 
 
 @pytest.fixture

@@ -10,10 +10,14 @@ import pytest
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.hosted.injection import NOTHING, Injection
+from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
-from cenote_worker.serving.references import LocalReferences
+from cenote_worker.serving.references import LocalReferences, Origin
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.supervisor.host_line import HostLine
+
+INFO = VariableInfo(name="a", type="int", size=1)
+HOME = Origin(tenant="us", runtime="r", step=1)
 
 
 class Client:
@@ -138,3 +142,24 @@ def test_an_unserved_relay(jail: Jail) -> None:
     jail.relay.bind(jail.place)
     jail.call(2)
     assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")
+
+
+def test_a_relay_that_follows_another_takes_nothing_for_the_same(jail: Jail) -> None:
+    """A client that works on a call of one that was killed would drop another call of that number, unheard; a handle
+    that the jail has from then would stand for another value.
+    """
+    successor = Jail()
+    numbers = set()
+    for each in (jail, successor):
+        each.call(1)
+        client = each.place.clients["one"]
+        reference = each.place.references.put(
+            Content(size=1, count=1, inline=b"1"), INFO, HOME, holder="one", lease=60
+        )
+        numbers.add(client.frames[0].call)
+        answer = runtime_pb2.HostAnswer(reference=reference.id)
+        each.relay.answered(client, client.frames[0].call, answer, None)
+        numbers.add(each.answered().reference.id)
+    assert 4 == len(numbers)
+    successor.line.close()
+    successor.socket.close()

@@ -44,6 +44,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="what runtimes may have imported beforehand; may be repeated (default: numpy, pandas)",
     )
     parser.add_argument(
+        "--shared-memory",
+        metavar="SIZE",
+        help='memory of a machine for shared values, such as "8GiB"; those beyond go to disk (default: half of it)',
+    )
+    parser.add_argument(
         "--model-endpoint",
         action="append",
         metavar="URL",
@@ -94,6 +99,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
     from cenote.gateway.bounds import PRELOADS
     from cenote.gateway.options import PlatformOptions
     from cenote.gateway.state_folder import state_folder
+    from cenote_security.size import parse_size
 
     return PlatformOptions(
         state=state_folder(),
@@ -108,6 +114,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         team_environment=tuple(arguments.team_env or ()),
         store=_store(arguments.store),
         hibernate_after=arguments.hibernate_after or 0.0,
+        shared_memory=arguments.shared_memory and parse_size(arguments.shared_memory),
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),
     )

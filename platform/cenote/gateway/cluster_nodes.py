@@ -112,14 +112,10 @@ def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
         host="127.0.0.1" if options.ray_address is None else "",
         hosts=HOSTS,
         only_node=OWN_NODE if options.ray_address is None else "",
-        room=_half_of_memory(),
+        room=options.shared_memory,
     )
 
 
 def _shared_folder() -> Path:
     """On every machine of a cluster: for sockets and a lock, no more."""
     return Path("/tmp") / f"cenote-{os.geteuid()}"
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -26,6 +26,8 @@ class PlatformOptions:
     preloads: modules that tenants may have preloaded. store, hibernate_after: see States.
     model_endpoints: base URLs that models of tenants' teams may be at, besides those of their providers.
     team_environment: names of variables that the processes find which work on teams, such as OPENAI_API_KEY.
+    shared_memory: bytes of memory for the shared values of one machine; None for half of what it has. What is beyond
+    goes to disk, in the folder of the machine's state.
     """
 
     state: StateFolder
@@ -42,6 +44,7 @@ class PlatformOptions:
     team_environment: tuple[str, ...] = ()
     store: str = ""
     hibernate_after: float = 0.0
+    shared_memory: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:

@@ -14,7 +14,7 @@ from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
-from cenote.gateway.local_nodes import LocalNodes
+from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.server import GatewayServer
@@ -84,7 +84,8 @@ def _nodes(
     options: PlatformOptions, stores: Stores, ending: threading.Event
 ) -> AbstractContextManager[Nodes]:
     if options.without_ray:
-        return LocalNodes(stores.master_key, warm=True)
+        room = REFERENCE_ROOM if options.shared_memory is None else options.shared_memory
+        return LocalNodes(stores.master_key, room=room, warm=True)
     return ray_nodes(options, stores.master_key, ending)
 
 

@@ -82,8 +82,8 @@ class _Bound:
 class RuntimeHost:
     """Thread-safe. Ends with its process, which its runtimes outlive.
 
-    folder: of the node's keeper. start_ends: starts jails, in the process that has the zygote. key: of what may be
-    done with references by whoever has no runtime here.
+    folder: of the node's keeper. room: see KeptValues. start_ends: starts jails, in the process that has the zygote.
+    key: of what may be done with references by whoever has no runtime here.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RuntimeHost:
         node: str,
         folder: Path,
         listen: str,
-        room: int,
+        room: int | None,
         key: RuntimeKey,
         start_ends: Callable[[SandboxPolicy], JailEnds],
         elsewhere: Elsewhere,

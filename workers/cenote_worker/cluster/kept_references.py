@@ -19,11 +19,12 @@ from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.kept_leases import KeptLeases
 from cenote_worker.cluster.kept_values import KeptValues, size_of
 from cenote_worker.content import Content
-from cenote_worker.keeper.client import Kept, KeeperClient
+from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.references import MAX_HOLDERS, Origin, ReferenceRecord
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
+
 
 class Elsewhere(Protocol):
     """Brings values from other nodes."""
@@ -33,7 +34,7 @@ class Elsewhere(Protocol):
 
 
 class KeptReferences:
-    """A ReferenceStore over the keeper. room: bytes of memory for all values of the node together; see KeptValues.
+    """A ReferenceStore over the keeper. room: see KeptValues.
 
     quotas: what each tenant may have of them, in memory or on disk.
     """
@@ -42,7 +43,7 @@ class KeptReferences:
         self,
         keeper: KeeperClient,
         node: str,
-        room: int,
+        room: int | None,
         elsewhere: Elsewhere,
         clock: Callable[[], float] = time.time,
         quotas: MachineQuotas | None = None,

@@ -16,7 +16,7 @@ from typing import Final
 from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.eviction import InMemory, evicted
 from cenote_worker.cluster.value_disk import ValueDisk
-from cenote_worker.keeper.client import Kept, KeeperClient
+from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.keeper.message import close_all
 
 VALUES: Final = "value/"
@@ -32,11 +32,11 @@ _TURN: Final = "values.lock"
 
 
 class KeptValues:
-    """name: of a value, `TENANT/REFERENCE`, which ends with its size. room: bytes of memory for all of them."""
+    """name: of a value, `TENANT/REFERENCE`. room: bytes of memory for all, None for half of what the machine has."""
 
-    def __init__(self, keeper: KeeperClient, room: int) -> None:
+    def __init__(self, keeper: KeeperClient, room: int | None) -> None:
         self._keeper = keeper
-        self._room = room
+        self._room = _half_of_memory() if room is None else room
         self._disk = ValueDisk(keeper.folder)
 
     def put(self, name: str, record: bytes, memory: SealedMemory) -> None:
@@ -133,6 +133,10 @@ class KeptValues:
 def size_of(name: str) -> int:
     """By the reference that it is known by."""
     return int(name.split("_")[-2], 16)
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 @contextmanager

@@ -53,14 +53,14 @@ _log = logging.getLogger("cenote.cluster")
 class NodeSettings:
     """What an agent is started with. folder: of the keeper. listen: `host:port` of hosts, port 0 for any.
 
-    hosts: processes that serve runtimes, at most. room: bytes of shared values. key: see RuntimeHost.
+    hosts: processes that serve runtimes, at most. room: see KeptValues. key: see RuntimeHost.
     """
 
     node: str
     folder: str
     listen: str
     hosts: int
-    room: int
+    room: int | None
     key: RuntimeKey
 
 

@@ -46,15 +46,15 @@ class AgentSettings:
     """What the agents of all nodes have in common.
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
-    hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node. only_node: the
-    name of the only machine; empty for those that Ray gives.
+    hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of a node, None
+    for half of what it has. only_node: the name of the only machine; empty for those that Ray gives.
     """
 
     folder: Path
     key: RuntimeKey
     host: str = ""
     hosts: int
-    room: int
+    room: int | None
     only_node: str = ""
 
 

@@ -63,7 +63,9 @@ class ValueDisk:
             )
 
     def _no_room(self, size: int) -> str:
-        return f"the memory for shared values is full, and {self._folder} has no room for {size} bytes of them"
+        return (
+            f"the memory for shared values is full, and {self._folder} has no room for {size} bytes of them"
+        )
 
 
 def _file_system(device: int) -> str:

@@ -21,7 +21,6 @@ from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
 
-
 _NUMBER_BITS: Final = 60
 """Of the first number: so many follow it below 2^64 that nobody counts to the end."""
 

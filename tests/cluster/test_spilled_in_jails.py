@@ -1,0 +1,100 @@
+"""Values from disk in jails: mapped as those from memory are, and no way for a hostile jail to change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.serving.conftest import World
+from tests.serving.plain import Line
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import UnknownReferenceError
+from cenote_worker.cluster.kept_references import KeptReferences
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.serving.limits import Patience
+
+TAP = """
+import os
+from cenote_worker.content import Content
+kept, real = [], Content.delivered.__func__
+def tap(cls, message, descriptors):
+    kept.extend(map(os.dup, descriptors))
+    return real(cls, message, descriptors)
+Content.delivered = classmethod(tap)
+"""
+"""The cell owns its process: what that is given for a moment it can keep."""
+
+ATTACK = """
+import mmap
+(fd,) = kept
+done = []
+def attempt(what):
+    try:
+        what()
+    except (OSError, ValueError):
+        return
+    done.append(what)
+again = f"/proc/self/fd/{fd}"
+attempt(lambda: os.pwrite(fd, b"evil" * 1000, 0))
+attempt(lambda: os.ftruncate(fd, 0))
+attempt(lambda: mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+attempt(lambda: os.fchmod(fd, 0o666))
+attempt(lambda: os.open(again, os.O_RDWR))
+attempt(lambda: os.open(again, os.O_WRONLY | os.O_TRUNC))
+attempt(lambda: os.truncate(again, 0))
+attempt(lambda: os.link(again, "mine"))
+len(done)
+"""
+
+
+def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
+    raise UnknownReferenceError(reference)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    ensure_keeper(tmp_path / "keeper")
+    keeper = KeeperClient(tmp_path / "keeper")
+    world = World(
+        Patience(), KeptReferences(keeper, "n1", 0, nowhere)
+    )  # without room: all of it goes to disk
+    yield world
+    world.close()
+    keeper.shut_down()
+
+
+def shared(line: Line, name: str) -> str:
+    answer = line.answer(line.send(share=runtime_pb2.Share(name=name)))
+    return answer.shared.reference
+
+
+def inject(line: Line, name: str, reference: str) -> None:
+    injection = runtime_pb2.Injection(reference=reference, name=name, replace=True)
+    assert line.answer(line.send(injection=injection)).reply.HasField("done")
+
+
+def test_a_value_from_disk_is_the_users_own(world: World) -> None:
+    """Writable, and what one writes nobody else sees: neither another jail nor whoever maps it next."""
+    maker, user = (world.line(world.runtime(preload=("numpy",), snapshots="none")) for _ in range(2))
+    assert maker.run("import numpy; data = numpy.arange(200_000)").success
+    reference = shared(maker, "data")
+    inject(user, "data", reference)
+    assert "19999900000" == user.run("int(data.sum())").value
+    assert user.run("data[:] = 0").success
+    inject(user, "again", reference)
+    assert "(0, 19999900000)" == user.run("(int(data.sum()), int(again.sum()))").value
+
+
+def test_a_jail_cannot_change_what_others_map(world: World) -> None:
+    """Technique: keep the descriptor and write by it, or open it again through `/proc`, where seals are none."""
+    good, evil = world.line(world.runtime(snapshots="none")), world.line(world.runtime(snapshots="none"))
+    assert good.run("data = b'good' * 50_000").success
+    reference = shared(good, "data")
+    assert evil.run(TAP).success
+    inject(evil, "data", reference)
+    assert "0" == evil.run(ATTACK).value
+    inject(good, "again", reference)
+    assert "True" == good.run("again == data").value
