@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -25,6 +26,10 @@ from cenote_worker.keeper.client import KeeperClient, connect
 
 PATIENCE = 60.0
 
+LOCKS = 10
+"""RLIMIT_LOCKS, which Python has no name for and Linux no use since 2.4: a soft limit on it marks a platform's
+processes, whatever they run, whoever buries them."""
+
 
 class StandingPlatform:
     def __init__(self, folder: Path) -> None:
@@ -34,6 +39,8 @@ class StandingPlatform:
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
+        self.mark = 100_000 + int.from_bytes(os.urandom(3))
+        """A limit of all its processes, jails among them, and of nobody else's."""
 
     def up(self, *options: str) -> None:
         self.address = json.loads(self.command("up", "--port", "0", "--json", *options).stdout)["address"]
@@ -56,9 +63,18 @@ class StandingPlatform:
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Raises CalledProcessError with what it said."""
         line = [sys.executable, "-m", "cenote.cli.main", *words]
-        done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+        limits = resource.getrlimit(LOCKS)
+        resource.setrlimit(LOCKS, (self.mark, limits[1]))
+        try:
+            done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+        finally:
+            resource.setrlimit(LOCKS, limits)
         assert done.returncode == 0, done.stderr
         return done
+
+    @property
+    def state(self) -> Path:
+        return self._state
 
     @property
     def token(self) -> str:
@@ -79,12 +95,17 @@ class StandingPlatform:
     def cluster(self) -> dict[str, object]:
         return dict(json.loads((self._state / "cluster.json").read_text()))
 
+    def marked(self) -> list[int]:
+        """All its processes: those of the cluster, the gateway's, keepers, zygotes and jails."""
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+        return [pid for pid in pids if lives(pid) and _mark(pid) == str(self.mark)]
+
     def processes(self, title: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if title_of(pid).startswith(title)]
 
     def raylets(self) -> list[int]:
-        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title_of(pid)]
 
     def secrets_of_teams(self) -> list[str]:
         return [folder.name for folder in (self._state / "teams").glob("*")]
@@ -163,7 +184,15 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def _title(pid: int) -> str:
+def _mark(pid: int) -> str:
+    try:
+        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    except OSError:
+        return ""
+    return next(line.split()[3] for line in lines if line.startswith("Max file locks"))
+
+
+def title_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

@@ -15,7 +15,7 @@ from cenote_security.ids import RuntimeId
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.cluster.node import HostGone, Node
+from cenote_worker.cluster.node import ARRIVAL, HostGone, Node
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
@@ -117,7 +117,15 @@ class World:
         self.keeper = KeeperClient(folder)
         self.staff: list[FakeHost] = []
         references = KeptReferences(self.keeper, "n", 1 << 20, _nowhere)
-        self.node = Node(node="n", folder=folder, most=4, hire=self._hire, references=references)
+        self.now = 0.0
+        self.node = Node(
+            node="n",
+            folder=folder,
+            most=4,
+            hire=self._hire,
+            references=references,
+            clock=lambda: self.now,
+        )
 
     def host(self, name: str, dying: str = "") -> FakeHost:
         return FakeHost(name, self.keeper, dying)
@@ -283,6 +291,21 @@ def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
     world.node.sweep()
     assert [] == host.ended
     assert "at a" == world.node.locate("leased")
+
+
+def test_a_client_on_its_way_keeps_its_runtime(world: World) -> None:
+    """It was told where that is: a sweep before it arrives leaves it there, and a later one ends it."""
+    host = world.host("a")
+    world.node.joined(host, expected=False)
+    world.node.create(assignment("leased", lease=5.0))
+    host.idle = 6.0
+    world.node.locate("leased")
+    world.now += ARRIVAL - 1
+    world.node.sweep()
+    assert [] == host.ended
+    world.now += 2
+    world.node.sweep()
+    assert ["leased"] == host.ended
 
 
 def test_one_runtime_is_asked_after_alone(world: World) -> None:

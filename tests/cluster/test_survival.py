@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
+import cenote
 from cenote import PythonRuntime, SandboxPolicy, Variable
+from cenote_security.errors import RuntimeClosedError
 
 
 @pytest.fixture
@@ -82,6 +85,24 @@ def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
     assert not living_in(former["pid"])
     assert "13\n" == platform.command("runtime", "exec", "lasting", "-c", "print(before)").stdout
     platform.command("runtime", "rm", "lasting")
+
+
+def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None:
+    """Killed together with the keeper, its supervisor leaves nothing to a successor: that is said, soon, and with the
+    reason; another of that name can be made."""
+    here = cenote.connect(platform.address, platform.token)
+    with here.runtime("unlucky") as runtime:
+        assert runtime.execute("before = 13").success
+        kill(platform.keeper, *platform.processes("ray::RuntimeActor"))
+        began = time.monotonic()
+        with pytest.raises(RuntimeClosedError, match="this runtime is lost .*were killed together"):
+            runtime.execute("before")
+        assert time.monotonic() - began < 30
+    assert "lost" == here.find("unlucky").state
+    here.delete("unlucky")
+    with here.runtime("unlucky") as another:
+        assert "2" == another.execute("1 + 1").value
+    here.delete("unlucky")
 
 
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"

@@ -46,6 +46,28 @@ def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
     assert group_of(runtime).throttled() > before
 
 
+def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
+    """One without processes goes with the second sweep, so that a jail on its way keeps its own; one with some stays."""
+    groups = ClientGroups(site)
+    lived_in, empty = groups.make(SHARE), groups.make(SHARE)
+    with ExitStack() as opened, subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
+        for entrance in lived_in.entrances(opened):
+            os.write(entrance, str(sleeper.pid).encode())
+        groups.sweep()
+        assert [True, True] == [folder.exists() for folder in (folder_of(lived_in), folder_of(empty))]
+        groups.sweep()
+        assert [True, False] == [folder.exists() for folder in (folder_of(lived_in), folder_of(empty))]
+        sleeper.kill()
+    for group in (lived_in, empty):
+        group.close()
+        wait_until_gone([folder for folder in group.folders.values() if group.remove()])
+    groups.remove()
+
+
+def folder_of(group: JailGroup) -> Path:
+    return next(iter(group.folders.values()))
+
+
 def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> None:
     """The group is the root of what the jail sees, and no descriptor of it is left, the warden's included."""
     runtime = start_runtime(limits="cgroup")

@@ -42,7 +42,10 @@ MAX_KEY: Final = 200
 MAX_PAGE: Final = 200
 """Runtimes of one page: each is asked of its node."""
 
-_GONE: Final = "its machine or the platform was stopped, and its state was not kept"
+_GONE: Final = (
+    "its machine or the platform was stopped, or all processes that held it were killed together, "
+    "and its state was not kept"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

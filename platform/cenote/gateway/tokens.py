@@ -121,8 +121,12 @@ class Tokens:
         if not self._database.execute(sql, self._clock(), tenant, token):
             raise UnknownEntryError("token", token)
 
+    def forget(self, tenant: TenantId, token: TokenId) -> None:
+        """It is refused, and no row tells of it any more: the audit log does. Of one that is not there, nothing."""
+        self._database.execute("DELETE FROM tokens WHERE tenant_id = ? AND id = ?", tenant, token)
+
     def of(self, tenant: TenantId) -> list[TokenRecord]:
-        """All tokens that a tenant ever had, oldest first."""
+        """All tokens that a tenant ever had but for those that were forgotten, oldest first."""
         sql = "SELECT * FROM tokens WHERE tenant_id = ? ORDER BY created, id"
         return [_record(row) for row in self._database.rows(sql, tenant)]
 

@@ -30,6 +30,7 @@ class ClientGroups:
         self._name = _PREFIX + secrets.token_hex(8)
         self._parents = sorted(set(site.folders.values()))
         self._numbers = itertools.count(1)
+        self._deserted: frozenset[Path] = frozenset()
         for parent in self._parents:
             sweep(parent)
         self._locks = [_make_locked(parent / self._name) for parent in self._parents]
@@ -42,6 +43,21 @@ class ClientGroups:
         name = str(next(self._numbers))
         folders = {controller: parent / self._name / name for controller, parent in self.site.folders.items()}
         return JailGroup(self.site.version, folders, share)
+
+    def sweep(self) -> None:
+        """From time to time: what dead clients have left, and groups of jails that have ended unsupervised.
+
+        An own group without processes goes when it had none at the last sweep either: else a jail may be about to be
+        started in it, or its supervisor about to look how it has died.
+        """
+        for parent in self._parents:
+            sweep(parent)
+        own = (path for parent in self._parents for path in (parent / self._name).iterdir() if path.is_dir())
+        deserted = frozenset(path for path in own if not (path / "cgroup.procs").read_bytes())
+        for path in deserted & self._deserted:
+            with suppress(OSError):
+                path.rmdir()
+        self._deserted = deserted
 
     def remove(self) -> None:
         """At the client's end. Groups with processes in them stay, for the next client to sweep."""

@@ -5,6 +5,7 @@ All that it knows it can find again: hosts tell what they serve, and the keeper 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,9 @@ from cenote_worker.tenancy.shared_quota import Limits
 
 SPARE_SECONDS: Final = 60.0
 """For how long a jail that was started waits for the host that wanted it: a moment, unless that was killed."""
+
+ARRIVAL: Final = 15.0
+"""Seconds for a client to come that was told where its runtime is: until then it does not end for want of clients."""
 
 PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
@@ -74,6 +78,7 @@ class Node:
         most: int,
         hire: Callable[[], None],
         references: KeptReferences,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = node
         self._keeper = KeeperClient(folder)
@@ -86,6 +91,9 @@ class Node:
         self._news = threading.Condition(self._lock)
         self._turns: dict[str, threading.Lock] = {}
         """Of one runtime: who binds it, and who asks where it is, come one after the other."""
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        """When somebody was told last where a runtime is."""
 
     # -- hosts --
 
@@ -149,7 +157,9 @@ class Node:
     def locate(self, runtime: str) -> str:
         """The address where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         with self._turn(runtime):
-            return (self._serving(runtime) or self._bind(self._assignment(runtime))).address
+            host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            self._told[runtime] = self._clock()
+            return host.address
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
@@ -182,6 +192,8 @@ class Node:
         """Ends a runtime that still has no client, now that nobody is told where it is."""
         with self._turn(runtime):
             host = self._serving(runtime)
+            if self._clock() - self._told.get(runtime, -math.inf) < ARRIVAL:
+                return
             if host is not None and host.end_idle(runtime, lease):
                 self._forget(runtime)
 
@@ -196,6 +208,7 @@ class Node:
         with self._lock:
             self._placement.remove(runtime)
             self._turns.pop(runtime, None)
+            self._told.pop(runtime, None)
 
     def _serving(self, runtime: str) -> Host | None:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ray
 
@@ -16,6 +16,8 @@ from cenote_worker.cluster.spares import put_spare
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.start import Nursery, start_ends
+
+SWEEP_SECONDS: Final = 5.0
 
 _log = logging.getLogger("cenote.cluster")
 
@@ -31,6 +33,7 @@ class NurseryActor:
         self._keeper = KeeperClient(Path(folder))
         self._nursery = Nursery(lingers=True)
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
+        threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
 
     def start_spare(self, policy: SandboxPolicy) -> str:
         """See put_spare."""
@@ -44,6 +47,11 @@ class NurseryActor:
             _log.warning("no jail of the default policy can be had here: %s", error)
         else:
             supervisor.end(Death(reason="closed"))
+
+    def _sweep(self) -> None:
+        while True:
+            threading.Event().wait(SWEEP_SECONDS)
+            self._nursery.sweep()
 
 
 def ensure_nursery(node: str, folder: str) -> Any:

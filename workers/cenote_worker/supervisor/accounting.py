@@ -71,6 +71,14 @@ class Accounting:
         disk = os.dup(ends.disk) if ends.disk >= 0 else -1
         return TreeAccount(worker, limit, self._watchdog, disk)
 
+    def sweep_groups(self) -> None:
+        """From time to time, where others supervise the jails of these groups."""
+        with self._lock:
+            groups = self._groups
+        if groups is not None:
+            with suppress(OSError):  # a group went meanwhile: the next sweep does better
+                groups.sweep()
+
     def remove_groups(self) -> None:
         """At the end of the client, when its jails have ended."""
         with self._lock:

@@ -147,6 +147,13 @@ class Nursery:
                 self._egress = EgressService(self._reach)
             return self._egress
 
+    def sweep(self) -> None:
+        """From time to time, where other processes supervise the jails: of one that was killed, nobody removes groups."""
+        with self._lock:
+            accounting = self._accounting
+        if accounting is not None:
+            accounting.sweep_groups()
+
     def close(self) -> None:
         """At the end of the process: jails that still run hold their control groups, so they end first."""
         with self._lock:

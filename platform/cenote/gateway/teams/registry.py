@@ -99,7 +99,7 @@ class TeamRegistry:
         keys = TeamKeys(self._state, team.id)
         token = BearerToken.parse(keys.token())
         if token is not None:
-            self._stores.tokens.revoke(principal.tenant, token.id)
+            self._stores.tokens.forget(principal.tenant, token.id)
         keys.remove()
         self._stores.quotas.release(team.id)
 

@@ -1,0 +1,150 @@
+"""What a platform has that its users may leave behind, counted: by owner, to be compared with an earlier count."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+from tests.cluster.standing import StandingPlatform, title_of
+
+from cenote.gateway.cluster_nodes import HOSTS
+
+SPARE = 8
+"""Descriptors that a process may have more than at first: lines to others, which come and go."""
+
+BOUNDED = {"runtime actor: processes": HOSTS}
+"""What stays, once it was needed, for the next."""
+
+KEPT = ("runtime/", "spare/", "value/", "spilled/", "lease/")
+
+TITLES = {
+    "ray::RuntimeActor*": "runtime actor",
+    "ray::NodeAgent*": "node agent",
+    "ray::NurseryActor*": "nursery",
+    "ray::OrchestratorActor*": "orchestrator",
+    "*cenote.gateway.daemon *": "gateway",
+    "*cenote.gateway.watcher *": "watcher",
+    "*cenote_worker.keeper.daemon *": "keeper",
+    "*cenote_worker.zygote.main *": "zygote",
+}
+"""Ray's own processes are not counted: it starts and ends idle ones as it likes."""
+
+GROUPS = re.compile(".*/cenote-client-[0-9a-f]+")
+GROWING = ("audit/*", "*.log", "gateway.db-*", "*.pb")
+"""Files that are there for what has been; and a database's own."""
+
+Levels = Mapping[str, int]
+
+
+class Accounts:
+    """Of one platform. Control groups are known by the locks of whoever made them, so look now and then."""
+
+    def __init__(self, platform: StandingPlatform) -> None:
+        self._platform = platform
+        self._groups: set[Path] = set()
+        self._clusters: set[Path] = set()
+
+    def look(self) -> None:
+        """Notes which control groups and which folder of a cluster there are now."""
+        with suppress(OSError, ValueError):
+            self._clusters.add(Path(str(self._platform.cluster["folder"])))
+        for pid in self._platform.marked():
+            if _kind(pid) == "nursery":
+                self._groups.update(_groups_of(pid))
+
+    def count(self) -> Levels:
+        self.look()
+        levels: Counter[str] = Counter()
+        for kind in KEPT:
+            levels[f"keeper: entries {kind}"] = len(self._platform.kept(kind))
+        for pid in self._platform.marked():
+            self._count_process(pid, levels)
+        levels["nursery: control groups of jails"] = sum(map(len, map(_folders, self._groups)))
+        held = {folder for pid in self._platform.marked() for folder in _groups_of(pid)}
+        levels["nobody: control groups"] = sum(group.exists() for group in self._groups - held)
+        levels["state folder: files"] = len(list(self._files()))
+        levels["nobody: clusters' folders"] = sum(folder.exists() for folder in self._clusters) - 1
+        levels["machine: mounts"] = len(Path("/proc/self/mountinfo").read_text().splitlines())
+        levels["machine: names in /dev/shm"] = len(os.listdir("/dev/shm"))
+        levels.update({f"database: rows of {table}": count for table, count in self._rows()})
+        return levels
+
+    def _count_process(self, pid: int, levels: Counter[str]) -> None:
+        if (kind := _kind(pid)) is None:
+            return
+        levels[f"{kind}: processes"] += 1
+        if kind == "jail":
+            return
+        files = _open_files(pid)
+        memory = sum(name.startswith("/memfd:") for name in files)
+        for what, count in {"descriptors": len(files), "descriptors of memory": memory}.items():
+            levels[f"{kind}: {what}, most"] = max(levels[f"{kind}: {what}, most"], count)
+
+    def _files(self) -> Iterator[str]:
+        state = self._platform.state
+        for path in state.rglob("*"):
+            name = str(path.relative_to(state))
+            if not any(fnmatch.fnmatch(name, growing) for growing in GROWING):
+                yield name
+
+    def _rows(self) -> Iterator[tuple[str, int]]:
+        with closing(sqlite3.connect(self._platform.state / "gateway.db")) as database:
+            for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                yield table, database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def risen(before: Levels, now: Levels) -> Levels:
+    """By how much what is left is more than it was."""
+    found = {}
+    for what, count in now.items():
+        spare = SPARE if what.endswith("descriptors, most") else 0
+        if count > max(before.get(what, 0) + spare, BOUNDED.get(what, 0)):
+            found[what] = count - before.get(what, 0)
+    return found
+
+
+def table(before: Levels, now: Levels) -> str:
+    names = sorted({*before, *now})
+    rows = [f"{'owner: what':50}{'before':>8}{'now':>8}"]
+    return "\n".join(rows + [f"{name:50}{before.get(name, 0):8}{now.get(name, 0):8}" for name in names])
+
+
+def _kind(pid: int) -> str | None:
+    if in_jail(pid):
+        return "jail"
+    title = title_of(pid)
+    return next((kind for pattern, kind in TITLES.items() if fnmatch.fnmatch(title, pattern)), None)
+
+
+def in_jail(pid: int) -> int | None:
+    """Its number there; None for one that is in none."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:") and len(numbers := line.split()[1:]) > 1:
+                return int(numbers[-1])
+    return None
+
+
+def _open_files(pid: int) -> list[str]:
+    found = []
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(os.readlink(link))
+    return found
+
+
+def _groups_of(pid: int) -> set[Path]:
+    return {Path(match[0]) for name in _open_files(pid) if (match := GROUPS.match(name))}
+
+
+def _folders(group: Path) -> list[Path]:
+    with suppress(OSError):
+        return [path for path in group.iterdir() if path.is_dir()]
+    return []
