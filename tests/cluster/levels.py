@@ -36,7 +36,7 @@ TITLES = {
 """Ray's own processes are not counted: it starts and ends idle ones as it likes."""
 
 GROUPS = re.compile(".*/cenote-client-[0-9a-f]+")
-GROWING = ("audit/*", "*.log", "gateway.db-*", "*.pb")
+GROWING = ("audit/*", "*.log", "gateway.db-*")
 """Files that are there for what has been; and a database's own."""
 
 Levels = Mapping[str, int]
@@ -68,7 +68,7 @@ class Accounts:
         levels["nursery: control groups of jails"] = sum(map(len, map(_folders, self._groups)))
         held = {folder for pid in self._platform.marked() for folder in _groups_of(pid)}
         levels["nobody: control groups"] = sum(group.exists() for group in self._groups - held)
-        levels["state folder: files"] = len(list(self._files()))
+        levels.update({f"state folder: {name}": 1 for name in self._files()})
         levels["nobody: clusters' folders"] = sum(folder.exists() for folder in self._clusters) - 1
         levels["machine: mounts"] = len(Path("/proc/self/mountinfo").read_text().splitlines())
         levels["machine: names in /dev/shm"] = len(os.listdir("/dev/shm"))

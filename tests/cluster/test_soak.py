@@ -27,7 +27,7 @@ from cenote import SandboxPolicy
 from cenote.platform_team import ModelSpec, PlatformTeam
 from cenote_security.errors import CenoteError, UnavailableError
 
-SECONDS = 35.0
+SECONDS = 28.0
 """Of work. It takes as long again until the last that was killed has nothing any more."""
 
 LONG_SECONDS = float(os.environ.get("CENOTE_SOAK_SECONDS", "1800"))
@@ -198,7 +198,7 @@ def soak(platform: StandingPlatform, seconds: float, folder: Path) -> None:
 
 def warm_up(platform: StandingPlatform, folder: Path) -> None:
     """As many users as later, so that what they leave for the next is there before."""
-    users, teams = Users(platform, 5.0, folder), Teams(platform, 1.0)
+    users, teams = Users(platform, 4.0, folder), Teams(platform, 1.0)
     users.reports()
     teams.thread.join(HANGS)
 
