@@ -95,7 +95,9 @@ class Accounts:
 
     def _rows(self) -> Iterator[tuple[str, int]]:
         with closing(sqlite3.connect(self._platform.state / "gateway.db")) as database:
-            for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for (table,) in database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
                 yield table, database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 

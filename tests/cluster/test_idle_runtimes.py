@@ -25,21 +25,21 @@ LEAN = SandboxPolicy(preload=(), snapshots="none")
 
 SERVING = 0.6
 JAIL = 10.0
-"""MiB of a runtime that has run a cell and is used by nobody: in the platform's processes, and in its jail's two. About
-0.3 and 8.7 were measured."""
+"""MiB of a runtime that has run a cell and is used by nobody: in the platform's processes, and in its jail's two.
+About 0.3 and 8.7 were measured."""
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_thousand_idle_runtimes(platform: StandingPlatform) -> None:
     """They are there at once, with what each was told, and gone when they are deleted."""
-    with many(platform, range(-AT_ONCE * 4, 0)):  # processes that serve runtimes, zygotes, and what they cache
+    with many(
+        platform, range(-AT_ONCE * 4, 0)
+    ):  # processes that serve runtimes, zygotes, and what they cache
         until(lambda: len(platform.processes("ray::RuntimeActor")) == HOSTS)
         before = memory(platform)
         with many(platform, range(COUNT)):
-            serving, jails = (
-                (now - was) / COUNT for now, was in zip(memory(platform), before, strict=True)
-            )
+            serving, jails = ((now - was) / COUNT for now, was in zip(memory(platform), before, strict=True))
             print(f"{COUNT} idle runtimes: {serving:.2f} MiB each in the platform, {jails:.2f} MiB in jails")
             here = cenote.connect(platform.address, platform.token)
             for number in range(0, COUNT, COUNT // SAMPLE):

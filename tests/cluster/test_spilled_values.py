@@ -146,7 +146,7 @@ def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
 
 def test_nothing_is_left_of_what_was_on_disk(keeper: KeeperClient, store: KeptReferences) -> None:
     """No descriptor in the keeper, and with that no block of the disk, and no name in its folder."""
-    names = set(os.listdir(keeper.folder)) | {"values.lock"}
+    names = set(os.listdir(keeper.folder))
     assert [] == keeper.keys()  # over the line that all of this uses
     before = open_files(keeper)
     for _ in range(5):

@@ -95,7 +95,7 @@ def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None
         assert runtime.execute("before = 13").success
         kill(platform.keeper, *platform.processes("ray::RuntimeActor"))
         began = time.monotonic()
-        with pytest.raises(RuntimeClosedError, match="this runtime is lost .*were killed together"):
+        with pytest.raises(RuntimeClosedError, match=r"this runtime is lost .*were killed together"):
             runtime.execute("before")
         assert time.monotonic() - began < 30
     assert "lost" == here.find("unlucky").state

@@ -47,7 +47,7 @@ def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
 
 
 def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
-    """One without processes goes with the second sweep, so that a jail on its way keeps its own; one with some stays."""
+    """One without processes goes with the second sweep: a jail on its way keeps its own. One with some stays."""
     groups = ClientGroups(site)
     lived_in, empty = groups.make(SHARE), groups.make(SHARE)
     with ExitStack() as opened, subprocess.Popen(["/bin/sleep", "60"]) as sleeper:

@@ -27,9 +27,6 @@ RUNTIMES: Final = "runtime/"
 INJECTION: Final = "/injection/"
 """Where runtimes have what was injected into them."""
 
-_TURN: Final = "values.lock"
-"""In the keeper's folder: whoever makes room for a value has it."""
-
 
 class KeptValues:
     """name: of a value, `TENANT/REFERENCE`. room: bytes of memory for all, None for half of what the machine has."""
@@ -141,8 +138,8 @@ def _half_of_memory() -> int:
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """One at a time, of all threads of all processes of the node."""
-    lock = os.open(folder / _TURN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """One at a time, of all threads of all processes of the node: whoever has the lock on the keeper's folder."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

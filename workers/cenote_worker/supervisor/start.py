@@ -148,7 +148,7 @@ class Nursery:
             return self._egress
 
     def sweep(self) -> None:
-        """From time to time, where other processes supervise the jails: of one that was killed, nobody removes groups."""
+        """From time to time, where other processes supervise the jails: one that was killed has removed no groups."""
         with self._lock:
             accounting = self._accounting
         if accounting is not None:
