@@ -2,8 +2,8 @@
 
     python soak_user.py ADDRESS TOKEN SEED SECONDS
 
-Prints one JSON object when the seconds are over: the steps that were right, the losses that it was told of, and what
-was wrong.
+Prints one JSON object when the seconds are over and something was done: the steps that were right, the losses that
+it was told of, and what was wrong.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class User:
     def __init__(self, address: str, token: str, seed: int) -> None:
         self._address, self._token = address, token
         self._chance = random.Random(seed)
-        self.steps, self.told, self.wrong = 0, 0, list[str]()
+        self.steps, self.told, self.wrong = 0, list[str](), list[str]()
 
     def work(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or not self.steps:
             try:
                 with self._runtime() as runtime:
                     self._use(runtime, ends)
-            except (CenoteError, Told):
-                self.told += 1
+            except (CenoteError, Told) as error:
+                self.told.append(f"{type(error).__name__}: {error}")
                 time.sleep(0.3)  # nobody is there for the moment
             except Exception:
                 self.wrong.append(traceback.format_exc())
@@ -69,10 +69,10 @@ class User:
         ]
         self._count_to = 0
         for _ in range(self._chance.randrange(3, 25)):
-            if time.monotonic() > ends:
-                return
             self._chance.choice(deeds)(runtime)
             self.steps += 1
+            if time.monotonic() > ends:
+                return
 
     # -- deeds --
 

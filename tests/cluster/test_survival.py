@@ -10,7 +10,8 @@ from tests.cluster.long_cell import Running, check_whole
 from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
 
 import cenote
-from cenote import PythonRuntime, SandboxPolicy, Variable
+from cenote import CaveAgent, PythonRuntime, SandboxPolicy, Variable
+from cenote.models import ScriptedModel
 from cenote_security.errors import RuntimeClosedError
 
 
@@ -163,3 +164,18 @@ def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
     with PythonRuntime(address=platform.address, token=platform.token) as user:
         user.inject(Variable("data", reference))
         assert "4999950000" == user.execute("sum(data)").value
+
+
+def test_a_handle_outlives_the_supervisor(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """What a jail has of another's values: the successor knows it under the same number, and lets go of it in the
+    end."""
+    with PythonRuntime(address=platform.address, token=platform.token) as other:
+        other.execute("data, again = list(range(100_000)), None")
+        runtime.inject(Variable("sub", CaveAgent(ScriptedModel([]), other)))
+        assert runtime.execute("handle = sub.runtime.share('data')").success
+        kill(*platform.processes("ray::RuntimeActor"))
+        result = runtime.execute("sub.runtime.update_variable('again', handle)")
+        assert result.success, result.error
+        assert "100000" == other.execute("len(again)").value
+        assert runtime.execute("del handle").success
+        until(lambda: not any(" handle " in key for key in platform.kept("lease/")))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.cluster.standing import StandingPlatform, kill, until
@@ -47,6 +49,27 @@ async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
     team.delete()
     until(lambda: not platform.processes("ray::OrchestratorActor"))
     assert [] == platform.secrets_of_teams()
+
+
+async def test_a_team_that_is_deleted_over_its_work(platform: StandingPlatform) -> None:
+    """Killed and not wanted any more, its loop has left its agents' runtimes. They go with the team, as its token
+    does, and not with their leases of a quarter of an hour."""
+    here = cenote.connect(platform.address, platform.token)
+    team = here.team("unwanted", sandbox=BARE)
+    team.add("boss", model=ModelSpec(script=[code(SLOW), code("reply(runs)")]))
+    await team.start("Work")
+    until(lambda: any(runtime.name.endswith("boss") and runtime.steps for runtime in here.runtimes()))
+    tokens = rows(platform, "tokens")
+    kill(*platform.processes("ray::OrchestratorActor"))
+    team.delete()
+    assert [] == [runtime.name for runtime in here.runtimes() if runtime.name.endswith("boss")]
+    assert tokens - 1 == rows(platform, "tokens")
+    until(lambda: not platform.processes("ray::OrchestratorActor"))  # else the next test finds it
+
+
+def rows(platform: StandingPlatform, table: str) -> int:
+    with closing(sqlite3.connect(platform.state / "gateway.db")) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,7 @@ from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
-from cenote_worker.serving.references import LocalReferences, Origin
+from cenote_worker.serving.references import Held, LocalReferences, Origin
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.supervisor.host_line import HostLine
 
@@ -60,8 +61,8 @@ class Place:
 class Jail:
     """The far end of a host line."""
 
-    def __init__(self) -> None:
-        self.place, self.relay = Place(), HostRelay()
+    def __init__(self, place: Place | None = None, relay: HostRelay | None = None) -> None:
+        self.place, self.relay = place or Place(), relay or HostRelay()
         self.relay.bind(self.place)
         f = jail_pb2.HostTarget(name="f")
         self.relay.offered(Injection(values=NOTHING, hosts=(f,), client="one"))
@@ -163,3 +164,39 @@ def test_a_relay_that_follows_another_takes_nothing_for_the_same(jail: Jail) -> 
     assert 4 == len(numbers)
     successor.line.close()
     successor.socket.close()
+
+
+def test_a_relay_takes_up_what_a_killed_one_held() -> None:
+    """The jail's handles, under the numbers that it knows them by: it passes them on, drops them, and their client
+    hears of that. What was held for calls nobody needs any more."""
+    place = Place()
+    reference = place.references.put(
+        Content(size=1, count=1, inline=b"1"), INFO, HOME, holder="runtime r handle 7 one", lease=math.inf
+    ).id
+    relay = HostRelay()
+    assert not relay.take_up(Held(reference=reference, tenant="us", holder="runtime r call 8"))
+    assert relay.take_up(Held(reference=reference, tenant="us", holder="runtime r handle 7 one"))
+    jail = Jail(place, relay)
+    request = jail_pb2.HostRequest()
+    request.call.id, request.call.target, request.call.reference = 1, "f", 7
+    Content(size=1, count=0, inline=b"1").to_wire(request.call.arguments, [])
+    jail.socket.send(request.SerializeToString())
+    assert jail.line.read(100)
+    assert reference == place.clients["one"].frames[-1].host_call.value.reference
+    relay.release(7)
+    assert reference == place.clients["one"].frames[-1].reference_dropped.reference
+    assert 1 == place.references.describe(reference, "us").holders  # for the call
+    jail.line.close()
+    jail.socket.close()
+
+
+def test_what_is_dropped_before_a_relay_has_its_place() -> None:
+    """Is dropped then."""
+    place, relay = Place(), HostRelay()
+    holder = "runtime r handle 7 one"
+    content = Content(size=1, count=1, inline=b"1")
+    reference = place.references.put(content, INFO, HOME, holder=holder, lease=math.inf).id
+    relay.take_up(Held(reference=reference, tenant="us", holder=holder))
+    relay.release(7)
+    relay.bind(place)
+    assert [] == place.references.list("us", after="", limit=10)

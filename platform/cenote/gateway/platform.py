@@ -17,6 +17,7 @@ from cenote.gateway.first_token import leave_token
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.registry import Registry
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.states import States
 from cenote.gateway.stores import Stores
@@ -53,7 +54,12 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             credentials=secured.credentials,
             preloads=options.preloads,
             teams=TeamRegistry(
-                stores, options.state, orchestrators, options.model_endpoints, options.preloads
+                stores,
+                options.state,
+                Registry(stores, nodes, options.preloads),
+                orchestrators,
+                options.model_endpoints,
+                options.preloads,
             ),
         )
         opened.enter_context(closing(server))

@@ -29,7 +29,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
-from cenote_security.ids import RuntimeId
+from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import CheckpointError
@@ -203,6 +203,16 @@ class Registry:
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(access_decided(subject, "delete")).result()
         self._forget(subject, record, "deleted")
+
+    def delete_all_of(self, tenant: TenantId, names: str, reason: str) -> None:
+        """Ends those of a tenant's runtimes whose names begin so. What cannot be ended now ends with its lease."""
+        for record in self._stores.runtimes.of(tenant, after=names):
+            if not record.name.startswith(names):
+                return
+            try:
+                self._forget(Subject(tenant=tenant, runtime=record.id), record, reason)
+            except CenoteError as error:
+                log.warning("%s is left to its lease: %s", record.id, error)
 
     def unmade(self) -> list[RuntimeRecord]:
         """At the start, before anything is made: what a former gateway began to make and nobody was told of."""

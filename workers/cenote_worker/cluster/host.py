@@ -153,8 +153,7 @@ class RuntimeHost:
         room = partial(self._room, assignment.tenant)
         try:
             kept = _in_time(lambda: KeptRuntime.found(name, policy, self._keeper, self._start_ends))
-            # What its former process held, which was killed: it can give nothing back.
-            self.references.release_all_of(holders_of(name))
+            self._take_up(name, relay)
         except UnknownRuntimeError:
             return self._begun(assignment, relay)
         with ExitStack() as opened:
@@ -169,6 +168,12 @@ class RuntimeHost:
             hosted = adopt(name, policy, relay, kept, history, equip)
             opened.pop_all()
         return hosted, kept
+
+    def _take_up(self, name: str, relay: HostRelay) -> None:
+        """What its former process held: it was killed and gives nothing back."""
+        for held in self.references.held_by(holders_of(name)):
+            if not relay.take_up(held):
+                self.references.release(held.reference, held.tenant, holder=held.holder)
 
     def _begun(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
         """One without a jail: a fresh one, or one that is there in the store alone."""

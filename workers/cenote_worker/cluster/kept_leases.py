@@ -38,15 +38,10 @@ class KeptLeases:
             if kept is not None and float(kept.record) > self._clock():
                 yield float(kept.record)
 
-    def drop_all_of(self, holders: str) -> set[str]:
-        """Drops the leases of all holders whose names begin so. The values that they held."""
-        held = set()
-        for key in self._keeper.keys(LEASES):
-            name, holder = _parts(key)
-            if holder.startswith(holders):
-                self._keeper.drop(key)
-                held.add(name)
-        return held
+    def of(self, holders: str) -> list[tuple[str, str]]:
+        """What holders whose names begin so have leases on, and which of them."""
+        held = map(_parts, self._keeper.keys(LEASES))
+        return [(name, holder) for name, holder in held if holder.startswith(holders)]
 
     def sweep(self, values: set[str]) -> set[str]:
         """Drops those that are over, and such on none of `values`. The values that are held.

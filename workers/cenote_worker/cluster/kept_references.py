@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Protocol
@@ -22,7 +22,7 @@ from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import MAX_HOLDERS, Origin, ReferenceRecord
+from cenote_worker.serving.references import MAX_HOLDERS, Held, Origin, ReferenceRecord
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 
@@ -111,10 +111,11 @@ class KeptReferences:
         self._leases.drop(name, holder)
         self._drop_unheld(name)
 
-    def release_all_of(self, holders: str) -> None:
-        """Releases whatever is held by holders whose names begin so."""
-        for name in self._leases.drop_all_of(holders):
-            self._drop_unheld(name)
+    def held_by(self, holders: str) -> Iterator[Held]:
+        """Whatever is held by holders whose names begin so."""
+        for name, holder in self._leases.of(holders):
+            tenant, _, reference = name.partition("/")
+            yield Held(reference=reference, tenant=tenant, holder=holder)
 
     def list(self, tenant: str, *, after: str, limit: int) -> list[ReferenceRecord]:
         names = (name.removeprefix(f"{tenant}/") for name in self._values.names(tenant))

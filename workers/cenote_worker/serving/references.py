@@ -54,6 +54,15 @@ class ReferenceRecord:
     node: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A value that somebody holds."""
+
+    reference: str
+    tenant: str
+    holder: str
+
+
 class ReferenceStore(Protocol):
     """The port to whoever keeps shared values. Calls are thread-safe and may block.
 

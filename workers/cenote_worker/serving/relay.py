@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,13 +17,19 @@ from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
-from cenote_worker.serving.references import Origin, ReferenceRecord, ReferenceStore
+from cenote_worker.serving.references import Held, Origin, ReferenceRecord, ReferenceStore
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
 
 _NUMBER_BITS: Final = 60
 """Of the first number: so many follow it below 2^64 that nobody counts to the end."""
+
+
+_HANDLE: Final = re.compile("runtime [^ ]+ handle (?P<number>[0-9]+) (?P<client>.*)", re.DOTALL)
+
+_MAX_TOLD: Final = 64
+"""Bytes of a client's id that go into the name of a holder, which is short. Ours have fewer."""
 
 
 class Offerer(Protocol):
@@ -76,10 +83,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Handle:
-    """A reference in a jail. client: who gave it."""
+    """A reference in a jail. client: the id of who gave it; empty where that is not known any more."""
 
     reference: str
-    client: Offerer
+    tenant: str
+    client: str
 
 
 class HostRelay:
@@ -97,11 +105,22 @@ class HostRelay:
         self._inline = 0
         self._handles: dict[int, _Handle] = {}
         """What the jail has references to, by the numbers that it knows them by."""
+        self._early: list[int] = []
+        """Of those, what it dropped before there was a place."""
 
     def bind(self, place: Place) -> None:
         """Calls arrive from now on."""
         self._place = place
         self._open = True
+        for reference in self._early:
+            place.soon(self._release, reference)
+
+    def take_up(self, held: Held) -> bool:
+        """Before `bind`: what a former relay held, whose process was killed. False for what nobody needs any more."""
+        found = _HANDLE.fullmatch(held.holder)
+        if found is not None:
+            self._handles[int(found["number"])] = _Handle(held.reference, held.tenant, found["client"])
+        return found is not None
 
     # -- HostHandler, on the reactor's thread --
 
@@ -117,7 +136,9 @@ class HostRelay:
             self._place.soon(self._cancel, call_id)
 
     def release(self, reference: int) -> None:
-        if self._place is not None:
+        if self._place is None:
+            self._early.append(reference)
+        else:
             self._place.soon(self._release, reference)
 
     def ended(self) -> None:
@@ -195,11 +216,11 @@ class HostRelay:
                 content = asked.call.opaque.duplicate()
                 info = VariableInfo(name="", type="object", size=content.size)
                 origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
-                holder = self._holder(asked.number)
+                holder = self._call_holder(asked)
                 asked.value = store.put(content, info, origin, holder=holder, lease=math.inf)
             else:
-                handle = self._handles.get(asked.call.reference, _Handle("", asked.client))
-                holder = self._holder(asked.number)
+                handle = self._handles.get(asked.call.reference, _Handle("", tenant, ""))
+                holder = self._call_holder(asked)
                 asked.value = store.hold(handle.reference, tenant, holder=holder, lease=math.inf)
         except (CenoteError, OSError) as error:
             self._place.soon(self._settle, asked, _failed(_failure(error)))
@@ -248,15 +269,20 @@ class HostRelay:
     def _handle(self, reference: str, client: Offerer) -> HostReference:
         assert self._place is not None
         number = next(self._handle_numbers)
-        store, holder = self._place.references, self._holder(number)
-        record = store.hold(reference, client.tenant, holder=holder, lease=math.inf)
-        self._handles[number] = _Handle(reference, client)
+        told = client.id if len(client.id.encode()) <= _MAX_TOLD else ""
+        handle = _Handle(reference, client.tenant, told)
+        holder = self._handle_holder(number, handle)
+        record = self._place.references.hold(reference, handle.tenant, holder=holder, lease=math.inf)
+        self._handles[number] = handle
         return HostReference(number, record.info)
 
-    def _holder(self, number: int) -> str:
-        """Who holds what a handle or a host call of this number stands for."""
+    def _handle_holder(self, number: int, handle: _Handle) -> str:
         assert self._place is not None
-        return f"{holders_of(self._place.id)}{number}"
+        return f"{holders_of(self._place.id)}handle {number} {handle.client}"
+
+    def _call_holder(self, asked: Asked) -> str:
+        assert self._place is not None
+        return f"{holders_of(self._place.id)}call {asked.number}"
 
     def _cancel(self, call_id: int) -> None:
         for asked in [asked for asked in self._asked.values() if asked.call.id == call_id]:
@@ -277,10 +303,16 @@ class HostRelay:
         dropped = self._handles.pop(handle, None)
         if dropped is None:
             return
-        store, holder, reference = self._place.references, self._holder(handle), dropped.reference
-        self._place.apart(lambda: _release(store, reference, dropped.client.tenant, holder))
-        told = runtime_pb2.ReferenceDropped(reference=reference)
-        dropped.client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
+        store, holder, reference = (
+            self._place.references,
+            self._handle_holder(handle, dropped),
+            dropped.reference,
+        )
+        self._place.apart(lambda: _release(store, reference, dropped.tenant, holder))
+        client = self._place.client(dropped.client)
+        if client is not None:
+            told = runtime_pb2.ReferenceDropped(reference=reference)
+            client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
 
     def _forget(self, asked: Asked) -> bool:
         """True the first time."""
@@ -294,7 +326,7 @@ class HostRelay:
     def _let_go(self, asked: Asked) -> None:
         assert self._place is not None
         if (value := asked.value) is not None:
-            store, holder = self._place.references, self._holder(asked.number)
+            store, holder = self._place.references, self._call_holder(asked)
             self._place.apart(lambda: _release(store, value.id, value.origin.tenant, holder))
 
 

@@ -53,6 +53,8 @@ class ServedRuntime:
         for injection in hosted.noted.all():  # of a runtime that was taken over
             relay.offered(injection)
         relay.bind(self)
+        if not hosted.running:  # what a former relay held for its jail, which has ended too
+            relay.ended()
         books.watch(hosted.ledger)
 
     # -- clients --

@@ -10,12 +10,14 @@ from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.registry import Registry
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote.gateway.teams.definition import check_definition, check_work
 from cenote.gateway.teams.keys import TeamKeys
 from cenote.gateway.teams.orchestrators import Orchestrators
 from cenote.gateway.teams.runs import RunRow
+from cenote.gateway.teams.runtimes import names_of
 from cenote.gateway.teams.table import TeamRow
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import RejectedError, UnavailableError, UnknownEntryError, UsageError
@@ -39,19 +41,21 @@ TEAM_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCE
 class TeamRegistry:
     """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
 
-    endpoints: base URLs that models of tenants may be at. preloads: see Registry.
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. preloads: see Registry.
     """
 
     def __init__(
         self,
         stores: Stores,
         state: StateFolder,
+        runtimes: Registry,
         orchestrators: Orchestrators | None,
         endpoints: Collection[str] = (),
         preloads: Sequence[str] = PRELOADS,
     ) -> None:
         self._stores = stores
         self._state = state
+        self._runtimes = runtimes
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
         self._preloads = tuple(preloads)
@@ -96,6 +100,8 @@ class TeamRegistry:
         self._stores.teams.remove(principal.tenant, team.id)
         if self._orchestrators is not None:
             self._orchestrators.settle(team.id, END_PATIENCE)
+        # Of a process that was killed over its work nobody else comes to end them.
+        self._runtimes.delete_all_of(principal.tenant, names_of(team.id), "its team was deleted")
         keys = TeamKeys(self._state, team.id)
         token = BearerToken.parse(keys.token())
         if token is not None:

@@ -79,7 +79,7 @@ class TeamRuntimes:
     def name_of(self, agent: str) -> str:
         """Of an agent's runtime; in ASCII, whatever the agent is called."""
         plain = re.sub(r"[^A-Za-z0-9]", "", agent)[:20] or "agent"
-        return f"team-{self._team[3:13]}-{self._run}-{self._agents.index(agent)}-{plain}"
+        return f"{names_of(self._team)}{self._run}-{self._agents.index(agent)}-{plain}"
 
     def _is_there(self, agent: str) -> bool:
         from cenote_proto.v1 import platform_pb2
@@ -98,6 +98,11 @@ class TeamRuntimes:
 
     def _client_of_platform(self) -> PlatformClient:
         return client_of(self._destination)
+
+
+def names_of(team: TeamId) -> str:
+    """What the names of all runtimes of a team's agents begin with."""
+    return f"team-{team[3:13]}-"
 
 
 def _remote(at: Destination, name: str, client: str, policy: SandboxPolicy, desk: HostDesk) -> Backend:
