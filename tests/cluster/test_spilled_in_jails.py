@@ -31,22 +31,22 @@ ATTACK = """
 import mmap
 (fd,) = kept
 done = []
-def attempt(what):
+def attempt(what, *arguments, **named):
     try:
-        what()
+        what(*arguments, **named)
     except (OSError, ValueError):
         return
-    done.append(what)
+    done.append(what.__name__)
 again = f"/proc/self/fd/{fd}"
-attempt(lambda: os.pwrite(fd, b"evil" * 1000, 0))
-attempt(lambda: os.ftruncate(fd, 0))
-attempt(lambda: mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE))
-attempt(lambda: os.fchmod(fd, 0o666))
-attempt(lambda: os.open(again, os.O_RDWR))
-attempt(lambda: os.open(again, os.O_WRONLY | os.O_TRUNC))
-attempt(lambda: os.truncate(again, 0))
-attempt(lambda: os.link(again, "mine"))
-len(done)
+attempt(os.pwrite, fd, b"evil" * 1000, 0)
+attempt(os.ftruncate, fd, 0)
+attempt(mmap.mmap, fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+attempt(os.fchmod, fd, 0o666)  # a jail of the platform's own user may: it leads nowhere
+attempt(os.open, again, os.O_RDWR)
+attempt(os.open, again, os.O_WRONLY | os.O_TRUNC)
+attempt(os.truncate, again, 0)
+attempt(os.link, again, "mine")
+set(done) - {"fchmod"}
 """
 
 
@@ -95,6 +95,6 @@ def test_a_jail_cannot_change_what_others_map(world: World) -> None:
     reference = shared(good, "data")
     assert evil.run(TAP).success
     inject(evil, "data", reference)
-    assert "0" == evil.run(ATTACK).value
+    assert "set()" == evil.run(ATTACK).value
     inject(good, "again", reference)
     assert "True" == good.run("again == data").value
