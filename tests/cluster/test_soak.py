@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +43,8 @@ LEASES = 100.0
 """Seconds after which nothing is kept that a client could not give back: the grace of a broken line, a lease of
 `soak_user`, sweeps; or the lease of a value that nobody has held yet."""
 
-MOST = ("agent", "actor", "actor", "nursery", "orchestrator", "keeper", "jail", "jail", "gateway")
-"""What is killed, as often as it is named here."""
+MOST = ("gateway", "keeper", "orchestrator", "nursery", "agent", "actor", "jail", "actor", "jail")
+"""What is killed besides users: each of these once, and then whichever."""
 
 BETWEEN = (1.5, 4.0)
 """Seconds between two shots."""
@@ -132,14 +132,16 @@ class Shots:
 
     def __init__(self, platform: StandingPlatform, users: Users, chance: random.Random) -> None:
         self._platform, self._users, self._chance = platform, users, chance
+        self._first = [*chance.sample(MOST, len(MOST)), "client"]
         self._gateway_died = 0.0
         self.fired: list[str] = []
 
     def pause(self) -> float:
         return self._chance.uniform(*BETWEEN)
 
-    def fire(self, kinds: Sequence[str]) -> None:
-        kind = self._chance.choice(kinds)
+    def fire(self, users: bool) -> None:
+        """users: whether they may be killed, too."""
+        kind = self._first.pop() if self._first else self._chance.choice([*MOST, *["client"] * 3 * users])
         self.fired.append(kind)
         shot: Callable[[], None] = getattr(self, f"_{kind}")
         shot()
@@ -211,7 +213,7 @@ def fire(shots: Shots, accounts: Accounts, seconds: float) -> None:
     while (passed := time.monotonic() - began) < seconds:
         pause.wait(shots.pause())
         accounts.look()
-        shots.fire([*MOST, *["client"] * 3] if passed < seconds / 2 else MOST)
+        shots.fire(passed < seconds / 2)
     print(shots.fired)
 
 
