@@ -61,16 +61,23 @@ class StandingPlatform:
         return _holder(self._state / "watch.lock")
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Raises CalledProcessError with what it said."""
+        """Fails with what it said."""
+        process = self.begin(*words)
+        output, errors = process.communicate(timeout=90)
+        assert process.returncode == 0, errors
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command that is under way."""
         line = [sys.executable, "-m", "cenote.cli.main", *words]
         limits = resource.getrlimit(LOCKS)
         resource.setrlimit(LOCKS, (self.mark, limits[1]))
         try:
-            done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+            return subprocess.Popen(
+                line, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
         finally:
             resource.setrlimit(LOCKS, limits)
-        assert done.returncode == 0, done.stderr
-        return done
 
     @property
     def state(self) -> Path:

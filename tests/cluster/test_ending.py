@@ -66,6 +66,17 @@ def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
     assert not doomed.files.exists()
 
 
+def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Killed before they were ready, its processes cannot end their cluster: whoever started them does."""
+    platform = StandingPlatform(tmp_path)
+    starting = platform.begin("up", "--port", "0")
+    until((platform.state / "cluster.json").exists)
+    kill(platform.watcher, platform.gateway)
+    assert "not ready in time" in starting.communicate(timeout=60)[1]
+    until(lambda: not platform.marked())
+    assert not (platform.state / "cluster.json").exists()
+
+
 @pytest.mark.long
 def test_down_ends_a_gateway_that_is_stuck(doomed: Doomed) -> None:
     """After its patience, and says so."""
