@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import resource
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cluster.standing import keeper_of
+from tests.cluster.standing import keeper_of, until
 
 from cenote_security.errors import QuotaExceededError, UnavailableError, UnknownReferenceError
 from cenote_worker.cluster.kept_references import KeptReferences
@@ -132,10 +133,9 @@ def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
     content = store.content(reference, "t1")
     assert content.memory is not None
     fd = content.memory.fileno()
+    assert os.O_RDONLY == fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(fd, b"x")
-    with pytest.raises(OSError, match="Invalid argument"):
-        os.ftruncate(fd, 0)
     with pytest.raises(PermissionError):
         mmap.mmap(fd, 4096, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     assert (0o400, 0) == (os.fstat(fd).st_mode & 0o777, os.fstat(fd).st_nlink)
@@ -155,7 +155,7 @@ def test_nothing_is_left_of_what_was_on_disk(keeper: KeeperClient, store: KeptRe
         for reference in references:
             store.release(reference, "t1", holder="h")
     assert [] == keeper.keys()
-    assert before == open_files(keeper)
+    until(lambda: open_files(keeper) <= before)
     assert names == set(os.listdir(keeper.folder))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ class KeptValues:
 
     def put(self, name: str, record: bytes, memory: SealedMemory) -> None:
         """The caller keeps its memory. Raises UnavailableError where neither memory nor disk has room for it."""
+        _note_use(memory.fileno())
         with _turn(self._keeper.folder):
             if self._make_room(memory.size):
                 self._keeper.put(VALUES + name, record, [memory.fileno()])
@@ -53,8 +55,7 @@ class KeptValues:
         """The same, and a note that somebody uses it."""
         kept = self.get(name)
         if kept is not None:
-            with suppress(OSError):  # without the right to, or on disk, where nobody asks for it
-                os.utime(kept.descriptors[0])
+            _note_use(kept.descriptors[0])
         return kept
 
     def drop(self, name: str) -> None:
@@ -130,6 +131,12 @@ class KeptValues:
 def size_of(name: str) -> int:
     """By the reference that it is known by."""
     return int(name.split("_")[-2], 16)
+
+
+def _note_use(descriptor: int) -> None:
+    now = time.time_ns()  # the kernel's own idea of now is some milliseconds old
+    with suppress(OSError):  # without the right to: then it is as old as its memory
+        os.utime(descriptor, ns=(now, now))
 
 
 def _half_of_memory() -> int:
