@@ -25,7 +25,7 @@ LEAN = SandboxPolicy(preload=(), snapshots="none")
 SERVING = 0.8
 JAIL = 10.0
 """MiB of a runtime that has run a cell and is used by nobody: in the platform's processes, and in its jail's two.
-About 0.3 and 8.5 were measured, besides further processes that serve runtimes."""
+About 0.3 and 8.4 were measured, besides further processes that serve runtimes."""
 
 
 @pytest.mark.long
