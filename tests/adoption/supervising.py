@@ -122,7 +122,8 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "execute":
             author = command.get("author")
             holder = runtime.attach(author, private=False) if author else runtime
-            holder.execute(command["code"], command.get("timeout"), listener, key)
+            on_error = command.get("on_error", "keep")
+            holder.execute(command["code"], command.get("timeout"), listener, key, on_error=on_error)
         case "snapshot":
             runtime.snapshot(command["label"], listener, key)
         case "rollback":

@@ -64,7 +64,7 @@ class Backend(Protocol):
     ) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, for the history. Raises UnavailableError where it cannot be rolled back.
+        cause: what made its author send it, for the history.
         """
 
     def interrupt(self) -> bool:

@@ -147,8 +147,7 @@ class PythonRuntime:
         if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
         cause: what made you run it, such as the id of a model call; `state` tells it. on_error: `rollback` makes the
         cell atomic: if it fails in any way, variables and files are as they were before it (`result.state` is
-        `rolled_back`), unless that state could not be kept, which `result.unkept` explains. Raises UnavailableError
-        for that on a platform.
+        `rolled_back`), unless that state could not be kept, which `result.unkept` explains.
         """
         listener = BlockingListener(on_output)
         withdraw = self.core.execute(code, timeout, listener, cause, on_error)

@@ -175,6 +175,8 @@ class Asked(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ask: _builtins.str
     """Name of a kind of request."""
@@ -196,6 +198,12 @@ class Asked(_message.Message):
     private: _builtins.bool
     label: _builtins.str
     """Of a rollback to a label."""
+    atomic: _builtins.bool
+    """Of a cell: it is undone if it fails."""
+    @_builtins.property
+    def failed(self) -> _runtime_pb2.CellResult:
+        """Of the rollback that undoes a cell, whose key it has: what the cell has come to."""
+
     def __init__(
         self,
         *,
@@ -212,10 +220,12 @@ class Asked(_message.Message):
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         label: _builtins.str = ...,
+        atomic: _builtins.bool = ...,
+        failed: _runtime_pb2.CellResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atomic", b"atomic", "author", b"author", "cpu", b"cpu", "failed", b"failed", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

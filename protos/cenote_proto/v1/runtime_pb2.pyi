@@ -405,12 +405,15 @@ class Cell(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
     timeout: _builtins.float
     """Seconds; 0 for the policy's own limit."""
     heard: _builtins.int
     """Characters of the output of this cell that the client has, when it repeats the call: output goes on from there."""
     cause: _builtins.str
     """What made the client send it, such as the id of a model call; for the record."""
+    atomic: _builtins.bool
+    """If it fails in any way, variables and files are as they were before it."""
     @_builtins.property
     def code(self) -> _jail_pb2.Payload:
         """UTF-8, lone surrogates included; `count` 0, or one part"""
@@ -422,10 +425,11 @@ class Cell(_message.Message):
         timeout: _builtins.float = ...,
         heard: _builtins.int = ...,
         cause: _builtins.str = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "cause", b"cause", "code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,7 +19,9 @@ from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.requests import OWNER, Listener
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.supervisor.undoing import Undone
 from cenote_worker.transcript import Transcript
+from cenote_worker.wire.results import to_result
 
 
 def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntime) -> HostedRuntime:
@@ -105,6 +107,8 @@ class _Takeover:
             printed = Transcript(self._runtime.policy.output_bytes)
             printed.skip(request.printed.after(0)[0])  # the rest is heard once more
             listener = self._call = self._runtime.calls.restore(key, None, printed)
+        if request.asked.HasField("failed"):
+            listener = Undone(listener, to_result(request.asked.failed))
         if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
             listener = Witness(listener, self._lost)
         injection = self._injections.get(request.asked.injection)

@@ -66,11 +66,12 @@ def _setback(moved: journal_pb2.Moved | None) -> Setback | None:
 
 
 def _underway(request: Request, listener: Listener) -> Underway:
-    asked, interrupted = request.asked, request.interrupted
+    asked, interrupted, message = request.asked, request.interrupted, jail_pb2.Request()
+    message.execute.atomic = asked.atomic
     return Underway(
         request=JailRequest(
             request.ask,
-            jail_pb2.Request(),
+            message,
             listener,
             timeout=asked.timeout or None,
             step=asked.step,

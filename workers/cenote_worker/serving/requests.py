@@ -15,7 +15,7 @@ from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import JailStatus, SnapshotInfo, printable
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo, printable
 from cenote_worker.serving.answers import Answer
 from cenote_worker.serving.calls import Call
 from cenote_worker.serving.client import Client
@@ -54,6 +54,7 @@ class Requests:
     def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         hosted, cell = self.client.hosted, frame.cell
         code = _code(content)
+        on_error: OnError = "rollback" if cell.atomic else "keep"
         entry = self.served.books.cell(code, self.token)
 
         def run() -> None:
@@ -65,7 +66,7 @@ class Requests:
                 cause, timeout = cell.cause[:MAX_CAUSE], cell.timeout or None
                 with entry.dropped_unless_sent():
                     call.withdraw = hosted.execute(
-                        code, timeout, listener, key, cause=cause, admit=entry.admit
+                        code, timeout, listener, key, cause=cause, admit=entry.admit, on_error=on_error
                     )
 
         call = Call(number=frame.call, key=frame.key or f"unnamed {secrets.token_hex(8)}", run=run)

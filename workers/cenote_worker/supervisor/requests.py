@@ -66,6 +66,7 @@ class JailRequest:
     timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
+    undoes: what the cell has come to that this rollback undoes.
     """
 
     ask: Ask
@@ -80,6 +81,7 @@ class JailRequest:
     seat: Seat = OWNER
     overtaken: int = 0
     label: str = ""
+    undoes: ExecutionResult | None = None
 
     def dispose(self) -> None:
         for close in self.owned:

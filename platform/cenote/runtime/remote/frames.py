@@ -23,9 +23,10 @@ Request = tuple[runtime_pb2.ClientFrame, Content | None]
 """A frame, and what follows it; whoever takes it owns that."""
 
 
-def cell(code: str, timeout: float | None, cause: str = "") -> Request:
+def cell(code: str, timeout: float | None, cause: str = "", *, atomic: bool = False) -> Request:
     content = Content.pack([code.encode("utf-8", "surrogatepass")])
-    frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause)))
+    message = runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause), atomic=atomic)
+    frame = runtime_pb2.ClientFrame(cell=message)
     return frame, content if announce(frame.cell.code, content) else None
 
 

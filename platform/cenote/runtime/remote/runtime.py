@@ -312,11 +312,9 @@ class RemoteRuntime:
         key: str = "",
     ) -> Withdraw | None:
         """key: of the cell, for one that another process may have sent before."""
-        if on_error == "rollback":
-            raise UnavailableError("a platform undoes no cells; roll back to the step before instead")
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
-        frame, content = frames.cell(code, timeout, cause)
+        frame, content = frames.cell(code, timeout, cause, atomic=on_error == "rollback")
         frame.key = key
         return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
