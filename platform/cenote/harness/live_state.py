@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
-from cenote.harness.apply_ground import Ground
+from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
@@ -34,11 +33,14 @@ class Site(Protocol):
     def read_history(self) -> History:
         """See Backend."""
 
-    def ground(self, *, atomic: bool, cause: str = "") -> Ground:
-        """What patches are applied to. cause: the model call that asks for steps that are not as they were.
+    def kept(self) -> frozenset[int]:
+        """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""
 
-        Raises UnavailableError and UsageError where none can be.
-        """
+    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        """See `apply_plan`; what was applied is kept for longer than other states."""
+
+    def go_back(self, step: int) -> None:
+        """The live state becomes that after a kept step. Raises NotKeptError."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,15 +61,13 @@ class LiveState(ExecutionState):
 
     def _plan(self, patch: Patch) -> Plan:
         self.refresh()
-        kept = self._site.ground(atomic=True).kept()
+        kept = self._site.kept()
         return make_plan(patch, self._past.line(self.head), kept)
 
     def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
-        ground = self._site.ground(atomic=options.atomic, cause=plan.patch.cause)
         with self._changes.turn:
-            result = apply_plan(plan, ground, options)
+            result = self._site.apply(plan, options)
             if result.status == "applied":
-                ground.keep()
                 applied = Applied(patch=plan.patch, before=plan.course.records)
                 self._changes.applied[plan.patch.id] = applied
         self.refresh()
@@ -80,7 +80,7 @@ class LiveState(ExecutionState):
         return self._apply(self._plan(applied.patch.revert(applied.before)), options)
 
     def _rollback(self, step: int) -> None:
-        self._site.ground(atomic=True).rollback(step)
+        self._site.go_back(step)
         self.refresh()
 
 

@@ -9,15 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
+from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.live_state import Changes
+from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
+from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.patcher import apply_here
+from cenote.runtime.patches_elsewhere import apply_elsewhere
+from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.storage import Storage
 from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
@@ -25,8 +32,10 @@ from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, 
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.history import History
+from cenote_worker.history.step import START
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -133,10 +142,27 @@ class RuntimeCore:
         """See Backend."""
         return self.backend.read_history()
 
-    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
-        """What patches are applied to, see Site. Raises UnavailableError and UsageError where none can be."""
+    # -- changes of the history, see Site; they block --
+
+    def kept(self) -> frozenset[int]:
         self.backend.start()
-        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
+        self.backend.rerunning()
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
+        self.snapshots(answers.put)
+        return frozenset((START, *(info.step for info in snapshots(answers.get()))))
+
+    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        self.backend.start()
+        reruns, cause = self.backend.rerunning(), plan.patch.cause
+        if isinstance(reruns, Reruns):
+            ground = RuntimeGround(reruns, self.resume, self._rules, atomic=options.atomic, cause=cause)
+            return apply_here(plan, ground, options)
+        return apply_elsewhere(plan, options, reruns, self._rules, self.read_history)
+
+    def go_back(self, step: int) -> None:
+        listener = BlockingListener()
+        self.rollback(step, listener)
+        rollback(listener.wait(self.resume))
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

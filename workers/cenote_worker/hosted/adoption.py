@@ -10,6 +10,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import KeyedCall
 from cenote_worker.hosted.listeners import Unheard, Witness
+from cenote_worker.hosted.patching import Unfinished
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.succession import VANISHED, seat_of, succession, vanished
 from cenote_worker.journal.outcomes import from_entry
@@ -42,10 +43,15 @@ def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntim
     for number in story.injections:
         if number in injections:
             runtime.noted.restore(injections[number])
+    unfinished = Unfinished(runtime, story.patch, story.steps) if story.patch is not None else None
+    if unfinished is not None:
+        unfinished.hold()
     if story.ended is None:
         _Takeover(runtime, kept, story, injections).carry_out()
     elif not story.jail.mourned and story.jail.filled:
         runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
+    if unfinished is not None:
+        unfinished.undo()
     return runtime
 
 

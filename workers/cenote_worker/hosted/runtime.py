@@ -35,6 +35,7 @@ from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Admit, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
+from cenote_worker.hosted.patching import Patches
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.replays import Replays
@@ -94,6 +95,7 @@ class HostedRuntime:
         self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
+        self.patches = Patches(self, legacy.patch_begun)
         self._bereft: Death | None = None
         self.refill: Refill = NO_REFILL
         """What fills a fresh jail once it has the injected values."""

@@ -73,6 +73,8 @@ class Story:
         self.forgotten: OrderedDict[str, int] = OrderedDict()
         """Step by key, 0 for what was none."""
         self.injections: list[int] = []
+        self.patch: journal_pb2.PatchBegun | None = None
+        """That is being applied."""
         self.host_calls: dict[int, None] = {}
         self._size = 0
 
@@ -114,6 +116,8 @@ class Story:
                 self.steps = entry.counted.steps
             case "filled":
                 self.jail.filled = True
+            case "patch_begun":
+                self.patch = entry.patch_begun
             case "moved":
                 self.jail.head = entry.moved.step
                 self.setback = entry.moved if entry.moved.reason else None
@@ -190,6 +194,8 @@ class Story:
 
     def _settle(self, settled: journal_pb2.Settled) -> None:
         printed = Transcript(self._limit)
+        if self.patch is not None and self.patch.key == settled.key:
+            self.patch = None
         if self.request is not None and self.request.asked.key == settled.key:
             if _is_atomic(self.request) and settled.result.state == runtime_pb2.CellResult.KEPT:
                 self.jail.head = settled.result.step
@@ -231,6 +237,8 @@ class Story:
             yield JournalEntry(settled=journal_pb2.Settled(key=key, step=step))
         for outcome in self.outcomes.values():
             yield JournalEntry(settled=_with_output(outcome))
+        if self.patch is not None:
+            yield JournalEntry(patch_begun=self.patch)
         if self.jail.jail:
             yield from self._retold_jail()
 

@@ -18,10 +18,11 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call, Output, new_key
 from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.hosts import RemoteCalls
+from cenote.runtime.remote.patches import RemotePatches
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
+from cenote_security.errors import CenoteError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
@@ -30,7 +31,6 @@ from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply
@@ -251,11 +251,9 @@ class RemoteRuntime:
         self.start()
         self._call(frames.rollback(to), listener, changes=True)
 
-    def rerunning(self) -> Reruns:
-        """Raises UnavailableError."""
-        raise UnavailableError(
-            "the history of a runtime on a platform cannot be patched; use an embedded one"
-        )
+    def rerunning(self) -> RemotePatches:
+        """Of a runtime that was started."""
+        return RemotePatches(self._current(), self._cells)
 
     # -- questions that are waited for --
 
