@@ -1529,6 +1529,7 @@ class HostAnswer(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     REFERENCE_FIELD_NUMBER: _builtins.int
     SEALED_FIELD_NUMBER: _builtins.int
+    UPLOAD_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Id of a reference that the jail gets a handle for, or whose value it gets."""
     sealed: _builtins.str
@@ -1538,6 +1539,10 @@ class HostAnswer(_message.Message):
 
     @_builtins.property
     def error(self) -> _jail_pb2.HostError: ...
+    @_builtins.property
+    def upload(self) -> Global___UploadedValue:
+        """A value of the client's, which the platform keeps from now on: the jail gets a handle for it."""
+
     def __init__(
         self,
         *,
@@ -1545,16 +1550,43 @@ class HostAnswer(_message.Message):
         error: _jail_pb2.HostError | None = ...,
         reference: _builtins.str = ...,
         sealed: _builtins.str = ...,
+        upload: Global___UploadedValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "upload", b"upload", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "upload", b"upload", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["value", "error", "reference", "sealed"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["value", "error", "reference", "sealed", "upload"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HostAnswer: _TypeAlias = HostAnswer  # noqa: Y015
+
+@_typing.final
+class UploadedValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def content(self) -> _jail_pb2.Payload:
+        """Sealed by a jail; it is opened in jails and nowhere else."""
+
+    @_builtins.property
+    def info(self) -> _jail_pb2.VariableInfo: ...
+    def __init__(
+        self,
+        *,
+        content: _jail_pb2.Payload | None = ...,
+        info: _jail_pb2.VariableInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "info", b"info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "info", b"info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadedValue: _TypeAlias = UploadedValue  # noqa: Y015
 
 @_typing.final
 class ReferenceDropped(_message.Message):

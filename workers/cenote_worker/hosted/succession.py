@@ -18,6 +18,7 @@ from cenote_worker.supervisor.chronicle import Piece, Succession, Underway
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat
+from cenote_worker.wire.results import to_result
 
 VANISHED = Death(
     reason="killed", text="the runtime's process and whatever held its jail beside it were ended together"
@@ -67,7 +68,8 @@ def _setback(moved: journal_pb2.Moved | None) -> Setback | None:
 
 def _underway(request: Request, listener: Listener) -> Underway:
     asked, interrupted, message = request.asked, request.interrupted, jail_pb2.Request()
-    message.execute.atomic = asked.atomic
+    if asked.atomic:
+        message.execute.atomic = True
     return Underway(
         request=JailRequest(
             request.ask,
@@ -79,6 +81,7 @@ def _underway(request: Request, listener: Listener) -> Underway:
             injection=asked.injection,
             seat=seat_of(asked),
             label=asked.label,
+            undoes=to_result(asked.failed) if asked.HasField("failed") else None,
         ),
         started=asked.started,
         interrupted_at=interrupted.at if interrupted is not None else None,

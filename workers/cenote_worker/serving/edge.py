@@ -108,6 +108,8 @@ def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | 
             return frame.file.content
         case "host_answer" if frame.host_answer.WhichOneof("body") == "value":
             return frame.host_answer.value
+        case "host_answer" if frame.host_answer.WhichOneof("body") == "upload":
+            return frame.host_answer.upload.content
     return None
 
 

@@ -33,7 +33,7 @@ class ServedRuntime:
         relay: HostRelay,
         references: ReferenceStore,
         books: Books,
-        patcher: Patcher | None,
+        patcher: Patcher | None = None,
         *,
         loop: AbstractEventLoop,
         pool: Executor,
