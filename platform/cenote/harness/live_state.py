@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
+from cenote.harness.apply_ground import Ground
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
@@ -32,6 +33,12 @@ class Site(Protocol):
 
     def read_history(self) -> History:
         """See Backend."""
+
+    def ground(self, *, atomic: bool, cause: str = "") -> Ground:
+        """What is changed, where that is in this process. cause: the model call that asks for new steps.
+
+        Raises UnavailableError and UsageError where none can be.
+        """
 
     def kept(self) -> frozenset[int]:
         """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""

@@ -26,7 +26,7 @@ from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.storage import Storage
-from cenote_security.errors import NameExistsError, UsageError
+from cenote_security.errors import NameExistsError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
@@ -151,13 +151,23 @@ class RuntimeCore:
         self.snapshots(answers.put)
         return frozenset((START, *(info.step for info in snapshots(answers.get()))))
 
+    def reruns(self) -> Reruns:
+        """Raises UsageError where the history cannot be changed, UnavailableError where another process does so."""
+        self.backend.start()
+        reruns = self.backend.rerunning()
+        if not isinstance(reruns, Reruns):
+            raise UnavailableError("this cannot be done with a runtime on a platform; use an embedded one")
+        return reruns
+
+    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
+        return RuntimeGround(self.reruns(), self.resume, self._rules, atomic=atomic, cause=cause)
+
     def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         self.backend.start()
-        reruns, cause = self.backend.rerunning(), plan.patch.cause
-        if isinstance(reruns, Reruns):
-            ground = RuntimeGround(reruns, self.resume, self._rules, atomic=options.atomic, cause=cause)
-            return apply_here(plan, ground, options)
-        return apply_elsewhere(plan, options, reruns, self._rules, self.read_history)
+        line = self.backend.rerunning()
+        if not isinstance(line, Reruns):
+            return apply_elsewhere(plan, options, line, self._rules, self.read_history)
+        return apply_here(plan, self.ground(atomic=options.atomic, cause=plan.patch.cause), options)
 
     def go_back(self, step: int) -> None:
         listener = BlockingListener()
