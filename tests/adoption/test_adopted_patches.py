@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import pytest
 from tests.adoption.conftest import Node, Victim, value
 from tests.adoption.supervising import replaced
-from tests.hosted.listening import PATIENCE, Heard
+from tests.hosted.listening import PATIENCE, Heard, NoHosts
 
 from cenote.runtime.patcher import apply_patch
 from cenote_security.errors import OutcomeUnknownError
@@ -15,6 +15,7 @@ from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import admit_all
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import Patched, SnapshotInfo
+from cenote_worker.supervisor.host_line import HostCall, HostLine
 
 CELLS = (
     "n, log = 1, []",
@@ -48,6 +49,38 @@ def test_killed_in_the_middle(node: Node) -> None:
     assert kept(runtime) <= {0, 1, 2, 3, runtime.step}
     with pytest.raises(OutcomeUnknownError):
         runtime.outcome("p", Heard())
+
+
+class Called(NoHosts):
+    """Notes what is called, and answers as if nothing were offered."""
+
+    def __init__(self) -> None:
+        self.targets: list[str] = []
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        self.targets.append(call.target)
+        super().call(line, call)
+
+
+def test_what_it_has_left_running_changes_nothing_outside(node: Node) -> None:
+    """The step that the patch was running is stopped, and what it calls then is refused."""
+    victim = node.victim()
+    victim.tell("offer", "offer", name="send")
+    victim.value("offer")
+    stubborn = "import time\ntry:\n    while n > 1: time.sleep(0.01)\nexcept KeyboardInterrupt:\n    send()"
+    for key, code in (("n", "n = 1"), ("stubborn", stubborn)):
+        victim.execute(code, key)
+        victim.value(key)
+    victim.tell("patch", "p", number=1, code="n = 2")
+    victim.wait_for(lambda report: report.get("before") == 2)
+    victim.kill()
+    hosts = Called()
+    runtime = node.adopt(hosts)
+    assert "1" == value(runtime, "n")
+    assert [] == hosts.targets
+    listener = Heard()
+    runtime.execute("send()", None, listener)
+    assert ["send"] == (listener.result() and hosts.targets)
 
 
 def test_a_patch_that_was_applied_stays(node: Node) -> None:

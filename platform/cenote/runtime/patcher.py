@@ -19,6 +19,7 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_worker.hosted.patching import PatchedStep, PatchRequest, PatchWatch
 from cenote_worker.results import Patched, UnmadeCall
+from cenote_worker.wire.results import clean_text
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.runtime import HostedRuntime
@@ -85,7 +86,7 @@ def _told(progress: Progress) -> runtime_pb2.ApplyProgress:
         total=progress.total,
         number=progress.number,
         rerun=progress.rerun,
-        reason=progress.reason,
+        reason=clean_text(progress.reason),
     )
 
 

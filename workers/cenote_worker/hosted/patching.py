@@ -112,6 +112,11 @@ class Patches:
             key, listener, lambda heard: self._begin(request, patcher, heard, key.text, progress, admission)
         )
 
+    @property
+    def busy(self) -> bool:
+        """Whether one is being applied."""
+        return self._job is not None
+
     def cancel(self, key: str) -> None:
         """The patch of this key ends behind the step that runs."""
         with self._lock:

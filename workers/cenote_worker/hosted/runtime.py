@@ -268,6 +268,8 @@ class HostedRuntime:
         with self._lock:
             self.check_open()
             supervisor = self._supervisor
+            if self.patches.busy:
+                return False
             if supervisor is not None and supervisor.death is None and not supervisor.let_go():
                 return False
             self._closed = True
