@@ -154,6 +154,8 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "patch":
             request = replaced(runtime, command["number"], command["code"])
             runtime.patches.apply(request, apply_patch, listener, key, listener.progress, admit_all)
+        case "status":
+            runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":
             runtime.interrupt()
 

@@ -43,6 +43,10 @@ class HostCallFailed(Exception):
 Answer = Content | ReferenceAnswer
 
 
+def _untouched() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+
 @dataclass(slots=True)
 class HostChannel:
     """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call.
@@ -56,7 +60,7 @@ class HostChannel:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _sending: threading.Lock = field(default_factory=threading.Lock)
     _reader: threading.Thread | None = None
-    _rest: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+    _rest: int = field(default_factory=_untouched)
     _pid: int = field(default_factory=os.getpid)
 
     def call(
@@ -122,6 +126,8 @@ class HostChannel:
     def revive(self) -> None:
         """In a process that was copied from the one that had this channel: what it waited for was for that one."""
         self._pid = os.getpid()
+        former, self._rest = self._rest, _untouched()  # that one may have been killed in the middle of `rest`
+        os.close(former)
         self._numbers = itertools.count(
             time.monotonic_ns()
         )  # a late answer to that one must not pass for ours
