@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.apply_ground import Ground
@@ -18,6 +18,10 @@ from cenote.harness.state import ExecutionState
 from cenote_security.errors import UnknownEntryError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+
+
+Face = TypeVar("Face")
+"""Of a runtime, as its user holds it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +95,12 @@ class LiveState(ExecutionState):
         self.refresh()
 
 
-class RuntimeState(LiveState):
+class RuntimeState(LiveState, Generic[Face]):
     """The execution state of a PythonRuntime."""
+
+    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Face]) -> None:
+        super().__init__(site, changes)
+        self._fork = fork
 
     def plan(self, patch: Patch) -> Plan:
         """What applying the patch to the line to the head would have run again, and why. Nothing is executed.
@@ -124,9 +132,21 @@ class RuntimeState(LiveState):
         """As `rollback` of the runtime; 0 always can be gone back to."""
         self._rollback(step)
 
+    def fork(self, step: int) -> Face:
+        """A runtime of its own that begins with the state after a kept step; see `fork` of the runtime. Close it."""
+        return self._fork(step)
 
-class AsyncRuntimeState(LiveState):
+
+class AsyncRuntimeState(LiveState, Generic[Face]):
     """The execution state of an AsyncPythonRuntime: questions are answered at once, changes are awaited."""
+
+    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Awaitable[Face]]) -> None:
+        super().__init__(site, changes)
+        self._fork = fork
+
+    async def fork(self, step: int) -> Face:
+        """See RuntimeState."""
+        return await self._fork(step)
 
     async def plan(self, patch: Patch) -> Plan:
         """See RuntimeState."""

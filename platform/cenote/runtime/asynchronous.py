@@ -319,9 +319,9 @@ class AsyncPythonRuntime:
         return status(await future)
 
     @property
-    def state(self) -> AsyncRuntimeState:
+    def state(self) -> AsyncRuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return AsyncRuntimeState(self.core, self.core.changes)
+        return AsyncRuntimeState(self.core, self.core.changes, self.fork)
 
     @property
     def isolation(self) -> str:

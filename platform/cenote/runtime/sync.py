@@ -373,9 +373,9 @@ class PythonRuntime:
         return status(answers.get())
 
     @property
-    def state(self) -> RuntimeState:
+    def state(self) -> RuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return RuntimeState(self.core, self.core.changes)
+        return RuntimeState(self.core, self.core.changes, self.fork)
 
     @property
     def isolation(self) -> str:
