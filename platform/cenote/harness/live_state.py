@@ -19,7 +19,6 @@ from cenote_security.errors import UnknownEntryError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 
-
 Face = TypeVar("Face")
 """Of a runtime, as its user holds it."""
 
