@@ -32,7 +32,6 @@ from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, 
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.history import History
-from cenote_worker.history.step import START
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
@@ -146,10 +145,11 @@ class RuntimeCore:
 
     def kept(self) -> frozenset[int]:
         self.backend.start()
-        self.backend.rerunning()
+        if isinstance(self.backend.rerunning(), Reruns):
+            return self.ground(atomic=True).kept()
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.snapshots(answers.put)
-        return frozenset((START, *(info.step for info in snapshots(answers.get()))))
+        return frozenset(info.step for info in snapshots(answers.get()))
 
     def reruns(self) -> Reruns:
         """Raises UsageError where the history cannot be changed, UnavailableError where another process does so."""
