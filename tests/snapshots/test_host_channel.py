@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -29,5 +30,21 @@ def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -
     with pytest.raises(HostCallFailed, match="ValueError"):
         future.result(10)
     channel.rest()
+    supervisor.close()
+    jail.close()
+
+
+def test_behind_its_rest_the_kernel_has_no_thread_of_it() -> None:
+    """Else a copy that is made then is refused, for a thread of unknown origin."""
+    supervisor, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = HostChannel(jail, send_packet)
+    for _ in range(200):
+        channel.release(1)
+        assert channel._reader is not None
+        task = Path(f"/proc/self/task/{channel._reader.native_id}")
+        channel.rest()
+        assert not task.exists()
+        packet = receive_packet(supervisor)
+        assert packet is not None
     supervisor.close()
     jail.close()
