@@ -1,4 +1,4 @@
-"""All benchmarks, or one: `python -m benchmarks [harness|jail|limits|platform|runtime|tokens|tracking] [--help]`."""
+"""All benchmarks, or one of them: `python -m benchmarks [KIND] [--help]`; see `KINDS`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ KINDS = {
     "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",
     "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",
+    "questions": "what questions about a history of ten thousand steps cost",
     "runtime": "speed, memory and responsiveness against other runtimes",
     "tokens": "tokens of whole conversations against JSON tool calling",
     "tracking": "what it costs to know what a cell read and wrote",

@@ -28,6 +28,15 @@ SHOWN = {
         "kB in 40 calls, metadata only",
     ],
     "patching": ["--- patch", "totals: {'north': 216.0, 'south': 108.0}", "tokens: 30 to write the patch"],
+    "portfolio": [
+        "tests: 6 of 6 run",
+        "report.md: step 4 used `shop.py` as it was before step 6",
+        "built; was out of date: report.md, shop.py, test_shop.py",
+        "tests: 2 of 6 run, spared: test_shop.py::test_label_counts",
+        "steps: 2 of 5 run again",
+        "report: With tax: 321.30",
+        "report.md is by step 8, model call 4",
+    ],
     "stream": ["Executing: mean =", "Result: mean 126.4", "Result: best day 4"],
     "security_rules": [
         "security_error: ",

@@ -230,6 +230,9 @@ class Forked:
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
 
+    def holding(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def keep(self) -> bool:
         if self._head not in self.states:
             self.states[self._head] = self._copy(self.live)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import CodeType, FunctionType
@@ -14,6 +15,7 @@ from tests.harness.values import Stream, canonical, clone, is_shared, reachable
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
+from cenote_security.errors import NotKeptError
 from cenote_worker.history.step import HostCallRecord, StepRecord
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, key_of, kind_of, name
@@ -186,11 +188,16 @@ class Laboratory:
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
 
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def keep(self) -> bool:
         self.states[self._head] = self.state.copy()
         return True
 
     def rollback(self, step: int) -> None:
+        if step not in self.states:
+            raise NotKeptError(step)
         self.state = self.states[step].copy()
         self._head = step
 
@@ -215,6 +222,8 @@ class Laboratory:
         return {location: sight.version(location) for location in locations}
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
+        if step not in self.states:
+            raise NotCarriedError(locations, "that state is kept no more")
         source = self.states[step]
         here = {key_of(one) for one in locations if kind_of(one) == "name"}
         values = {one: value for one, value in source.namespace.items() if one in here}

@@ -169,3 +169,10 @@ def test_a_change_that_no_trace_shows_is_seen() -> None:
     laboratory.state.namespace["x"].append(5)
     apply_plan(plan, laboratory)
     assert 2 == laboratory.state.namespace["b"]
+
+
+def test_the_first_step_of_all_may_come_from_a_patch() -> None:
+    """Nothing has run before."""
+    laboratory = Laboratory()
+    assert "applied" == apply(laboratory, Patch.insert_step(0, "a = 1")).status
+    assert {"a": 1} == laboratory.state.names()

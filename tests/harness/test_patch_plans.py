@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.harness.laboratory import Laboratory
 
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
+from cenote_worker.results import ErrorInfo
 
 
 def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:
@@ -91,11 +93,30 @@ def test_where_tracking_gives_up_the_rest_runs() -> None:
     ] == [step.reason for step in plan.rerun]
 
 
-def test_failed_and_unrepeatable_steps_run_behind_a_change() -> None:
+def test_unrepeatable_steps_run_behind_a_change() -> None:
     """Before it they are history."""
-    codes = ["t = clock()", "raise ValueError(1)", "a = 1", "t = clock()", "raise ValueError(2)"]
+    codes = ["t = clock()", "raise ValueError(1)", "a = 1", "t = clock()"]
     plan = planned(ran(codes), Patch.replace_step(3, "a = 2"))
-    assert [3, 4, 5] == [step.number for step in plan.rerun]
+    assert [3, 4] == [step.number for step in plan.rerun]
+
+
+def test_a_step_that_failed_for_what_it_read_stands() -> None:
+    """It would fail again. Where it tells of names that are near, it does only if the same names are there."""
+    codes = ["a = 1", "raise ValueError(2)", "show(nowhere)"]
+    assert [1] == [step.number for step in planned(ran(codes), Patch.replace_step(1, "a = 2")).rerun]
+    plan = planned(ran(codes), Patch.replace_step(1, "a = 1\nnow_here = 2"))
+    assert [1, 3] == [step.number for step in plan.rerun]
+
+
+def test_a_step_that_failed_for_anything_else_runs() -> None:
+    """What a machine had too little of then, it may have enough of now."""
+    laboratory = ran(["a = 1", "raise ValueError(2)"])
+    records = laboratory.line()
+    full = replace(records[1], error=ErrorInfo(type="OSError", message="no space left on device"))
+    late = replace(records[1], error=ErrorInfo(type="ValueError", message="", reason="time"))
+    for other in (full, late):
+        plan = make_plan(Patch.replace_step(1, "a = 2"), [records[0], other], laboratory.kept())
+        assert [1, 2] == [step.number for step in plan.rerun]
 
 
 def test_effects_of_steps_to_run_are_named() -> None:

@@ -9,12 +9,27 @@ from tests.history.records import records, texts
 
 from cenote_proto.v1 import history_pb2
 from cenote_security.errors import MalformedValueError
-from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, RanTest, SuiteOutcome
 from cenote_worker.history.messages import from_event, to_event
 from cenote_worker.results import VariableInfo
 
 infos = st.builds(
     VariableInfo, name=texts, type=texts, shape=st.none() | st.just((3, 4)), size=st.integers(0, 9)
+)
+used = st.dictionaries(texts, texts, max_size=2)
+test_records = st.builds(
+    RanTest,
+    name=texts,
+    outcome=texts,
+    error_type=texts,
+    message=texts,
+    file=texts,
+    span=st.just(()) | st.just((1, 0, 1, 9)),
+    traceback=texts,
+    used=used,
+    unsteady=texts,
+    seconds=st.just(0.5),
+    step=st.integers(0, 9),
 )
 events: st.SearchStrategy[Event] = st.one_of(
     records(),
@@ -25,6 +40,22 @@ events: st.SearchStrategy[Event] = st.one_of(
         step=st.integers(0, 9),
         variables=st.lists(infos).map(tuple),
         gone=st.lists(texts).map(tuple),
+    ),
+    st.builds(
+        Declared,
+        name=texts,
+        kind=texts,
+        depends_on=st.lists(texts, max_size=2).map(tuple),
+        author=texts,
+        step=st.integers(0, 9),
+        dropped=st.booleans(),
+    ),
+    st.builds(
+        SuiteOutcome,
+        suite=texts,
+        step=st.integers(0, 9),
+        tests=st.lists(test_records, max_size=2).map(tuple),
+        units=used,
     ),
 )
 

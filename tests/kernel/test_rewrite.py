@@ -27,6 +27,7 @@ from cenote_worker.in_jail.rewrite import to_python
         ("%%time\nx = 1\nx", "_magic_.time_cell('')\nx = 1\nx"),
         ("%%capture out\nx = 1", "_magic_.capture_cell('out')\nx = 1"),
         ("%%bash\necho 'it'", "_magic_.cell('bash', '', \"echo 'it'\")\n"),
+        ("%%writefile a.py\nx = 1", "_magic_.write_file('a.py', 'x = 1')\n"),
         ("%%timeit -n 5\nx = 1", "for _ in _magic_.repeat('-n 5'):\n x = 1"),
         ("\n# first\n%%time\n1", "\n# first\n_magic_.time_cell('')\n1"),
         ("if x:\n    !ls\n    %cd ..", "if x:\n    _magic_.shell('ls')\n    _magic_.line('cd', '..')"),

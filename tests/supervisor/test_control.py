@@ -144,3 +144,12 @@ def test_nonsense(data: bytes) -> None:
     """Anything else ends the jail."""
     with pytest.raises(ProtocolViolation):
         Line().says(data)
+
+
+def test_a_successor_holds_nothing() -> None:
+    """Who needed former states was a caller of the process that died: they may be thinned away again."""
+    line = Line()
+    line.line.holds.add([3, "here"])
+    assert {3, "here"} == set(line.heard()["targets"])
+    line.line.take_up()
+    assert ("hold", []) == ((said := line.heard())["op"], said["targets"])

@@ -20,6 +20,8 @@ MAX_PACKET = 128 * 1024
 MAX_DESCRIPTORS = 4
 """The most that any message names is three; the rest is room for a clear error instead of a truncated one."""
 
+# Numbers: the members of `socket`'s enumerations are combined by Python code, which each packet would pay for.
+_CLOSE_ON_EXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
@@ -54,9 +56,9 @@ def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
     Raises ProtocolViolation for a packet over the limits (its descriptors are closed), BlockingIOError when
     the socket does not block and has nothing.
     """
-    data, ancillary, message_flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC | flags)
+    data, ancillary, message_flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY, _CLOSE_ON_EXEC | flags)
     packet = Packet(data, rights(ancillary))
-    if message_flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    if message_flags & _CUT:
         packet.close()
         raise ProtocolViolation("a packet is over the limit in bytes or descriptors")
     if not data and not packet.descriptors:

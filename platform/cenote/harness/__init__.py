@@ -3,6 +3,16 @@
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
 from cenote.harness.apply_auditor import Auditor, UnsoundError
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
+from cenote.harness.artifacts import (
+    Artifact,
+    ArtifactCycleError,
+    ArtifactVersion,
+    BuildOptions,
+    BuildResult,
+    TrackedArtifact,
+    UnbuildableError,
+    UnknownArtifactError,
+)
 from cenote.harness.blame import Blame
 from cenote.harness.dependents import Dependents
 from cenote.harness.diagnosis import Diagnosis, diagnose
@@ -21,9 +31,14 @@ __all__ = [
     "apply_plan",
     "ApplyOptions",
     "ApplyResult",
+    "Artifact",
+    "ArtifactCycleError",
+    "ArtifactVersion",
     "Auditor",
     "Blame",
     "BlockedEffect",
+    "BuildOptions",
+    "BuildResult",
     "Dependents",
     "diagnose",
     "Diagnosis",
@@ -44,5 +59,8 @@ __all__ = [
     "StateNotKeptError",
     "Step",
     "TextEdit",
+    "TrackedArtifact",
+    "UnbuildableError",
+    "UnknownArtifactError",
     "UnsoundError",
 ]

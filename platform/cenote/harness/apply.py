@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
-from cenote.harness.patch_errors import StalePlanError, StateNotKeptError
+from cenote.harness.patch_errors import NotPutBackError, NoWayError, StalePlanError, StateNotKeptError
 from cenote.harness.plan import Plan
 from cenote.harness.plan_contents import Timeline
-from cenote.harness.plan_course import Course, NoWayOn, Verdict, Walked
-from cenote.harness.plan_forecast import all_forced, find_way, make_plan
+from cenote.harness.plan_course import NOTHING_SHARED, Course, NoWayOn, Verdict, Walked
+from cenote.harness.plan_forecast import all_forced, cheapest, find_way
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_walk import Walk
-from cenote_worker.history.step import StepRecord
+from cenote_security.errors import NotKeptError
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import key_of, kind_of
 
 ApplyStatus = Literal["applied", "failed", "blocked", "cancelled"]
@@ -114,8 +115,9 @@ class _Watch:
 def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) -> ApplyResult:
     """Re-runs what the patch affects, and nothing else, so that the state is that of a full run.
 
-    Raises StalePlanError if the runtime has gone on; StateNotKeptError if it is to be atomic and cannot be. Whatever
-    else ends it early, an interrupt included, the state is put back first.
+    Raises, before anything runs, StalePlanError if the runtime has gone on; StateNotKeptError if it is to be atomic
+    and cannot be; NoWayError if too little is kept. Whatever else ends it early, an interrupt included, the state is
+    put back first; NotPutBackError if memory was so short that it could not be.
     """
     options = options or ApplyOptions()
     if ground.head() != plan.head:
@@ -123,14 +125,21 @@ def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) 
     kept = ground.keep()
     if options.atomic and not kept:
         raise StateNotKeptError
+    with ground.holding():
+        return _applied_or_undone(_with_kept(plan, ground.kept()), plan, ground, options, kept=kept)
+
+
+def _applied_or_undone(
+    course: Course, plan: Plan, ground: Ground, options: ApplyOptions, *, kept: bool
+) -> ApplyResult:
     try:
-        course, walked = _walk(_with_kept(plan, ground.kept()), ground, options)
+        course, walked = _walk(course, ground, options)
     except (_Failed, _Cancelled, EffectNotRepeatedError) as ended:
         aside = ground.head() if options.aside and ground.keep() else 0
-        _undo(ground, plan.head, kept)
+        _undo(ground, plan, kept=kept)
         return _ended(ended, plan.head, aside)
     except BaseException:
-        _undo(ground, plan.head, kept)
+        _undo(ground, plan, kept=kept)
         raise
     return _applied(plan, course, walked, ground.head())
 
@@ -139,46 +148,57 @@ def _with_kept(plan: Plan, kept: frozenset[int]) -> Course:
     """The plan's course with the states that are kept by now; another one if its beginning is among those no more."""
     if plan.base in kept:
         return replace(plan.course, kept=kept)
-    if plan.head not in kept or plan.course.continues:
-        course = make_plan(plan.patch, plan.course.records, kept).course
-        return _from_shared(replace(course, kept=kept))
-    return make_plan(plan.patch, plan.course.records, kept).course
-
-
-def _from_shared(course: Course) -> Course:
-    """The same from the newest kept state that both histories share."""
-    shared = {0, *(record.number for record in course.records[: course.fork])}
-    return replace(course, base=max(shared & course.kept), forced={}, needs={})
+    return cheapest(plan.patch, plan.course.records, kept).course
 
 
 def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course, Walked]:
+    """From the cheapest state to begin with; then from one that both histories share; at last, all is run."""
     watch = _Watch(len(course.line), options)
-    try:
-        return find_way(course, lambda course: _begun(course, ground, watch))
-    except NoWayOn:
-        pass
-    try:
-        return find_way(_from_shared(course), lambda course: _begun(course, ground, watch))
-    except NoWayOn:
-        return find_way(all_forced(_from_shared(course)), lambda course: _begun(course, ground, watch))
+    behind = course.from_shared()
+    ways = (course, behind, all_forced(behind)) if course.continues else (course, all_forced(behind))
+    reason = NOTHING_SHARED
+    for way in ways:
+        try:
+            return find_way(way, lambda course: _begun(course, ground, watch))
+        except NoWayOn as none:
+            reason = str(none)
+    raise NoWayError(reason)
 
 
 def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
-    """One walk, from its beginning."""
-    walk = Walk(course, ground, watch)
-    if ground.head() != course.base or course.base != course.records[-1].number:
-        ground.rollback(course.base)
+    """One walk, from its beginning, or from the newest state before that which is kept now. Raises NoWayOn."""
+    kept = ground.kept()
+    while True:
+        course = course.begun_from(kept)
+        walk = Walk(course, ground, watch)
+        try:
+            if ground.head() != course.base or course.base != course.head:
+                ground.rollback(course.base)
+            break
+        except NotKeptError:  # for want of memory, in this moment
+            kept -= {course.base}
     if course.continues:
-        ground.branch(course.records[course.fork - 1].number if course.fork else 0)
+        ground.branch(course.records[course.fork - 1].number if course.fork else START)
     return walk.go()
 
 
-def _undo(ground: Ground, head: int, kept: bool) -> None:
-    if kept:
-        ground.rollback(head)
-    else:
-        with suppress(Exception):
-            ground.rollback(head)
+def _undo(ground: Ground, plan: Plan, *, kept: bool) -> None:
+    """The state is put back. kept: whether it is known to have been kept."""
+    try:
+        ground.rollback(plan.head)
+    except NotKeptError:
+        if kept:
+            raise NotPutBackError(plan.head, _nearest(ground, plan)) from None
+
+
+def _nearest(ground: Ground, plan: Plan) -> int | None:
+    """Goes back to the newest state of the old line that is kept."""
+    known = {START, *(record.number for record in plan.course.records)}
+    for step in sorted(known & ground.kept(), reverse=True):
+        with suppress(NotKeptError):
+            ground.rollback(step)
+            return step
+    return None
 
 
 def _ended(ended: Exception, head: int, aside: int) -> ApplyResult:

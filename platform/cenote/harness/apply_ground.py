@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from cenote_security.errors import CenoteError
@@ -43,13 +44,16 @@ class Ground(Protocol):
         """The step whose child the next one will be; 0 for the start."""
 
     def kept(self) -> frozenset[int]:
-        """Steps whose end state is kept and can be gone back to. 0, the start, always is."""
+        """Steps whose end state can be gone back to. What was kept may be given up at any time; see `holding`."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """What is kept now is not given up before the end of this, unless memory is short."""
 
     def keep(self) -> bool:
         """Keeps the live state as that of the head. False when it cannot be, such as for running threads."""
 
     def rollback(self, step: int) -> None:
-        """The live state becomes that after a kept step, and that step the head."""
+        """The live state becomes that after a kept step, and that step the head. Raises NotKeptError: as it was."""
 
     def branch(self, step: int) -> None:
         """The step becomes the head; the live state stays what it is."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import Final, TypedDict
 
 from cenote.harness.past import Past
-from cenote.harness.symbols import symbol_of
 from cenote_worker.history.dependencies import written
 from cenote_worker.history.step import START, StepRecord
 
@@ -54,9 +56,24 @@ def graph(past: Past) -> Graph:
     """All lines of a history."""
     live = {record.number for record in past.line(past.head)}
     records = past.all()
-    nodes = [_start(past), *(_node(record, live=record.number in live) for record in records)]
-    edges = [edge for record in records for edge in _edges(past, record)]
+    with _no_collections():
+        nodes = [_start(past), *(_node(record, live=record.number in live) for record in records)]
+        edges = list(chain.from_iterable([_edges(past, record) for record in records]))
     return {"head": past.head, "nodes": nodes, "edges": edges}
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Tens of thousands of new containers, none of them garbage, would have the collector go through the whole
+    history several times: that takes longer than all the rest.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _start(past: Past) -> Node:
@@ -85,7 +102,7 @@ def _node(record: StepRecord, *, live: bool) -> Node:
         "cause": record.cause,
         "status": record.status,
         "origin": record.origin,
-        "writes": sorted(map(symbol_of, written(record))),
+        "writes": sorted([place.removeprefix("name:") for place in written(record)]),
         "started": record.started,
         "duration": record.duration,
         "unknown": list(record.unknown),
@@ -99,17 +116,22 @@ def _label(record: StepRecord) -> str:
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
 
 
-def _edges(past: Past, record: StepRecord) -> Iterator[Edge]:
+def _edges(past: Past, record: StepRecord) -> list[Edge]:
     number, inputs = record.number, past.inputs(record.number)
-    yield {"source": record.parent, "target": number, "kind": "parent", "symbols": []}
     sources: dict[int, list[str]] = {}
     for place, writer in inputs.seen.items():
-        sources.setdefault(writer, []).append(symbol_of(place))
+        symbol = place.removeprefix("name:")  # see `symbol_of`: here a call counts
+        if writer in sources:
+            sources[writer].append(symbol)
+        else:
+            sources[writer] = [symbol]
+    edges: list[Edge] = [{"source": record.parent, "target": number, "kind": "parent", "symbols": []}]
     for writer, names in sources.items():
-        yield {"source": writer, "target": number, "kind": "data", "symbols": names}
+        edges.append({"source": writer, "target": number, "kind": "data", "symbols": names})
     doubt = record.parent if record.unknown else inputs.shadow
     if doubt != START:
-        yield {"source": doubt, "target": number, "kind": "unknown", "symbols": []}
+        edges.append({"source": doubt, "target": number, "kind": "unknown", "symbols": []})
+    return edges
 
 
 # -- text --

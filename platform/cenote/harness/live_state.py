@@ -11,13 +11,19 @@ from typing import Generic, Protocol, TypeVar
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.apply_ground import Ground
+from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.artifacts.bench import Bench
+from cenote.harness.artifacts.build import Builder, BuildOptions, BuildResult
+from cenote.harness.artifacts.declaring import declared, with_declared
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
 from cenote.harness.state import ExecutionState
-from cenote_security.errors import UnknownEntryError
+from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+
+_T = TypeVar("_T")
 
 Face = TypeVar("Face")
 """Of a runtime, as its user holds it."""
@@ -51,6 +57,9 @@ class Site(Protocol):
 
     def go_back(self, step: int) -> None:
         """The live state becomes that after a kept step. Raises NotKeptError."""
+
+    def workbench(self) -> Bench:
+        """Where artifacts are built. Raises UnavailableError and UsageError where none can be."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,6 +97,36 @@ class LiveState(ExecutionState):
         if applied is None:
             raise UnknownEntryError("patch", patch_id)
         return self._apply(self._plan(applied.patch.revert(applied.before)), options)
+
+    def _declare(self, artifacts: tuple[Artifact, ...]) -> None:
+        self.refresh()
+        with_declared(declared(self._past.history.units), artifacts)
+        self._site.workbench().declare(artifacts)
+        self.refresh()
+
+    def _drop(self, name: str) -> None:
+        self.artifact(name)
+        for other in self.artifacts:
+            if name in other.depends_on:
+                raise UsageError(
+                    f"{other.name} depends on {name}; drop that first, or declare it anew without"
+                )
+        self._site.workbench().drop(name)
+        self.refresh()
+
+    def _build(self, options: BuildOptions) -> BuildResult:
+        ground, bench = self._site.ground(atomic=options.apply.atomic), self._site.workbench()
+        self.refresh()
+
+        def kept(plan: Plan) -> None:
+            ground.keep()
+            self._changes.applied[plan.patch.id] = Applied(patch=plan.patch, before=plan.course.records)
+
+        with self._changes.turn:
+            builder = Builder(self._past.history, ground, bench, options)
+            result = builder.build(declared(self._past.history.units), kept)
+        self.refresh()
+        return result
 
     def _rollback(self, step: int) -> None:
         self._site.go_back(step)
@@ -128,12 +167,35 @@ class RuntimeState(LiveState, Generic[Face]):
         return self._revert(patch_id, options or ApplyOptions())
 
     def rollback(self, step: int) -> None:
-        """As `rollback` of the runtime; 0 always can be gone back to."""
+        """As `rollback` of the runtime: raises NotKeptError, and does nothing, for what is not kept any more."""
         self._rollback(step)
 
     def fork(self, step: int) -> Face:
         """A runtime of its own that begins with the state after a kept step; see `fork` of the runtime. Close it."""
         return self._fork(step)
+
+    def declare(self, *artifacts: Artifact) -> None:
+        """Watches over these, or over what they are now: the record of the runtime keeps it.
+
+        Raises UnknownArtifactError for a dependency that was not declared, ArtifactCycleError, and UnavailableError
+        and UsageError where none can be built.
+        """
+        self._declare(artifacts)
+
+    def drop(self, name: str) -> None:
+        """Watches over it no more. Raises UnknownArtifactError, UsageError for one that others depend on."""
+        self._drop(name)
+
+    def build(self, options: BuildOptions | None = None) -> BuildResult:
+        """Brings all artifacts up to date, and nothing else: all of it or nothing.
+
+        What changed an artifact after it had been used is put before that, and what that affects is run again as
+        `apply` does. Then tests are run in the jail, beside the state, if anything that they used is different.
+        The result is `failed`, and everything as before, when a step raises or a test does not pass.
+
+        Raises UnbuildableError; else as `apply`.
+        """
+        return self._build(options or BuildOptions())
 
 
 class AsyncRuntimeState(LiveState, Generic[Face]):
@@ -163,8 +225,21 @@ class AsyncRuntimeState(LiveState, Generic[Face]):
         """See RuntimeState."""
         await asyncio.to_thread(self._rollback, step)
 
+    async def declare(self, *artifacts: Artifact) -> None:
+        """See RuntimeState."""
+        await asyncio.to_thread(self._declare, artifacts)
 
-async def _finished(work: Callable[[ApplyOptions], ApplyResult], options: ApplyOptions) -> ApplyResult:
+    async def drop(self, name: str) -> None:
+        """See RuntimeState."""
+        await asyncio.to_thread(self._drop, name)
+
+    async def build(self, options: BuildOptions | None = None) -> BuildResult:
+        """See RuntimeState. Cancelled, it ends behind the step that runs, or behind the tests."""
+        chosen = options or BuildOptions()
+        return await _finished(lambda apply: self._build(replace(chosen, apply=apply)), chosen.apply)
+
+
+async def _finished(work: Callable[[ApplyOptions], _T], options: ApplyOptions) -> _T:
     """The result of work on a thread, which nobody leaves before it has put everything back."""
     leaving = threading.Event()
     heeding = replace(options, cancelled=lambda: leaving.is_set() or options.cancelled())

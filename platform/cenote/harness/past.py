@@ -31,6 +31,10 @@ class Past:
         self._history.flush()
 
     @property
+    def history(self) -> History:
+        return self._history
+
+    @property
     def head(self) -> int:
         return self._history.tree.head
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import uuid4
 
+from cenote.harness.patch_artifact import ReplaceArtifact
 from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote.harness.patch_text import TextEdit, replace_text
@@ -184,6 +185,11 @@ class Patch:
     def remove_step(cls, number: int, *, reason: str = "", author: str = "") -> Patch:
         """Takes a step out of the history."""
         return cls(changes=(RemoveStep(number=number),), reason=reason, author=author)
+
+    @classmethod
+    def replace_artifact(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
+        """Gives a file of the working directory that a step has written, or a function or class, another source."""
+        return cls(changes=(ReplaceArtifact(name=name, source=source),), reason=reason, author=author)
 
     def revert(self, before: Sequence[StepRecord], *, reason: str = "", author: str = "") -> Patch:
         """The patch that takes this one back. before: the line that it was applied to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote_security.errors import UsageError
+from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.history.step import StepRecord
 
 
@@ -57,6 +57,40 @@ class StateNotKeptError(UsageError):
         )
 
 
+class NoWayError(UsageError):
+    """From what is kept, the state of the patched history cannot be made. reason: what is missing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the patch cannot be applied to this state: {self.reason}. Patch a later step, or `reset` the runtime, "
+            "put in what was put in, and run the steps again; `snapshot` with a label keeps a state for longer"
+        )
+
+
+class NotPutBackError(CenoteError):
+    """A patch was not applied, and the state before it was given up meanwhile, since memory was short.
+
+    The live state is that of `step`, the nearest one before that was still kept; None: it is in the middle of the
+    patch. head: the step that it was at.
+    """
+
+    def __init__(self, head: int, step: int | None) -> None:
+        super().__init__(head, step)
+        self.head = head
+        self.step = step
+
+    def __str__(self) -> str:
+        now = "in the middle of the patch" if self.step is None else f"that after step {self.step}"
+        return (
+            f"the patch was not applied, and the state after step {self.head} was given up meanwhile for want of "
+            f"memory: the state is {now} now; run again what is missing"
+        )
+
+
 class StepNotRepeatedError(UsageError):
     """A step would have to be run again, and cannot be. record: the step."""
 
@@ -65,5 +99,10 @@ class StepNotRepeatedError(UsageError):
         self.record = record
 
     def __str__(self) -> str:
-        what = "in a private namespace" if self.record.private else f"an {self.record.kind} by a client"
-        return f"step {self.record.number} would have to be repeated, and is {what}; patch a step behind it"
+        return f"{not_repeated(self.record)}; patch a step behind it"
+
+
+def not_repeated(record: StepRecord) -> str:
+    """Why a step is not run again that has no code of its own, or that of a namespace of its author's."""
+    what = "in a private namespace" if record.private else f"an {record.kind} by a client"
+    return f"step {record.number} would have to be repeated, and is {what}"

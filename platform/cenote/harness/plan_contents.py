@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, Version
+from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, Version, kind_of
 
 _UNKNOWN: Final = "?"
 
@@ -74,6 +74,12 @@ class Contents:
     def group(self, location: Location) -> frozenset[Location]:
         """The location, and all that share changeable objects with it."""
         return self._groups.get(location, frozenset((location,)))
+
+    @property
+    def names(self) -> frozenset[Location]:
+        """Names that are known to be there, of those that were written in this era."""
+        known = self._versions.items()
+        return frozenset(one for one, version in known if kind_of(one) == "name" and version != ABSENT)
 
     def agrees(self, other: Contents, location: Location) -> bool:
         """Whether both hold the same there, shared with the same others."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from cenote.harness.plan_contents import Contents
 from cenote.harness.plan_line import LineStep
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import Location
+
+NOTHING_SHARED: Final = "no state from before the change is kept any more"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,14 +35,40 @@ class Course:
     @property
     def continues(self) -> bool:
         """Whether the walk begins in the present state, and not in one that both lines share."""
-        return self.base not in {0, *(record.number for record in self.records[: self.fork])}
+        return self.base not in self.shared
+
+    @property
+    def head(self) -> int:
+        """The end of the line that was run."""
+        return self.records[-1].number if self.records else START
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Steps whose end states both lines have."""
+        return frozenset((START, *(record.number for record in self.records[: self.fork])))
+
+    def begun_from(self, kept: frozenset[int]) -> Course:
+        """The same, with the states that are kept by now: from the newest that both lines share if the base is none.
+
+        Raises NoWayOn where there is no such state.
+        """
+        if self.base in kept:
+            return replace(self, kept=kept)
+        if not self.shared & kept:
+            raise NoWayOn(NOTHING_SHARED)
+        course = self.from_shared() if self.continues else self
+        return replace(course, base=max(self.shared & kept), kept=kept)
+
+    def from_shared(self) -> Course:
+        """From the newest kept state that both lines share, with nothing learned."""
+        return replace(self, base=max(self.shared & self.kept, default=START), forced={}, needs={})
 
     @property
     def begin(self) -> int:
         """Position in the line of the first step that the base is without."""
         if self.continues:
             return self.fork
-        numbers = [0, *(record.number for record in self.records[: self.fork])]
+        numbers = [START, *(record.number for record in self.records[: self.fork])]
         return numbers.index(self.base)
 
 

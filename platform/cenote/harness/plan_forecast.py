@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from cenote.harness.patch import Patch
+from cenote.harness.patch_errors import NoWayError
 from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_contents import effects, writes_anything
-from cenote.harness.plan_course import Course, NoWayOn, StartAgain, Verdict, Walked
+from cenote.harness.plan_course import NOTHING_SHARED, Course, NoWayOn, StartAgain, Verdict, Walked
 from cenote.harness.plan_line import LineStep, shared_steps
 from cenote.harness.plan_names import bound_names
 from cenote.harness.plan_walk import Walk
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
 
 _TRIES = 20
@@ -45,7 +46,10 @@ class Forecast:
         return self._head
 
     def kept(self) -> frozenset[int]:
-        return frozenset((0, self._head))
+        return frozenset((START, self._head))
+
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def keep(self) -> bool:
         return True
@@ -110,28 +114,40 @@ def learned(course: Course, again: StartAgain) -> Course:
 
 
 def all_forced(course: Course) -> Course:
-    """Every step is run. From a state that both histories share, this always comes to its end."""
+    """Every step is run that can be. Mostly this comes to its end from a state that both histories share."""
     reason = "too little of the state could be carried over"
-    return replace(course, forced={step.number: reason for step in course.line if step.number})
+    again = [step.origin for step in course.line if step.origin is not None and step.origin.repeatable]
+    return replace(course, forced={record.number: reason for record in again})
 
 
 def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]) -> Plan:
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
-    taken to be one of them. Raises PatchConflictError if the patch does not fit the line. Nothing is executed.
+    taken to be one of them. Raises PatchConflictError if the patch does not fit the line; NoWayError if what it
+    would take is kept no more. Nothing is executed.
     """
+    return cheapest(patch, records, frozenset({_head(records), *kept}))
+
+
+def cheapest(patch: Patch, records: Sequence[StepRecord], kept: frozenset[int]) -> Plan:
+    """As `make_plan`, from one of these states."""
     line = patch.applied(records)
-    head = records[-1].number if records else 0
-    sources = frozenset({0, head, *kept})
     fork = shared_steps(records, line)
-    shared = {0, *(record.number for record in records[:fork])}
-    course = Course(records=tuple(records), line=line, fork=fork, base=max(shared & sources), kept=sources)
-    plans = [_foreseen(patch, course)]
-    if head not in shared:
-        with suppress(NoWayOn):
-            plans.append(_foreseen(patch, replace(course, base=head)))
+    course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept)
+    plans, reasons = list[Plan](), list[str]()
+    for base in dict.fromkeys((*sorted(course.shared & kept)[-1:], *({course.base} & kept))):
+        try:
+            plans.append(_foreseen(patch, replace(course, base=base)))
+        except NoWayOn as none:
+            reasons.append(str(none))
+    if not plans:
+        raise NoWayError(reasons[0] if course.shared & kept else NOTHING_SHARED)
     return min(plans, key=lambda plan: plan.seconds + _CARRYING * len(plan.carried))
+
+
+def _head(records: Sequence[StepRecord]) -> int:
+    return records[-1].number if records else START
 
 
 def foresee(course: Course, ground: Forecast) -> Walked:
@@ -141,7 +157,7 @@ def foresee(course: Course, ground: Forecast) -> Walked:
 
 
 def _foreseen(patch: Patch, course: Course) -> Plan:
-    head = course.records[-1].number if course.records else 0
+    head = course.head
     try:
         course, walked = find_way(course, lambda course: foresee(course, Forecast(head)))
     except NoWayOn:

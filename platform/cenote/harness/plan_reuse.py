@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, key_of, kind_of
@@ -17,13 +19,45 @@ def why_unwatched(record: StepRecord) -> str:
     return ""
 
 
-def why_unsteady(record: StepRecord) -> str:
-    """Why the step may do something else when it is run again, though all that it reads is equal."""
-    if record.status not in ("ok", "refused"):
+_OF_VALUES: Final = frozenset(
+    cls.__name__
+    for cls in (
+        *(
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            FloatingPointError,
+            IndexError,
+            KeyError,
+            LookupError,
+        ),
+        *(NameError, NotImplementedError, OverflowError, StopIteration, TypeError, UnboundLocalError),
+        *(UnicodeDecodeError, UnicodeEncodeError, ValueError, ZeroDivisionError),
+    )
+)
+"""What code raises for what it has read, and for nothing else: not for want of memory, time, files or modules."""
+
+
+def why_unsteady(record: StepRecord, was: Contents, now: Contents) -> str:
+    """Why the step may do something else when it is run again, though all that it reads is equal.
+
+    was, now: see `why_again`.
+    """
+    if record.status == "failed" and not _fails_again(record, was, now):
+        return "it did not end well, and may end otherwise"
+    if record.status not in ("ok", "failed", "refused"):
         return "it did not end well, and would have to again"
     if record.trace and record.trace.unrepeatable:
         return f"it may give something else each time ({record.trace.unrepeatable[0]})"
     return ""
+
+
+def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
+    """Whether it raises the same, with the same words. Those about a name tell of the nearest that there are."""
+    error = record.error
+    if error is None or error.reason != "exception" or error.type not in _OF_VALUES:
+        return False
+    return error.type not in ("NameError", "UnboundLocalError") or was.names == now.names
 
 
 def why_again(record: StepRecord, was: Contents, now: Contents) -> str:

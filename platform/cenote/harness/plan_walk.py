@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
+from cenote.harness.patch_errors import not_repeated
 from cenote.harness.plan_contents import (
     Contents,
     Timeline,
@@ -68,8 +69,9 @@ class Walk:
         return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
 
     def _tell_until(self, step: LineStep) -> None:
-        """Brings the account of the old line up to just before the step."""
-        if step.origin is None:
+        """Brings the account of the old line up to just before the step. One that runs in any case needs none, and
+        may stand elsewhere than in the old line."""
+        if step.origin is None or step.change:
             return
         records = self._course.records
         while records[self._told] is not step.origin:
@@ -85,7 +87,7 @@ class Walk:
             return reason
         if forced := self._course.forced.get(step.number):
             return forced
-        if not self._shared(step.origin) and (reason := why_unsteady(step.origin)):
+        if not self._shared(step.origin) and (reason := why_unsteady(step.origin, self._was, self._want)):
             return reason
         return self._why_versions(step.origin)
 
@@ -126,6 +128,8 @@ class Walk:
     # -- steps that run --
 
     def _run(self, position: int, step: LineStep, reason: str) -> None:
+        if step.origin is not None and not step.origin.repeatable:
+            raise NoWayOn(not_repeated(step.origin))
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
         self._verify(position, record.trace)

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cenote.harness import dependents, difference, graph
+from cenote.harness.artifacts.declaring import declared
+from cenote.harness.artifacts.errors import UnknownArtifactError
+from cenote.harness.artifacts.staleness import Survey
+from cenote.harness.artifacts.tracked import TrackedArtifact, tracked
 from cenote.harness.blame import Blame, blame
 from cenote.harness.dependents import Dependents
 from cenote.harness.difference import StateDiff
@@ -103,6 +107,21 @@ class ExecutionState:
     def at(self, number: int) -> Moment:
         """What was live when a step ended; 0: before the first. Raises UnknownEntryError."""
         return moment(self._past, number)
+
+    # -- artifacts --
+
+    @property
+    def artifacts(self) -> tuple[TrackedArtifact, ...]:
+        """What was declared, by name, on the line to the head: versions, dependencies, why it is out of date."""
+        history = self._past.history
+        return tracked(Survey(self._past.line(self.head), declared(history.units)), history.suites)
+
+    def artifact(self, name: str) -> TrackedArtifact:
+        """Raises UnknownArtifactError."""
+        for found in self.artifacts:
+            if found.name == name:
+                return found
+        raise UnknownArtifactError(name, self._past.history.units)
 
     # -- dependencies --
 

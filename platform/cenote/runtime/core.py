@@ -26,6 +26,7 @@ from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.storage import Storage
+from cenote.runtime.workbench import Workbench
 from cenote_security.errors import NameExistsError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
@@ -173,6 +174,9 @@ class RuntimeCore:
         listener = BlockingListener()
         self.rollback(step, listener)
         rollback(listener.wait(self.resume))
+
+    def workbench(self) -> Workbench:
+        return Workbench(self.backend, self.reruns(), self.resume, self.author)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

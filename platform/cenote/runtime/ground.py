@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
-from cenote.harness.patch_errors import StalePlanError, StateNotKeptError, StepNotRepeatedError
+from cenote.harness.patch_errors import StalePlanError, StepNotRepeatedError
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import UnavailableError
@@ -39,6 +40,8 @@ class RuntimeGround:
         cause: of steps whose code is not the recorded one.
         """
         self._reruns = reruns
+        self._second = reruns.second_jail
+        self._working = False
         self._resume = resume
         self._rules = rules
         self._atomic = atomic
@@ -48,9 +51,26 @@ class RuntimeGround:
         return self._reruns.history.tree.head
 
     def kept(self) -> frozenset[int]:
-        return frozenset((START, *(info.step for info in self._snapshots())))
+        known = {info.step for info in self._snapshots()}
+        return frozenset(known | {START} if self._second.can_begin(atomic=self._atomic) else known)
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        if self._working:  # part of other work, at the end of which it is let go
+            yield
+            return
+        let_go = self._reruns.hold(info.step for info in self._snapshots())
+        self._working = True
+        try:
+            yield
+        finally:
+            self._working = False
+            let_go()
+            self._second.stay()
 
     def keep(self) -> bool:
+        if self._second.runs:
+            return False
         if any(info.step == self.head() and info.label for info in self._snapshots()):
             return True
         outcome = self._call(self._reruns.keep)
@@ -60,8 +80,10 @@ class RuntimeGround:
         return True
 
     def rollback(self, step: int) -> None:
-        if step == START and START not in (info.step for info in self._snapshots()):
-            self._begin_anew()
+        if step != START:
+            self._second.give_up()
+        elif self._working and self._is_to_begin_anew():
+            self._second.begin()
             return
         rollback(self._call(partial(self._reruns.rollback, step)))
 
@@ -69,7 +91,7 @@ class RuntimeGround:
         self._reruns.branch(step)
 
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
-        if record is not None and (record.kind != "cell" or record.private):
+        if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
@@ -110,11 +132,9 @@ class RuntimeGround:
         self._reruns.snapshots(answers.put)
         return snapshots(answers.get())
 
-    def _begin_anew(self) -> None:
-        """With a fresh jail, and what was injected; what the old one has kept is gone then."""
-        if self._atomic:
-            raise StateNotKeptError("the state at the start is kept no more")
-        self._reruns.reset()
+    def _is_to_begin_anew(self) -> bool:
+        kept = START in (info.step for info in self._snapshots())
+        return not kept and self._second.can_begin(atomic=self._atomic)
 
     def _check(self, code: str) -> None:
         """Raises SecurityError: a patch brings in nothing that a cell may not."""

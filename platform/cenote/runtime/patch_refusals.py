@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cenote.harness.patch_errors import StalePlanError, StateNotKeptError, StepNotRepeatedError
+from cenote.harness.patch_errors import (
+    NotPutBackError,
+    NoWayError,
+    StalePlanError,
+    StateNotKeptError,
+    StepNotRepeatedError,
+)
 from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.history.history import History
 from cenote_worker.results import PatchRefusal
@@ -28,6 +34,14 @@ def _unkept(_history: History, reason: object) -> CenoteError:
     return StateNotKeptError(str(reason))
 
 
+def _no_way(_history: History, reason: object) -> CenoteError:
+    return NoWayError(str(reason))
+
+
+def _not_put_back(_history: History, head: object, step: object) -> CenoteError:
+    return NotPutBackError(_number(head), None if step is None else _number(step))
+
+
 def _not_repeated(history: History, number: object) -> CenoteError:
     return StepNotRepeatedError(history.tree.get(_number(number)))
 
@@ -35,6 +49,8 @@ def _not_repeated(history: History, number: object) -> CenoteError:
 _ROWS: Final[Mapping[str, _Row]] = {
     "stale": _Row(StalePlanError, _stale),
     "unkept": _Row(StateNotKeptError, _unkept),
+    "no way": _Row(NoWayError, _no_way),
+    "not put back": _Row(NotPutBackError, _not_put_back),
     "not repeated": _Row(StepNotRepeatedError, _not_repeated),
 }
 

@@ -29,6 +29,8 @@ class HistoryEvent(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     DESCRIBED_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
+    TESTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def step(self) -> Global___Step: ...
     @_builtins.property
@@ -37,6 +39,10 @@ class HistoryEvent(_message.Message):
     def begun(self) -> Global___StateBegun: ...
     @_builtins.property
     def described(self) -> Global___VariablesDescribed: ...
+    @_builtins.property
+    def declared(self) -> Global___UnitDeclared: ...
+    @_builtins.property
+    def tested(self) -> Global___SuiteTested: ...
     def __init__(
         self,
         *,
@@ -44,12 +50,14 @@ class HistoryEvent(_message.Message):
         moved: Global___HeadMoved | None = ...,
         begun: Global___StateBegun | None = ...,
         described: Global___VariablesDescribed | None = ...,
+        declared: Global___UnitDeclared | None = ...,
+        tested: Global___SuiteTested | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "described", b"described", "moved", b"moved", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "described", b"described", "moved", b"moved", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -131,6 +139,167 @@ class VariablesDescribed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VariablesDescribed: _TypeAlias = VariablesDescribed  # noqa: Y015
+
+@_typing.final
+class UnitDeclared(_message.Message):
+    """See cenote_worker.history.events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: _builtins.str
+    author: _builtins.str
+    step: _builtins.int
+    dropped: _builtins.bool
+    """It is not watched over any more."""
+    @_builtins.property
+    def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        depends_on: _abc.Iterable[_builtins.str] | None = ...,
+        author: _builtins.str = ...,
+        step: _builtins.int = ...,
+        dropped: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "depends_on", b"depends_on", "dropped", b"dropped", "kind", b"kind", "name", b"name", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnitDeclared: _TypeAlias = UnitDeclared  # noqa: Y015
+
+@_typing.final
+class SuiteTested(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class UnitsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SUITE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    TESTS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    suite: _builtins.str
+    step: _builtins.int
+    @_builtins.property
+    def tests(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestRun]: ...
+    @_builtins.property
+    def units(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        suite: _builtins.str = ...,
+        step: _builtins.int = ...,
+        tests: _abc.Iterable[Global___TestRun] | None = ...,
+        units: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "suite", b"suite", "tests", b"tests", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuiteTested: _TypeAlias = SuiteTested  # noqa: Y015
+
+@_typing.final
+class TestRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class UsedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    SPAN_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    UNSTEADY_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    outcome: _builtins.str
+    error_type: _builtins.str
+    message: _builtins.str
+    file: _builtins.str
+    traceback: _builtins.str
+    unsteady: _builtins.str
+    seconds: _builtins.float
+    step: _builtins.int
+    @_builtins.property
+    def span(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Line, column, end line, end column; or nothing."""
+
+    @_builtins.property
+    def used(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        error_type: _builtins.str = ...,
+        message: _builtins.str = ...,
+        file: _builtins.str = ...,
+        span: _abc.Iterable[_builtins.int] | None = ...,
+        traceback: _builtins.str = ...,
+        used: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        unsteady: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_type", b"error_type", "file", b"file", "message", b"message", "name", b"name", "outcome", b"outcome", "seconds", b"seconds", "span", b"span", "step", b"step", "traceback", b"traceback", "unsteady", b"unsteady", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestRun: _TypeAlias = TestRun  # noqa: Y015
 
 @_typing.final
 class Step(_message.Message):

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Iterable
+from functools import cache
 
 from cenote_security.walls.syscalls import machine, number
 
@@ -246,11 +247,13 @@ def timerfd() -> int:
 
 def set_timer(timer: int, first: int, every: int) -> None:
     """first, every: nanoseconds, below a second; 0 and 0 for never."""
-    spec = _Itimerspec(_Timespec(0, every), _Timespec(0, first))
-    _check(
-        _libc.timerfd_settime(ctypes.c_int(timer), ctypes.c_int(0), ctypes.byref(spec), None),
-        "timerfd_settime",
-    )
+    _check(_libc.timerfd_settime(timer, 0, _itimerspec(first, every), None), "timerfd_settime")
+
+
+@cache
+def _itimerspec(first: int, every: int) -> object:
+    """Made once for each pair: callers have few."""
+    return ctypes.byref(_Itimerspec(_Timespec(0, every), _Timespec(0, first)))
 
 
 # -- seccomp ----------------------------------------------------------------------------------------------

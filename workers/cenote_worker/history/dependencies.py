@@ -83,4 +83,6 @@ def written(record: StepRecord) -> Iterable[Location]:
     """What a step is known to have written."""
     if record.trace is None:
         return ()
+    if not record.private:  # thousands of times in some questions
+        return [location for location in record.trace.writes if location != ANYTHING]
     return [located(record, location) for location in record.trace.writes if location != ANYTHING]

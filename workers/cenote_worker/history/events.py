@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.results import VariableInfo
@@ -36,4 +38,53 @@ class Described:
     gone: tuple[str, ...] = ()
 
 
-Event = StepRecord | Moved | Begun | Described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A named unit of code, text or data is watched over, or no more (dropped). What was declared before is replaced.
+
+    step: the head then. kind: such as `module`. depends_on: names of other units, besides what can be seen.
+    """
+
+    name: str
+    kind: str = ""
+    depends_on: tuple[str, ...] = ()
+    author: str = ""
+    step: int = START
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanTest:
+    """What came of one test when it ran last. outcome: `passed`, `failed`, `error`.
+
+    error_type, message, file, span, traceback: of what it raised; span is line, column, end line, end column, or ().
+    used: what it used, with versions. unsteady: why it may come out different with the same. step: the head then.
+    """
+
+    name: str
+    outcome: str
+    error_type: str = ""
+    message: str = ""
+    file: str = ""
+    span: tuple[int, ...] = ()
+    traceback: str = ""
+    used: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unsteady: str = ""
+    seconds: float = 0.0
+    step: int = START
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteOutcome:
+    """All tests of a suite hold now as they came out here. step: the head then.
+
+    units: declared units that the tests use, with the versions that they had.
+    """
+
+    suite: str
+    step: int = START
+    tests: tuple[RanTest, ...] = ()
+    units: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+Event = StepRecord | Moved | Begun | Described | Declared | SuiteOutcome

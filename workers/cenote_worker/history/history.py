@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.bounds import bounded
 from cenote_worker.history.dependencies import Dependencies
-from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
 from cenote_worker.results import VariableInfo
@@ -56,6 +56,10 @@ class History:
         self.dependencies = Dependencies(self.tree)
         self.begun: tuple[str, ...] = ()
         """Names that each jail begins with."""
+        self.units: Mapping[str, Declared] = {}
+        """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
+        self.suites: Mapping[str, SuiteOutcome] = {}
+        """What came of each suite's tests last."""
         self._keep = keep
         self._room = room
         self._lock = threading.Lock()
@@ -108,6 +112,17 @@ class History:
         """Whether the line of the last description leads to the head."""
         return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
 
+    def declared(self, units: Iterable[Declared]) -> None:
+        """These units are watched over from now on, or no more."""
+        with self._lock:
+            for unit in units:
+                self._append(replace(unit, step=self.tree.head))
+
+    def tested(self, found: SuiteOutcome) -> None:
+        """Tests of a suite were run, or found to hold still."""
+        with self._lock:
+            self._append(found)
+
     def read(self, events: Iterable[Event]) -> None:
         """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
         with self._lock:
@@ -133,6 +148,10 @@ class History:
             self.tree.move(event.head)
         elif isinstance(event, Begun):
             self.begun = event.names
+        elif isinstance(event, Declared):
+            self._declare(event)
+        elif isinstance(event, SuiteOutcome):
+            self.suites = {**self.suites, event.suite: event}
         else:
             self._described.setdefault(event.step, []).append(event)
             self._infos |= {info.name: info for info in event.variables}
@@ -142,6 +161,10 @@ class History:
         self._events.append(event)
         if isinstance(event, StepRecord):
             self._shed(event)
+
+    def _declare(self, unit: Declared) -> None:
+        others = {name: each for name, each in self.units.items() if name != unit.name}
+        self.units = others if unit.dropped else {**others, unit.name: unit}
 
     def _shed(self, record: StepRecord) -> None:
         """Makes room for the results of a new step."""

@@ -10,10 +10,11 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
-from cenote_worker.history.events import Begun, Described, Event, Moved
+from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
 from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
+from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
 from cenote_worker.supervisor.edge import read_error, read_info
 from cenote_worker.wire.results import (
     clean_text,
@@ -56,6 +57,10 @@ def from_event(event: Event) -> bytes:
     elif isinstance(event, Begun):
         message.begun.SetInParent()
         message.begun.names.extend(event.names)
+    elif isinstance(event, Declared):
+        fill_declared(message.declared, event)
+    elif isinstance(event, SuiteOutcome):
+        fill_tested(message.tested, event)
     else:
         message.described.step = event.step
         message.described.variables.extend(map(from_info, event.variables))
@@ -87,6 +92,10 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
             variables = tuple(map(read_info, message.described.variables))
             gone = tuple(message.described.gone)
             return Described(step=message.described.step, variables=variables, gone=gone)
+        case "declared":
+            return to_declared(message.declared)
+        case "tested":
+            return to_tested(message.tested)
     raise MalformedValueError("an event of a history of an unknown kind")
 
 

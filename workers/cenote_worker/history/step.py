@@ -94,6 +94,11 @@ class StepRecord:
         return self.status in ("ok", "failed")
 
     @property
+    def repeatable(self) -> bool:
+        """Whether it can be run again, by whoever runs the common namespace: it is code, and was run there."""
+        return self.kind == "cell" and not self.private
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """Why it may have read and written more than its trace lists; empty when the trace is all there is."""
         if self.trace is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
+from cenote_worker.history.step import START
 from cenote_worker.supervisor.requests import OWNER, Seat
 
 NOTHING = Content(size=0, count=0, inline=b"")
@@ -20,7 +21,7 @@ class Injection:
     values: a pickle, never opened out here: of one value where `single` names it, else of two dictionaries, values
         and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
-    number: what it is kept under for a successor; 0 for nothing.
+    number: what it is kept under for a successor; 0 for nothing. step: of the history; START before the first.
     seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for who holds the runtime.
     """
 
@@ -31,6 +32,7 @@ class Injection:
     names: tuple[str, ...] = ()
     hosts: tuple[jail_pb2.HostTarget, ...] = ()
     number: int = 0
+    step: int = START
     seat: Seat = OWNER
     client: str = ""
 

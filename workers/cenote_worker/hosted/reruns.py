@@ -12,6 +12,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.listeners import Admission, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated
+from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat, Withdraw
@@ -46,6 +47,7 @@ class Reruns:
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
         self._seats: dict[str, Seat] = {"": OWNER}
         self._admission: Admission = admit_all
+        self.second_jail = SecondJail(runtime)
 
     @property
     def history(self) -> History:
@@ -59,19 +61,22 @@ class Reruns:
         """As HostedRuntime.snapshots."""
         self._runtime.snapshots(answer)
 
+    def hold(self, steps: Iterable[int]) -> Callable[[], None]:
+        """What is kept of these states stays, unless memory is short, until what this returns is called.
+
+        The end of this process lets go as well.
+        """
+        return self._runtime.started().hold(steps)
+
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""
         self._runtime.rollback(step, listener)
 
-    def reset(self) -> None:
-        """As HostedRuntime.reset."""
-        self._runtime.reset()
-
-    def keep(self, listener: Listener) -> None:
+    def keep(self, listener: Listener, label: str = LABEL) -> None:
         """Keeps the live state as that of the head. The listener gets a KeptReply, or UnavailableError."""
         head = self._runtime.history.tree.head
         supervisor = self._runtime.started()
-        supervisor.submit(keeping(LABEL, listener, OWNER, head))
+        supervisor.submit(keeping(label, listener, OWNER, head))
 
     def branch(self, step: int) -> None:
         """The step becomes the head; the live state stays what it is."""

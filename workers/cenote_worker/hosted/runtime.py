@@ -24,7 +24,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
-from cenote_worker.history.step import StepKind
+from cenote_worker.history.step import START, StepKind
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.deliveries import Deliveries
@@ -97,6 +97,8 @@ class HostedRuntime:
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
         self.patches = Patches(self, legacy.patch_begun)
         self._bereft: Death | None = None
+        self._begun: list[Injection] = []
+        """What the jail that was filled last had then, if nothing else."""
         self.refill: Refill = NO_REFILL
         """What fills a fresh jail once it has the injected values."""
 
@@ -157,6 +159,7 @@ class HostedRuntime:
                 self._deliveries.deliver(supervisor, injection)
             self.refill.fill(supervisor)
             self._legacy.filled()
+            self._begun = self.noted.all() if self.refill.step == START else []
             supervisor.begins_at(self.refill.step)
             self.recorder.refilled(self._begins_with(), self.refill.step)
         except BaseException:
@@ -233,12 +236,27 @@ class HostedRuntime:
             supervisor.end(RESET)
         self.recorder.reset()
 
-    def sleep(self) -> None:
-        """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
+    @property
+    def begins_alike(self) -> bool:
+        """Whether a fresh jail begins in the state that the history does."""
+        return all(each.step == START or each in self._begun for each in self.noted.all())
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether anything is written down of the jail that runs now: then there is only one at a time."""
+        return self._legacy is not NO_LEGACY or self.refill is not NO_REFILL
+
+    def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
+        """The jail that runs now, which is the caller's from here on. The other one is next; None for a fresh one."""
         with self._lock:
             self.check_open()
-            supervisor, self._supervisor = self._supervisor, None
+            former, self._supervisor = self._supervisor, supervisor
             self._relied.clear()
+            return former
+
+    def sleep(self) -> None:
+        """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
+        supervisor = self.exchange(None)
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(ASLEEP)
@@ -471,6 +489,7 @@ class HostedRuntime:
             supervisor = self.started(injection.seat)
             self._legacy.hold(injection)
             change = self._change("injection", injection.names, injection.seat)
+            injection.step = change.number
             witness = self._witness(self.recorder.change(listener, change), injection.seat, supervisor)
             request = self._deliveries.request(
                 supervisor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from cenote_proto.v1 import jail_pb2
@@ -49,11 +50,12 @@ def going_back(
 ) -> JailRequest:
     """Keeps the state as it is now, if it can be, and then goes back. The listener gets a Rollback or an error.
 
-    key: of the return, for a successor of this process. Before that nothing has happened that cannot happen twice.
+    What is gone back to does not give way to what is kept of the present. key: of the return, for a successor of this
+    process. Before that nothing has happened that cannot happen twice.
     """
     message = jail_pb2.Request()
     message.snapshot.SetInParent()
-    then = _Then(to, listener, seat, supervisor, key)
+    then = _Then(to, _Until(listener, supervisor.hold((to,))), seat, supervisor, key)
     return JailRequest(Ask.SNAPSHOT, message, then, timeout=TIMEOUT, seat=seat)
 
 
@@ -69,6 +71,21 @@ class _Kept:
     def done(self, outcome: Outcome) -> None:
         if isinstance(outcome, RefusedReply):
             outcome = UnavailableError(f"the state cannot be kept: {outcome.message}")
+        self._listener.done(outcome)
+
+
+class _Until:
+    """Lets go of what was needed for a request when that has come to its end."""
+
+    def __init__(self, listener: Listener, let_go: Callable[[], None]) -> None:
+        self._listener = listener
+        self._let_go = let_go
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        self._let_go()
         self._listener.done(outcome)
 
 

@@ -56,10 +56,8 @@ class Magics:
         }
         self._cell: dict[str, Callable[[str, str], None]] = {
             "bash": self._script("bash"),
-            "file": _write_file,
             "script": self._script("sh"),
             "sh": self._script("sh"),
-            "writefile": _write_file,
         }
 
     def end_cell(self) -> None:
@@ -83,6 +81,9 @@ class Magics:
         if name not in self._cell:
             raise UnknownMagicError(self._unknown(f"%%{name}"))
         self._cell[name](rest, body)
+
+    def write_file(self, rest: str, body: str) -> None:
+        _write_file(rest, body)
 
     def shell(self, command: str) -> None:
         if not has_way_out() and (request := install_request(command)) is not None:

@@ -32,6 +32,8 @@ _QUESTION = re.compile(r"([ \t]*)(\?{0,2})([A-Za-z_][\w.]*)(\?{0,2})[ \t]*")
 _KEEPS_BODY = {"time", "capture"}
 """Cell magics whose cell stays code as it is: they start something that the end of the cell ends."""
 
+_WRITES_BODY = {"file", "writefile"}
+
 
 def to_python(code: str) -> str:
     """The same code with magics, `!commands` and `name?` written as calls; line numbers stay.
@@ -122,7 +124,9 @@ def _rewrite_cell(lines: list[str], first: int, name: str, arguments: str) -> No
         lines[first:] = [f"for _ in {MAGIC}.repeat({arguments!r}):", *indented]
     else:
         text = "\n".join(body)
-        lines[first] = f"{MAGIC}.cell({name!r}, {arguments!r}, {text!r})"
+        # By a name of its own: of this magic it is known what it does, see tracking/anything.py.
+        called = f"write_file({arguments!r}" if name in _WRITES_BODY else f"cell({name!r}, {arguments!r}"
+        lines[first] = f"{MAGIC}.{called}, {text!r})"
         lines[first + 1 :] = [""] * len(body)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.autopsy import Death, from_warden
+from cenote_worker.supervisor.holds import Holds, Target
 
 MAX_MESSAGE = 16_384
 """Bytes. The longest honest message is a list of some labelled snapshots."""
@@ -57,6 +58,7 @@ class ControlLine:
         self._questions: dict[int, tuple[Answered, Callable[[], None]]] = {}
         self._listings: dict[int, tuple[Told, Callable[[], None]]] = {}
         self._rollback = 0
+        self.holds = Holds(self._hold)
 
     def take_up(self) -> None:
         """Goes on behind another process, whose questions may still be answered and interrupts be on their way.
@@ -64,6 +66,7 @@ class ControlLine:
         The warden answers in order, so they are over when a question of this process is answered.
         """
         self._number = self._before = time.monotonic_ns()  # greater than any number of any process before
+        self._hold(frozenset())  # who needed anything was a caller of that process
         number = self._send("status")
         if number is not None:
             self._interrupts.add(number)
@@ -134,7 +137,10 @@ class ControlLine:
         for _, failed in (*questions.values(), *listings.values()):
             failed()
 
-    def _send(self, operation: str, **facts: int | str) -> int | None:
+    def _hold(self, targets: frozenset[Target]) -> None:
+        self._send("hold", targets=[*targets])
+
+    def _send(self, operation: str, **facts: int | str | list[Target]) -> int | None:
         self._number += 1
         message = json.dumps({"op": operation, "id": self._number, **facts}).encode()
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
@@ -17,6 +18,7 @@ from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Chronicle
 from cenote_worker.supervisor.control import ControlLine, Told
 from cenote_worker.supervisor.edge import ExecutedReply
+from cenote_worker.supervisor.holds import Target
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
@@ -98,6 +100,16 @@ class Revival(ABC):
                 self._control.snapshots(told, failed)
                 return
         failed()
+
+    def hold(self, targets: Iterable[Target]) -> Callable[[], None]:
+        """What is kept of these states stays, unless memory is short, until what this returns is called."""
+        with self._lock:
+            holder = self._control.holds.add(targets)
+        return partial(self._let_go, holder)
+
+    def _let_go(self, holder: object) -> None:
+        with self._lock:
+            self._control.holds.let_go(holder)
 
     def _is_told_of_setback(self, request: JailRequest) -> bool:
         """Whoever comes first after the worker has died between two requests hears of that, and nothing is run."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -45,10 +45,18 @@ def memory_of(warden: int, disk: int, spared: int, limit: int, mapped_only: int)
     return private + max(mapped, files)
 
 
-def mapped_only(warden: int) -> int:
-    """Bytes of the memory files that are mapped and that no descriptor is open on. Takes a millisecond a process."""
+def mapped_by(pid: int) -> frozenset[int]:
+    """The inodes of the memory files that a process has mapped."""
+    return frozenset(mapped_files(pid, _memory_device()))
+
+
+def mapped_only(warden: int, spared: Collection[int]) -> int:
+    """Bytes of the memory files that are mapped and that no descriptor is open on. Takes a millisecond a process.
+
+    spared: inodes of files that are not the jail's.
+    """
     pids, device = descendants(warden), _memory_device()
-    known = _open_files([warden, *pids], device).keys()
+    known = {*_open_files([warden, *pids], device), *spared}
     places = {inode: path for pid in pids for inode, path in mapped_files(pid, device).items()}
     total, hidden = 0, False
     for inode in places.keys() - known:

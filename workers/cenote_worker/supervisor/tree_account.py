@@ -48,6 +48,7 @@ class TreeAccount:
         self._watchdog = watchdog
         self._disk = disk
         self._spared = anonymous_resident(worker.warden)
+        self._spared_files = tree.mapped_by(worker.warden)
         self._looking = threading.Lock()
         self._condemn: Condemn | None = None
         self._begun = Baseline()
@@ -118,7 +119,7 @@ class TreeAccount:
 
     def _see_mappings(self) -> None:
         started = time.monotonic()
-        self._mapped_only = tree.mapped_only(self._worker.warden)
+        self._mapped_only = tree.mapped_only(self._worker.warden, self._spared_files)
         now = time.monotonic()
         self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
 

@@ -13,7 +13,10 @@ from cenote_worker.tracking.own_threads import OwnThread
 
 __builtins__ = BUILTINS
 
-_EVERYTHING: Final = frozenset(("exec", "eval", "globals", "__import__", "_magic_"))
+_EVERYTHING: Final = frozenset(("exec", "eval", "globals", "__import__"))
+_WRITE_FILE: Final = "_magic_.write_file"
+"""`%%writefile`: it writes a file, which is noticed, and nothing else. Other magics may do anything."""
+
 _FRAMES: Final = frozenset(
     ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__")
 )
@@ -84,6 +87,8 @@ def sees_everything(
     """
     reasons = [f"it uses `{word}`" for word in sorted(facts.loads & _EVERYTHING) if word not in namespace]
     reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _FRAMES)]
+    if "_magic_" in facts.loads and _magics(facts) != {_WRITE_FILE}:
+        reasons.append("it uses a magic")
     if facts.chains & {"locals()", "vars()", "dir()"}:
         reasons.append("it lists the names of the namespace")
     if "__main__" in facts.imports:
@@ -98,6 +103,10 @@ def sees_everything(
     for library in sorted(libraries & _BY_NAME.keys()):
         reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)
+
+
+def _magics(facts: Facts) -> set[str]:
+    return {chain for chain in facts.chains if chain.startswith("_magic_.")}
 
 
 def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
             graph.unknown("an array of records with objects")
             return None
         return graph.sequence(value.reshape(-1).tolist())
-    if not graph.budget.allows(value.nbytes):
+    if not graph.budget.has_room(value.nbytes):
         graph.unknown("it is too large to be looked at in the time there is")
         return None
     if value.flags.c_contiguous:

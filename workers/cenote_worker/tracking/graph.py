@@ -82,7 +82,9 @@ class Graph:
             self._put((_qualname(type(found)), handler_of(found)(self, found)))
             index += 1
             if index % _CHECKED_EVERY == 0:
+                self.budget.spend(_CHECKED_EVERY)
                 self.budget.check()
+        self.budget.spend(index % _CHECKED_EVERY)
         return self._digest.hexdigest()
 
     def _put(self, description: Any) -> None:
@@ -187,6 +189,7 @@ class Graph:
         (kind,) = kinds
         if kind not in (tuple, list, dict):
             return False
+        self.budget.spend(len(values) // _BULK)  # one of many costs that much less than one by itself
         self.budget.check()
         inner = set(map(type, chain.from_iterable(values)))
         if kind is dict:

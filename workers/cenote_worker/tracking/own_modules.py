@@ -17,15 +17,16 @@ _LIBRARIES = tuple(
     {f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {f"{Path(cenote_worker.__file__ or '').parent}/"}
 )
+_OURS = ("cenote_proto", "cenote_security", "cenote_worker")
 _SITE = ("/site-packages/", "/dist-packages/")
 
 
 class OwnModules:
-    """Modules that were there before the first cell are libraries."""
+    """Modules that were there before the first cell are libraries. joining: some cells have run before this."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, joining: bool = False) -> None:
         self.found: dict[str, ModuleType] = {}
-        self._seen = set(_modules)
+        self._seen = {name for name in _modules if not joining or name.partition(".")[0] in _OURS}
         self._end: tuple[int, str | None] = (0, None)
 
     def refresh(self) -> tuple[str, ...]:

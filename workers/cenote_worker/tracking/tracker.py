@@ -26,9 +26,10 @@ _ANSWER_SECONDS: Final = 10 * MIN_SECONDS
 class Tracker:
     """One per namespace. Calls come from the thread that runs the steps, one after the other."""
 
-    def __init__(self, namespace: dict[str, object], workdir: str) -> None:
+    def __init__(self, namespace: dict[str, object], workdir: str, *, joining: bool = False) -> None:
+        """joining: steps have run already, so that modules which are there may be the user's own."""
         self._namespace = namespace
-        self._own_modules = OwnModules()
+        self._own_modules = OwnModules(joining=joining)
         self._album = Album(namespace, self._own_modules)
         self._files = Files(workdir)
 
@@ -52,6 +53,12 @@ class Tracker:
         wanted = album.variables() if names is None else [name(each) for each in names]
         groups = album.groups(wanted)
         return tuple(frozenset(key_of(each) for each in group if kind_of(each) == "name") for group in groups)
+
+    @property
+    def own_modules(self) -> frozenset[str]:
+        """Dotted names of the user's modules that are imported."""
+        self._own_modules.refresh()
+        return frozenset(self._own_modules.found)
 
     def forget(self) -> None:
         """Something else than a step has run: an injection, another author's cell."""

@@ -94,7 +94,7 @@ class Watch:
             groups=self._groups(reads, writes, budget),
             modules=imported,
             opaque=opaque,
-            unrepeatable=self._unrepeatable(facts, failure),
+            unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
         )
         if opaque:
@@ -184,11 +184,9 @@ class Watch:
         reasons += sorted(f"it uses `{event}`" for event in noted.reflected)
         return tuple(reasons)
 
-    def _unrepeatable(self, facts: Facts, failure: str) -> tuple[str, ...]:
+    def _unrepeatable(self, facts: Facts) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
-        if self._files.noted.remote:
-            reasons = (*reasons, "it spoke to another process")
-        return (*reasons, f"it ended with {failure}") if failure else reasons
+        return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
         known = ((each, self._album.known(each)) for each in writes)

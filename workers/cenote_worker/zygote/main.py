@@ -32,6 +32,8 @@ from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
 from cenote_worker.zygote import preload
 from cenote_worker.zygote.birth import Entry
+from cenote_worker.zygote.common_heap_unsafe import CommonHeap
+from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
 from cenote_worker.zygote.serve import Zygote
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 
@@ -73,10 +75,13 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
     # A jail with a kernel of its own is not a fork of this process: it would have nothing of what is imported here.
+    common = () if level.own_kernel else (CommonLibraries(host_proc), CommonHeap())
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
     tempfile.tempdir = None  # found again by each jail, which has its own
     preload.settle_memory()
+    for memory in common:
+        memory.settle()
     zygote = Zygote(
         level=level,
         entry=entry,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,9 @@ from cenote_worker.zygote.usage import private_memory
 
 MOST: Final = 8
 """Copies kept of one worker at once. Each is a process, and has page tables of its own."""
+
+MORE: Final = 4
+"""Kept besides while some are held: room for what comes of the work that they are held for."""
 
 WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
@@ -66,12 +70,16 @@ class Copy:
 
 
 class Shelf:
-    """At most one copy of a step. base: of the state that the running cell began with, or the nearest before that."""
+    """At most one copy of a step. base: of the state that the running cell began with, or the nearest before that.
+
+    Held copies are not thinned away. Memory is a stronger reason than that: `keep_base` gives them up, too.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._copies: list[Copy] = []
         self._newest = 0
+        self._held: frozenset[int | str] = frozenset()
         self.base: Copy | None = None
 
     @property
@@ -111,6 +119,10 @@ class Shelf:
             if copy is not None:
                 copy.lend(line)
 
+    def hold(self, targets: Iterable[int | str]) -> None:
+        """Those of these steps and labels stay until something else is said. Too many then go with the next copy."""
+        self._held = frozenset(targets)
+
     def name(self, step: int, label: str) -> None:
         """A label names one copy: it moves on to this one."""
         named = self.labelled(label)
@@ -142,9 +154,9 @@ class Shelf:
                 return
 
     def clear(self) -> None:
-        """Gives up all that nobody has asked for by a label."""
+        """Gives up all that nobody has asked for, by a label or because it is needed now."""
         for copy in tuple(self._copies):
-            if not copy.label:
+            if not copy.label and not self._is_held(copy):
                 self.drop(copy)
 
     def keep_base(self) -> None:
@@ -162,12 +174,18 @@ class Shelf:
 
     def _thin(self) -> None:
         """The base stays, whatever its age. A state may get a smaller number than one that was copied before it."""
-        while len(self._copies) > self._most:
-            others = sorted(
-                (copy for copy in self._copies if copy is not self.base), key=lambda copy: copy.step
-            )
+        most = self._most + (MORE if self._held else 0)
+        while len(self._copies) > most and (others := self._expendable()):
             candidates = [Candidate(step=copy.step, labelled=bool(copy.label)) for copy in others]
             self.drop(others[expendable(candidates) or 0])
+
+    def _expendable(self) -> list[Copy]:
+        """Oldest step first."""
+        others = [copy for copy in self._copies if copy is not self.base and not self._is_held(copy)]
+        return sorted(others, key=lambda copy: copy.step)
+
+    def _is_held(self, copy: Copy) -> bool:
+        return not self._held.isdisjoint((copy.step, copy.label))
 
 
 def is_child(pid: int) -> bool:

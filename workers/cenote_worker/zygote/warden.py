@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import MAX_LABEL, Message, hear, number
@@ -40,8 +40,8 @@ class Watch:
     """State of a warden. worker: pid of the one that lives. oom_kills: the machine's count when the jail started.
 
     killed: whether it was told to kill the worker. wanted: the copy that is to go on after that, if not the newest,
-    and the number of the message that wants it. alive: False until a worker that has come of a copy has said that it
-    works.
+    and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive:
+    False until a worker that has come of a copy has said that it works.
     """
 
     worker: int
@@ -53,6 +53,7 @@ class Watch:
     killed: bool = False
     alive: bool = True
     wanted: tuple[int, Copy] | None = None
+    told: dict[str, object] = field(default_factory=dict)
 
 
 def heed_signals() -> None:
@@ -90,12 +91,13 @@ def _attend(state: Watch, wakeup: int) -> None:
         ready = dict(poll.poll())
         if wakeup in ready:
             os.read(wakeup, 512)
+        # First: a copy may have been made after the client has said which others are to stay all the same.
+        if not _serve_all(state):
+            return
         if LINE in ready:
             _listen(state, _MESSAGES_PER_TURN)
         if PULSE in ready:
             _weigh(state)
-        if CONTROL in ready and not _serve(state):
-            return
 
 
 def _end_the_rest(*, holds_signals: bool) -> None:
@@ -143,7 +145,7 @@ def _listen(state: Watch, most: int) -> None:
             elif heard.attached is not None:
                 pid, step, files = (number(heard.message, key) for key in ("pid", "step", "files"))
                 state.shelf.add(pid, step, files, heard.attached)
-                state.line.send(json.dumps(state.shelf.files).encode(), _AT_ONCE)
+                _tell_of_files(state)
                 state.pulse.copied(state.worker)
             elif heard.message.get("op") == "alive":
                 state.alive = True
@@ -153,6 +155,13 @@ def _listen(state: Watch, most: int) -> None:
             return
         except (ValueError, OSError):
             continue
+
+
+def _tell_of_files(state: Watch) -> None:
+    """Unless the worker knows: reading it costs each cell what it does to make one more copy of a hundred pages."""
+    if state.told != (told := state.shelf.files):
+        state.line.send(json.dumps(told).encode(), _AT_ONCE)
+        state.told = told
 
 
 def _weigh(state: Watch) -> None:
@@ -184,7 +193,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
 
 
 def _revive(state: Watch, copy: Copy, pid: int) -> None:
-    state.worker, state.killed, state.alive = pid, False, False
+    state.worker, state.killed, state.alive, state.told = pid, False, False, {}
     state.oom_kills = usage.oom_kills(_PROC)
     state.pulse.copied(pid)
     if pid == copy.pid:
@@ -200,6 +209,14 @@ def _ending(state: Watch, status: int, max_rss: int) -> Message:
 
 
 # -- the client -------------------------------------------------------------------------------------------
+
+
+def _serve_all(state: Watch) -> bool:
+    """Answer what has come. False when the client is gone or breaks the protocol."""
+    while select.select((state.control,), (), (), 0)[0]:
+        if not _serve(state):
+            return False
+    return True
 
 
 def _serve(state: Watch) -> bool:
@@ -218,7 +235,10 @@ def _serve(state: Watch) -> bool:
             _say(state, {"op": "interrupted", "id": asked})
         case "kill_worker":
             _kill_worker(state)
+        case "hold":
+            state.shelf.hold(request["targets"])
         case "relieve":
+            _listen(state, _MESSAGES_PER_TURN)
             state.shelf.keep_base()
         case "rollback":
             _roll_back(state, asked, request)

@@ -81,7 +81,7 @@ class ForkSafety:
         ours: threads whose loss in a copy is the caller's own business. Called by the main thread, between cells.
         Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
         """
-        if not (ids := native_threads.others()):
+        if native_threads.is_alone() or not (ids := native_threads.others()):
             return ()
         if python := _python_threads(ours):  # one of them may be using the pools
             return python

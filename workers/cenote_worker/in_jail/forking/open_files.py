@@ -45,6 +45,11 @@ def remember() -> Positions:
     return {number: found for number in descriptors() if (found := _position(number))}
 
 
+def position(number: int, status: os.stat_result) -> Position:
+    """status: of a regular file that is open under this number. Raises OSError."""
+    return Position(file=(status.st_dev, status.st_ino), at=_lseek(number, 0, os.SEEK_CUR))
+
+
 def put_back(positions: Positions) -> list[int]:
     """In a copy, when it is its turn. Gives the descriptors that are another file's by now, or nobody's."""
     return [number for number, position in positions.items() if not _go_to(number, position)]
@@ -54,7 +59,7 @@ def _position(number: int) -> Position | None:
     with suppress(OSError):
         status = _fstat(number)
         if stat.S_ISREG(status.st_mode):
-            return Position(file=(status.st_dev, status.st_ino), at=_lseek(number, 0, os.SEEK_CUR))
+            return position(number, status)
     return None
 
 

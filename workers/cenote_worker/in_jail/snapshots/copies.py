@@ -14,7 +14,7 @@ from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
-from cenote_worker.in_jail.snapshots.line import MAX_LABEL, hear, number, say
+from cenote_worker.in_jail.snapshots.line import AT_ONCE, MAX_LABEL, hear, number, say, say_copied
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -139,7 +139,7 @@ class Copies:
         with here, there:
             pid = fork_beside()
             if pid is not None:
-                say(line, {"op": "copy", "pid": pid, "step": self._step, "files": files}, here)
+                say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
                 return False
             return self._live_again(here, there, holdings, files)
@@ -147,7 +147,7 @@ class Copies:
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are."""
         with suppress(BlockingIOError, ValueError):
-            while (heard := hear(line, socket.MSG_DONTWAIT)) is not None:
+            while (heard := hear(line, AT_ONCE)) is not None:
                 numbers = heard.message.get("files")
                 if isinstance(numbers, list):
                     self._files.wanted(numbers, number(heard.message, "newest"))

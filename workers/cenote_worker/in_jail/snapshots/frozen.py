@@ -12,15 +12,11 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.snapshots.line import hear, say
-
-_TASKS: Final = "/proc/self/task"
-_LINKS_OF_A_FOLDER: Final = 2
-"""Each thread is one more, also where the walls do not let a process list its threads."""
 
 
 def fork_beside() -> int | None:
@@ -29,7 +25,7 @@ def fork_beside() -> int | None:
     Threads of libraries that survive a fork do so by handlers which the C library's own fork runs, and that makes a
     child of this process. So there is one in between then, which ends at once and leaves its child to the warden.
     """
-    if os.stat(_TASKS).st_nlink - _LINKS_OF_A_FOLDER == 1:  # noqa: PTH116  (tenfold)
+    if is_alone():
         return libc.sibling_fork() or None
     here, there = os.pipe2(os.O_CLOEXEC)
     between = libc.bare_fork()
@@ -56,8 +52,10 @@ def freeze(warden: socket.socket, answer: Callable[[socket.socket], None]) -> No
     warden: the copy's own socket to it. The copy ends with the other end of that. answer: what forks of the copy do
     that are lent to the worker, with their line to it.
     """
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError, ValueError):
+        # Nothing before this: what a copy writes to is copied once more, and most copies never hear a word.
+        warden.recv(1, socket.MSG_PEEK)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := hear(warden)) is not None:
             if heard.attached is not None:
                 _lend(heard.attached, answer)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cenote_worker.in_jail.forking.open_files import Positions, descriptors, put_back, remember
+from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
 
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
@@ -33,9 +33,16 @@ class Holdings:
 
     @classmethod
     def now(cls, keep: Collection[int]) -> Holdings:
-        """Of this process, but those of `keep`."""
-        links = frozenset(filter(_is_link, set(descriptors()) - set(keep)))
-        return cls(links=links, positions=remember())
+        """Of this process, but no links of `keep`."""
+        links, positions = set[int](), dict[int, Position]()
+        for number in descriptors():
+            with suppress(OSError):
+                status = os.fstat(number)
+                if stat.S_ISREG(status.st_mode):
+                    positions[number] = position(number, status)
+                elif number not in keep and (stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+                    links.add(number)
+        return cls(links=frozenset(links), positions=positions)
 
     def sever(self) -> None:
         """Puts a dead end in the place of each link.
@@ -70,11 +77,4 @@ def _has(value: object, links: Collection[int]) -> bool:
         return False
     with suppress(Exception):
         return value.fileno() in links  # type: ignore[attr-defined]
-    return False
-
-
-def _is_link(descriptor: int) -> bool:
-    with suppress(OSError):
-        mode = os.fstat(descriptor).st_mode
-        return stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)
     return False

@@ -87,9 +87,9 @@ class WorkdirVersions:
     def still(self) -> int | None:
         """The last version, if the directory is as it was then. Never raises. Costs the look, and nothing on disk."""
         try:
-            tree = self._look()
             if self._last_version is None or not self._store.has(self._last_version):
                 return None
+            tree = self._look()
             return self._last_version if not self._take_over(tree) and tree == self._last else None
         except Exception:  # `record` will say why
             return None

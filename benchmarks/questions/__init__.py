@@ -1,0 +1,1 @@
+"""What questions about a long history cost."""

@@ -1,0 +1,241 @@
+"""How a history has to be arranged for everything in it to be up to date. Pure.
+
+Artifacts that were changed after they had been used: the history in which their newest content is there before that
+first use has nothing out of date. So what changed them is moved up, and applying that as a patch runs again what is
+affected, and nothing else. A change that cannot be moved, since it needs or touches what came in between, stays where
+it is, and the final content is written before the first use, and behind each such change: an edit finds it edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.artifacts.errors import UnbuildableError
+from cenote.harness.artifacts.staleness import Survey, Write
+from cenote.harness.patch_artifact import writing
+from cenote.harness.plan_contents import reads_anything, writes_anything
+from cenote.harness.plan_line import LineStep
+from cenote.harness.plan_reuse import spoken
+from cenote.harness.spans import definition_span
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, Location, Version
+from cenote_worker.trace import name as name_of
+
+_HARMLESS = frozenset((Location("file:."), name_of("_")))
+"""Written by nearly every step that shows something or writes a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rearrange:
+    """Steps come before others (moved: number of the step, of the one it comes before, why), some never were
+    (removed), new ones are there (inserted: code, before which step, why; added: code, behind which step, why), some
+    run in any case (again: why).
+    """
+
+    moved: tuple[tuple[int, int, str], ...] = ()
+    inserted: tuple[tuple[str, int, str], ...] = ()
+    added: tuple[tuple[str, int, str], ...] = ()
+    removed: frozenset[int] = frozenset()
+    again: Mapping[int, str] = field(default_factory=dict)
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        steps = {step.number: step for step in line}
+        arranged: dict[int, LineStep] = {}
+        """By number; those that are new by negative ones."""
+        for step in line:
+            self._place(step.number, steps, arranged)
+        return tuple(step for number, step in arranged.items() if number not in self.removed)
+
+    def _place(self, number: int, steps: Mapping[int, LineStep], arranged: dict[int, LineStep]) -> None:
+        """Behind all that has to come before it."""
+        if number in arranged:
+            return
+        _insert(self.inserted, number, arranged)
+        why = self.again.get(number, "")
+        for other, before, reason in self.moved:
+            if before == number:
+                self._place(other, steps, arranged)
+            if other == number:
+                why = reason
+        arranged[number] = replace(steps[number], change=why) if why else steps[number]
+        _insert(self.added, number, arranged)
+
+
+def _insert(new: Iterable[tuple[str, int, str]], number: int, arranged: dict[int, LineStep]) -> None:
+    for code, at, why in new:
+        if at == number:
+            arranged[-len(arranged) - 1] = LineStep(code=code, change=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """What is to be done. unread: files whose content has to be known for it, with the step of their first use.
+    staying: of these, the steps that change it where they are, and may make something else of it by then.
+    """
+
+    moved: tuple[tuple[int, int, str], ...] = ()
+    written: tuple[tuple[str, int, str], ...] = ()
+    removed: frozenset[int] = frozenset()
+    again: Mapping[int, str] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
+    staying: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.moved or self.written or self.unread or self.again)
+
+    def change(self, contents: Mapping[str, str]) -> Rearrange:
+        """contents: of the artifacts that had to be read."""
+        inserted = [
+            (writing(name, contents[name]), before, _why(name)) for name, before in self.unread.items()
+        ]
+        added = [
+            (writing(name, contents[name]), step, _why(name))
+            for name, steps in self.staying.items()
+            for step in steps
+        ]
+        return Rearrange(
+            moved=self.moved,
+            inserted=(*self.written, *inserted),
+            added=tuple(added),
+            removed=self.removed,
+            again=self.again,
+        )
+
+    def check(self, survey: Survey, applied: Iterable[StepRecord]) -> None:
+        """What was written in advance is what the steps that stay have made of the same as before.
+
+        survey: from before. applied: steps as they were run again. Raises UnbuildableError.
+        """
+        before = {record.number: record for record in survey.line}
+        after = {record.origin: record for record in applied}
+        for name, steps in self.staying.items():
+            for step in steps:
+                other = _differing(before[step], after.get(step), survey.artifacts[name].place)
+                if other is not None:
+                    raise UnbuildableError(
+                        name,
+                        f"step {step} changes it, takes {spoken(other)}, which comes out different, and cannot come "
+                        f"before step {self.unread[name]}; put the new source in place with Patch.replace_artifact",
+                    )
+
+
+def _differing(was: StepRecord, now: StepRecord | None, place: Location | None) -> Location | None:
+    """What the step has read that was not as it is."""
+    if now is None or was.trace is None or now.trace is None:
+        return None
+    found = now.trace.reads
+    for each, version in was.trace.reads.items():
+        if each != place and found.get(each, version) != version:
+            return each
+    return None
+
+
+def arrangement(survey: Survey) -> Arrangement:
+    """Raises UnbuildableError for an artifact that was removed, and for a change that cannot be told by itself."""
+    moved, written, unread = list[tuple[int, int, str]](), list[tuple[str, int, str]](), dict[str, int]()
+    removed, staying = set[int](), dict[str, tuple[int, ...]]()
+    for name, artifact in survey.artifacts.items():
+        users = survey.users(name)
+        if not users:
+            continue
+        first, changes = users[0], survey.changes(name, users[0])
+        before = survey.line[first].number
+        if survey.final.get(name) == ABSENT:
+            raise UnbuildableError(
+                name, f"step {changes[-1].number} has removed it, and step {before} needs it"
+            )
+        moving = _moving(survey, name, first, changes)
+        if all(_movable(survey, artifact, first, index, moving) for index in moving):
+            moved += [(survey.line[index].number, before, _why(name)) for index in sorted(moving)]
+        elif artifact.is_file:
+            unread[name] = before
+            plain = {change.number for change in changes if _only_writes(survey, name, change)}
+            removed |= plain
+            staying[name] = tuple(change.number for change in changes if change.number not in plain)
+        else:
+            written.append((_definition(survey, name, changes[-1]), before, _why(name)))
+    order = {record.number: index for index, record in enumerate(survey.line)}
+    earliest = {each[0]: each for each in sorted(moved, key=lambda each: -order[each[1]])}
+    return Arrangement(
+        moved=tuple(sorted(earliest.values(), key=lambda each: order[each[0]])),
+        written=tuple(written),
+        removed=frozenset(removed),
+        again=_again(survey),
+        unread=unread,
+        staying=staying,
+    )
+
+
+def _only_writes(survey: Survey, name: str, change: Write) -> bool:
+    """Whether the step does nothing but write the file, which is written earlier now."""
+    record = survey.line[change.index]
+    return record.kind == "upload" or record.code.startswith(writing(name, ""))
+
+
+def _why(name: str) -> str:
+    return f"it changes `{name}`, and comes before what uses that"
+
+
+def _again(survey: Survey) -> dict[int, str]:
+    """Makers of what is out of date by declaration only: their traces would not have them run."""
+    found = {}
+    for name, artifact in survey.artifacts.items():
+        index = survey.maker(name)
+        late = survey.late.get(index, {}) if index is not None else {}
+        for dependency in artifact.depends_on:
+            if index is not None and dependency in late:
+                found[survey.line[index].number] = (
+                    f"`{name}` depends on `{dependency}`, which is different now"
+                )
+    return found
+
+
+def _moving(survey: Survey, name: str, first: int, changes: Sequence[Write]) -> frozenset[int]:
+    """The changes, and the steps that only read for them."""
+    last = changes[-1].index
+    feeding = {index for index in survey.feeding[name] if first < index < last}
+    return frozenset({change.index for change in changes} | feeding)
+
+
+def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:
+    """Whether the step does the same there, with the others that move, and nobody in between notices."""
+    record = survey.line[index]
+    trace = record.trace
+    if record.kind != "cell" or record.private or trace is None:
+        return False
+    if reads_anything(trace) or writes_anything(trace):
+        return False
+    others = [survey.line[each] for each in range(first, index) if each not in moving]
+    if any(writes_anything(one.trace) or reads_anything(one.trace) for one in others):
+        return False
+    made = {place for one in others if one.trace for place in one.trace.writes} - _HARMLESS
+    seen = {place for one in others if one.trace for place in one.trace.reads}
+    there = _versions_before(survey, first)
+    needs = {place for place, version in trace.reads.items() if there.get(place) != version}
+    gives = {place for place, version in trace.writes.items() if there.get(place) != version}
+    own = _HARMLESS | {artifact.place}
+    return not ((needs - own) & made or (gives - own) & (made | seen))
+
+
+def _versions_before(survey: Survey, first: int) -> dict[Location, Version]:
+    """An import that is made twice gives what is there."""
+    found = dict[Location, Version]()
+    for record in survey.line[:first]:
+        if record.trace is not None:
+            found |= {**record.trace.reads, **record.trace.writes}
+    return found
+
+
+def _definition(survey: Survey, name: str, change: Write) -> str:
+    record = survey.line[change.index]
+    span = definition_span(record.code, name) if record.kind == "cell" else None
+    if span is None:
+        raise UnbuildableError(
+            name,
+            f"step {change.number} has changed it, and does more than define it; put the new definition in its "
+            "place with Patch.replace_artifact",
+        )
+    return record.code[span[0] : span[1]]

@@ -1,0 +1,30 @@
+"""What artifacts need of a runtime, besides a ground for patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from cenote.harness.artifacts.artifact import Artifact
+from cenote_worker.history.events import SuiteOutcome
+
+
+class Bench(Protocol):
+    """Of one runtime."""
+
+    def declare(self, artifacts: Iterable[Artifact]) -> None:
+        """Notes them in the history."""
+
+    def drop(self, name: str) -> None:
+        """Notes that the artifact is not watched over any more."""
+
+    def note(self, outcome: SuiteOutcome) -> None:
+        """Notes what came of a suite."""
+
+    def beside(self, code: str, name: str) -> object:
+        """Runs code on the live state, and takes back all that it has done there: variables, files, the head.
+
+        Gives what a variable had then, as plain data. The code may not change anything outside.
+        Raises StateNotKeptError, and runs nothing, where the state could not be had back; UnavailableError for code
+        that did not come to its end.
+        """

@@ -1,0 +1,196 @@
+"""Brings artifacts up to date: what was made from something older is made again, and tests that it concerns run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.apply_ground import Ground
+from cenote.harness.artifacts.arrangement import Arrangement, arrangement
+from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.artifacts.bench import Bench
+from cenote.harness.artifacts.errors import UnbuildableError
+from cenote.harness.artifacts.running import ANSWER, SuiteRun, read, request
+from cenote.harness.artifacts.staleness import Survey
+from cenote.harness.artifacts.tracked import tracked, units_of
+from cenote.harness.patch import Patch
+from cenote.harness.patch_errors import StateNotKeptError
+from cenote.harness.plan import Plan
+from cenote.harness.plan_forecast import make_plan
+from cenote_worker.history.events import RanTest, SuiteOutcome
+from cenote_worker.history.history import History
+
+BuildStatus = Literal["built", "failed", "blocked", "cancelled"]
+"""failed: a step raises, or a test does not pass. blocked: an effect outside would have been repeated."""
+
+MAX_SOURCE = 2**20
+"""Characters of a file that is written into a history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """How artifacts are built. apply: how the steps are run again. keep_failing: do not take back what was made again
+    when a test does not pass. test_seconds: for all tests together.
+    """
+
+    apply: ApplyOptions = field(default_factory=ApplyOptions)
+    keep_failing: bool = False
+    test_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What came of building. Unless it is `built`, the state and the head are what they were before.
+
+    head: the newest step of the history that is up to date. rebuilt: artifacts that were out of date, and are not.
+    applied: of the steps that were run again; None when none had to be. patch: with which they were.
+    tests: of all suites, as they hold now. ran: those that were run, as `SUITE::TEST`, with the reason: `new`,
+    `failed` (before), `unsteady`, or what the test uses that is different. spared: the others.
+    """
+
+    status: BuildStatus
+    head: int
+    rebuilt: tuple[str, ...] = ()
+    applied: ApplyResult | None = None
+    patch: Patch | None = None
+    tests: tuple[RanTest, ...] = ()
+    ran: Mapping[str, str] = field(default_factory=dict)
+    spared: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> tuple[RanTest, ...]:
+        """Tests that did not pass."""
+        return tuple(test for test in self.tests if test.outcome != "passed")
+
+    def explain(self) -> str:
+        """For people and models, a line each."""
+        lines = [f"{self.status}: {', '.join(self.rebuilt) or 'nothing was out of date'}"]
+        if self.applied is not None:
+            again = len(self.applied.steps_rerun)
+            lines.append(f"{again} step{'' if again == 1 else 's'} run again")
+            if self.applied.failure is not None and self.applied.failure.error is not None:
+                lines.append(f"step {self.applied.failure.number}: {self.applied.failure.error}")
+            if self.applied.blocked is not None:
+                lines.append(str(self.applied.blocked))
+        if self.tests:
+            lines.append(f"{len(self.ran)} of {len(self.tests)} tests run")
+        for name, reason in self.ran.items():
+            lines.append(f"{name}: run, since {_spoken(reason)}")
+        for test in self.failures:
+            where = f" ({test.file}, line {test.span[0]})" if test.span else ""
+            lines.append(f"{test.name} {test.outcome}: {test.error_type}: {test.message}{where}")
+        return "\n".join(lines)
+
+
+class Builder:
+    """Of one runtime, for one build."""
+
+    def __init__(self, history: History, ground: Ground, bench: Bench, options: BuildOptions) -> None:
+        self._history = history
+        self._ground = ground
+        self._bench = bench
+        self._options = options
+
+    def build(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
+        """All of the artifacts. kept: is told of the patch that was applied, when it stays.
+
+        Raises UnbuildableError, StateNotKeptError, StepNotRepeatedError, SecurityError; nothing has changed then.
+        """
+        if not self._ground.keep():
+            raise StateNotKeptError
+        with self._ground.holding():
+            return self._built(artifacts, kept)
+
+    def _built(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
+        head = self._history.tree.head
+        survey = self._survey(artifacts)
+        stale = {each.name for each in tracked(survey, self._history.suites) if each.stale}
+        needed = arrangement(survey)
+        plan = self._plan(needed)
+        applied = apply_plan(plan, self._ground, self._options.apply) if plan is not None else None
+        if applied is not None and applied.status != "applied":
+            return BuildResult(status=applied.status, head=head, applied=applied)
+        try:
+            needed.check(survey, applied.records if applied is not None else ())
+            runs = self._test(artifacts)
+        except BaseException:
+            self._back(head)
+            raise
+        result = self._result(applied, plan, runs, stale)
+        if result.failures and not self._options.keep_failing:
+            self._back(head)
+            return replace(result, status="failed", head=head, rebuilt=())
+        if plan is not None:
+            kept(plan)
+        return result
+
+    def _survey(self, artifacts: Mapping[str, Artifact]) -> Survey:
+        tree = self._history.tree
+        return Survey(tree.line(tree.head), artifacts)
+
+    def _plan(self, needed: Arrangement) -> Plan | None:
+        if needed.empty:
+            return None
+        contents = {name: self._content(name) for name in needed.unread}
+        patch = Patch(changes=(needed.change(contents),), reason="brings artifacts up to date")
+        tree = self._history.tree
+        return make_plan(patch, tree.line(tree.head), self._ground.kept())
+
+    def _content(self, path: str) -> str:
+        """Of a file, as the jail says."""
+        code = (
+            f"with open({path!r}, encoding='utf-8', newline='') as {ANSWER}:\n    {ANSWER} = {ANSWER}.read()"
+        )
+        found = self._bench.beside(code, ANSWER)
+        if not isinstance(found, str) or len(found) > MAX_SOURCE:
+            raise UnbuildableError(
+                path, "it is no text, or too long a one; write it in the step that uses it first"
+            )
+        return found
+
+    def _test(self, artifacts: Mapping[str, Artifact]) -> tuple[SuiteRun, ...]:
+        suites = [artifact for artifact in artifacts.values() if artifact.kind == "tests"]
+        if not suites:
+            return ()
+        former, head = self._history.suites, self._history.tree.head
+        code = request(suites, former, self._options.test_seconds)
+        runs = read(self._bench.beside(code, ANSWER), suites, former, head)
+        survey = self._survey(artifacts)
+        for run in runs:
+            units = units_of(survey, run.tests, run.suite.name)
+            self._bench.note(SuiteOutcome(suite=run.suite.name, step=head, tests=run.tests, units=units))
+        return runs
+
+    def _result(
+        self, applied: ApplyResult | None, plan: Plan | None, runs: Sequence[SuiteRun], stale: Collection[str]
+    ) -> BuildResult:
+        names = [(run, test) for run in runs for test in run.tests]
+        return BuildResult(
+            status="built",
+            head=self._history.tree.head,
+            rebuilt=tuple(sorted(stale)),
+            applied=applied,
+            patch=plan.patch if plan is not None else None,
+            tests=tuple(test for _, test in names),
+            ran={f"{run.suite.name}::{name}": reason for run in runs for name, reason in run.ran.items()},
+            spared=tuple(f"{run.suite.name}::{test.name}" for run, test in names if test.name not in run.ran),
+        )
+
+    def _back(self, head: int) -> None:
+        if self._history.tree.head != head:
+            self._ground.rollback(head)
+
+
+def _spoken(reason: str) -> str:
+    known = {
+        "new": "it has not run before",
+        "failed": "it did not pass before",
+        "unsteady": "it may come out different each time",
+    }
+    kind, _, place = reason.partition(":")
+    if kind == "code":
+        path, _, function = place.rpartition(":")
+        return f"`{function}` of {path} is different" if function != "<module>" else f"{path} is different"
+    return known.get(reason) or f"`{place}` is different"

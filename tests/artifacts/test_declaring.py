@@ -1,0 +1,83 @@
+"""What can be declared, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.harness import Patch
+from cenote.harness.artifacts import Artifact, ArtifactCycleError, UnknownArtifactError
+from cenote.harness.artifacts.declaring import declared, with_declared
+from cenote.harness.patch_errors import PatchConflictError
+from cenote_security.errors import UsageError
+from cenote_worker.history.events import Declared
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import StepTrace, Version, file
+
+
+def test_the_name_says_where_the_content_is() -> None:
+    """A file of the working directory, or a variable; tests may be functions in many places."""
+    kinds = [("clean", "function"), ("shop.py", "module"), ("t.py", "tests"), ("test_*", "tests")]
+    kinds += [("report.md", "document"), ("report", "document"), ("data/raw", "dataset"), ("df", "dataset")]
+    expected = ["name:clean", "file:shop.py", "file:t.py", None, "file:report.md", "name:report"]
+    assert [*expected, "file:data/raw", "name:df"] == [Artifact(*each).place for each in kinds]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("", "module"), ("x", "thing"), ("/etc/a.py", "module"), ("../a.py", "module"), ("shop", "module")],
+)
+def test_what_is_no_artifact_is_refused(name: str, kind: str) -> None:
+    """Names that lead out of the working directory among them."""
+    with pytest.raises(UsageError):
+        Artifact(name, kind)  # type: ignore[arg-type]
+
+
+def test_an_unknown_dependency_is_answered_with_the_nearest() -> None:
+    """One that is declared in the same breath is known."""
+    shop, text = Artifact("shop.py", "module"), Artifact("a.md", "document", ("shop.py",))
+    assert {"shop.py": shop, "a.md": text} == with_declared({}, [text, shop])
+    with pytest.raises(UnknownArtifactError, match=r"no artifact 'shpo.py' .* nearest names are shop.py"):
+        with_declared({"shop.py": shop}, [Artifact("b.md", "document", ("shpo.py",))])
+
+
+def test_nothing_depends_on_itself() -> None:
+    """The error shows the way round; declaring anew can close a circle too."""
+    known = {"a": Artifact("a", "document"), "b": Artifact("b", "document", ("a",))}
+    with pytest.raises(ArtifactCycleError, match="a -> b -> a"):
+        with_declared(known, [Artifact("a", "document", ("b",))])
+
+
+def test_a_kind_of_a_later_version_is_left_out() -> None:
+    """A history may have been written by one."""
+    units = {"a": Declared(name="a", kind="hologram"), "b": Declared(name="b", kind="document")}
+    assert ["b"] == list(declared(units))
+
+
+def cell(number: int, code: str, *files: str) -> StepRecord:
+    trace = StepTrace(writes={file(each): Version("v") for each in files})
+    return StepRecord(number=number, parent=number - 1, code=code, trace=trace)
+
+
+def test_a_cell_that_writes_a_file_gets_the_new_source() -> None:
+    """Behind any other step that writes it, one that does nothing else follows."""
+    pure = [cell(1, "%%writefile a.py\nx = 1\n", "a.py"), cell(2, "import a")]
+    other = [cell(1, "open('a.py', 'w').write(make())", "a.py"), cell(2, "import a")]
+    patch = Patch.replace_artifact("a.py", "x = 2\n")
+    new = "%%writefile a.py\nx = 2\n"
+    assert [new, "import a"] == [step.code for step in patch.applied(pure)]
+    assert [other[0].code, new, "import a"] == [step.code for step in patch.applied(other)]
+
+
+def test_a_function_is_replaced_where_it_was_defined_last() -> None:
+    """Where a plain patch of the function would not know which is meant."""
+    line = [cell(1, "def f():\n    return 1"), cell(2, "y = 1\ndef f():\n    return 2")]
+    codes = [step.code for step in Patch.replace_artifact("f", "def f():\n    return 3").applied(line)]
+    assert [line[0].code, "y = 1\ndef f():\n    return 3"] == codes
+
+
+def test_what_nobody_has_made_cannot_be_replaced() -> None:
+    """There is no place for it."""
+    with pytest.raises(
+        PatchConflictError, match=r"no step has written a file `shpo.py` .* files are shop.py"
+    ):
+        Patch.replace_artifact("shpo.py", "").applied([cell(1, "%%writefile shop.py\n", "shop.py")])

@@ -1,0 +1,22 @@
+"""What a worker and its warden say to each other."""
+
+from __future__ import annotations
+
+import socket
+
+from cenote_worker.in_jail.snapshots.line import hear, say, say_copied
+
+
+def test_a_copy_is_announced_as_any_message_would_be() -> None:
+    """The short way that is taken after each cell is only that."""
+    worker, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with worker, warden:
+        say(worker, {"op": "copy", "pid": 7, "step": 2**61, "files": 0}, worker)
+        say_copied(worker, 7, 2**61, 0, worker)
+        first, second = hear(warden), hear(warden)
+        assert first is not None
+        assert second is not None
+        assert first.message == second.message
+        for heard in first, second:
+            assert heard.attached is not None
+            heard.attached.close()

@@ -1,0 +1,123 @@
+"""Patches of lines much longer than what is kept of them: what a patch goes back to is there until it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.harness import ApplyOptions, Patch
+from cenote.harness.apply import Progress
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+
+LENGTH = 30
+
+KEPT = 8
+
+FIRST = "import os\na, done, seen, met = 1, [], {}, [5]\ndef use(): return 0"
+
+
+def cell(number: int) -> str:
+    """Steps that change what is there, take from what is far behind them, or stand by themselves."""
+    match number:
+        case 24:
+            return "met.append(2)"
+        case 27:
+            return "found = use()"
+    match number % 3:
+        case 0:
+            return f"done.append(a + {number})"
+        case 1:
+            return f"b{number} = len(done) + {number}"
+    return f"seen[{number}] = sum(done[-2:])\nif a == 666 and {number} == 17: os._exit(1)"
+
+
+CELLS = [FIRST, *map(cell, range(2, LENGTH + 1))]
+
+NUMBERED = "sorted((key, globals()[key]) for key in globals() if key[:1] == 'b' and key[1:].isdigit())"
+LOOK = f"a, done, seen, met, found, {NUMBERED}"
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[PythonRuntime]:
+    with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none")) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def runtime() -> Iterator[PythonRuntime]:
+    with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        for each in CELLS:
+            assert runtime.execute(each).success
+        yield runtime
+
+
+def looks(runtime: PythonRuntime, cells: list[str]) -> str | None:
+    runtime.reset()
+    for each in cells:
+        runtime.execute(each)
+    return runtime.execute(LOOK).value
+
+
+def kept_in_the_end(runtime: PythonRuntime) -> int:
+    """Once the state has changed again."""
+    runtime.execute("later = 1")
+    runtime.snapshot()
+    return len(runtime.snapshots())
+
+
+MISSED = "a = a + 1\ndef use(): return len(met)"
+"""Only when a later step calls it is it seen that this needs `met`: the walk starts again, late."""
+
+
+@pytest.mark.parametrize("number", [2, 15, 21, 28], ids=["early", "in the middle", "later", "late"])
+def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRuntime, number: int) -> None:
+    """Most states of the line are kept no more; those that are needed are, however much is run meanwhile."""
+    code = f"{CELLS[number - 1]}\n{MISSED}"
+    state = runtime.state
+    assert "applied" == state.apply(state.plan(Patch.replace_step(number, code))).status
+    assert looks(full, [*CELLS[: number - 1], code, *CELLS[number:]]) == runtime.execute(LOOK).value
+    assert KEPT >= kept_in_the_end(runtime)
+
+
+def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) -> None:
+    """Each begins from what the one before has left."""
+    codes = list(CELLS)
+    for number, change in (
+        (28, "a = a + 1"),
+        (3, "done.append(7)"),
+        (16, "done.clear()"),
+    ):
+        codes[number - 1] += f"\n{change}"
+        state = runtime.state
+        plan = state.plan(Patch.replace_step(state.steps[number - 1].number, codes[number - 1]))
+        assert "applied" == state.apply(plan).status
+    assert looks(full, codes) == runtime.execute(LOOK).value
+
+
+def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
+    """The state is put back, and no more is kept than before."""
+    before = runtime.execute(LOOK).value
+    state = runtime.state
+    result = state.apply(state.plan(Patch.replace_step(1, f"{FIRST}\na = 666")))
+    assert "failed" == result.status
+    assert before == runtime.execute(LOOK).value
+    assert KEPT >= kept_in_the_end(runtime)
+
+
+def test_an_interrupt_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
+    """As above."""
+    before, state = runtime.execute(LOOK).value, runtime.state
+
+    def interrupt(progress: Progress) -> None:
+        if progress.position == LENGTH - 3:
+            assert KEPT <= len(runtime.snapshots()) <= 12
+            raise KeyboardInterrupt
+
+    state.refresh()
+    plan = state.plan(Patch.replace_step(1, f"{FIRST}\na = 5"))
+    with pytest.raises(KeyboardInterrupt):
+        state.apply(plan, ApplyOptions(progress=interrupt))
+    assert before == runtime.execute(LOOK).value
+    assert KEPT >= kept_in_the_end(runtime)

@@ -1,0 +1,89 @@
+"""Patches of steps from before everything that is still kept: the history is begun again, beside what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.harness import ApplyOptions, Patch
+from cenote.harness.patch_errors import NoWayError
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.errors import NotKeptError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.supervisor.autopsy import Death
+
+CELLS = (
+    "a = raw.pop()",
+    "b = [a, 1]",
+    "import os; open('f', 'w').write(str(a))",
+    "c = twice(a)",
+    "b.append(c)",
+)
+
+LOOK = "raw, a, b, c, open('f').read()"
+
+
+def made() -> PythonRuntime:
+    twice = Function(lambda n: 2 * n, name="twice", host=True, effect="pure")
+    policy = SandboxPolicy(preload=())
+    return PythonRuntime(sandbox=policy, variables=[Variable("raw", [1, 2])], functions=[twice])
+
+
+@pytest.fixture
+def runtime() -> Iterator[PythonRuntime]:
+    with made() as runtime:
+        for cell in CELLS:
+            assert runtime.execute(cell).success
+        yield runtime
+
+
+def forget(runtime: PythonRuntime) -> None:
+    """What is kept is given up, but for the newest state, as when memory is short."""
+    runtime.snapshot()
+    supervisor = runtime.core.backend.supervisor
+    assert supervisor is not None
+    supervisor.strike(Death(reason="memory"))
+    assert [runtime.state.head] == [kept.step for kept in runtime.snapshots()]
+
+
+def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime) -> None:
+    """With what was put in before the first step, and answers of pure host calls."""
+    forget(runtime)
+    state = runtime.state
+    result = state.apply(state.plan(Patch.replace_step(1, "a = raw.pop() + 5")))
+    assert ("applied", 5) == (result.status, len(result.records))
+    assert "([1], 7, [7, 1, 14], 14, '7')" == runtime.execute(LOOK).value
+    assert 0 in {kept.step for kept in runtime.snapshots()}
+
+
+def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime) -> None:
+    """Objects too: the jail that there was has only waited."""
+    runtime.execute("before = id(b)")
+    forget(runtime)
+    state = runtime.state
+    result = state.apply(state.plan(Patch.replace_step(1, "a = None")), ApplyOptions(aside=True))
+    assert ("failed", 6, 0) == (result.status, result.head, result.aside)
+    assert 6 == runtime.state.head
+    assert "([1], 2, [2, 1, 4], 4, '2')" == runtime.execute(LOOK).value
+    assert "True" == runtime.execute("before == id(b)").value
+
+
+def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime) -> None:
+    """A fresh jail would begin with it. It is said what is missing, before anything runs; what can be patched, is."""
+    runtime.update_variable("raw", [9])
+    runtime.execute("d = raw[0]")
+    forget(runtime)
+    state = runtime.state
+    with pytest.raises(NoWayError, match="kept any more"):
+        state.plan(Patch.replace_step(1, "a = raw.pop() + 5"))
+    assert "applied" == state.apply(state.plan(Patch.insert_step(7, "e = d"))).status
+    assert "(9, [2, 1, 4])" == runtime.execute("e, b").value
+
+
+def test_going_back_to_a_start_that_is_gone_does_nothing(runtime: PythonRuntime) -> None:
+    """It would give up the state that there is."""
+    forget(runtime)
+    with pytest.raises(NotKeptError):
+        runtime.state.rollback(0)
+    assert "2" == runtime.execute("a").value

@@ -1,0 +1,116 @@
+"""What a zygote imports is in files that its jails share: a fork has no page table entries of it to copy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.walls.conftest import StartJail
+
+from cenote import PythonRuntime, SandboxPolicy
+from cenote_worker.supervisor import tree
+from cenote_worker.zygote.common_heap_unsafe import is_one_stretch
+
+STEP = 2**20 + 16
+"""From one block of glibc's heap to the next."""
+
+ANONYMOUS = """
+sizes = dict(line.split(":", 1) for line in open("/proc/self/status") if line.startswith(("RssAnon", "VmData")))
+print(*(int(size.split()[0]) for size in sizes.values()))
+"""
+
+SCRIPT = """
+import os, sys
+from cenote_worker.zygote.common_heap_unsafe import CommonHeap
+from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
+
+def anonymous_of(part):
+    regions = open("/proc/self/smaps").read().split("VmFlags")
+    return sum(int(each.split("Anonymous:")[1].split()[0]) for each in regions[:-1] if part in each)
+
+proc = os.open("/proc", os.O_PATH)
+libraries, heap = CommonLibraries(proc), CommonHeap()
+import numpy
+kept = [[number] for number in range(200_000)]
+FORKED
+before = anonymous_of("numpy")
+libraries.settle()
+heap.settle()
+kept.append([0])
+print(before > 0, anonymous_of("numpy"), anonymous_of("cenote-heap") < 1000, sum(map(sum, kept)), numpy.ones(9).sum())
+"""
+
+
+def test_little_of_a_jail_is_memory_of_its_own() -> None:
+    """numpy and pandas bring 55 MB along, of which all but what every process writes is pages of files."""
+    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
+        anonymous, data = map(int, runtime.execute(ANONYMOUS).stdout.split())
+    assert data > 60_000
+    assert 30_000 > anonymous
+
+
+def test_jails_do_not_write_into_what_they_share() -> None:
+    policy = SandboxPolicy(snapshots="none")
+    with PythonRuntime(sandbox=policy) as first, PythonRuntime(sandbox=policy) as second:
+        first.execute("import numpy, json\nnumpy.mark = json.mark = len\njson.decoder.NaN = 1")
+        asked = "import numpy, json\nprint(hasattr(numpy, 'mark'), hasattr(json, 'mark'), json.decoder.NaN)"
+        assert "False False nan\n" == second.execute(asked).stdout
+        with PythonRuntime(sandbox=policy) as third:
+            assert "False False nan\n" == third.execute(asked).stdout
+
+
+def test_values_survive_the_exchange() -> None:
+    """What was allocated is what it was; of numpy's data and of a large heap nothing is private memory any more."""
+    assert "True 0 True 19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
+
+
+@pytest.mark.parametrize(
+    ("expected", "blocks", "top"),
+    [
+        (True, [16, STEP + 16, 2 * STEP + 16], 4 * STEP),
+        (False, [16, STEP + 16, 2 * STEP + 32], 4 * STEP),  # a small one lies in between
+        (False, [16, STEP + 16, 0], 4 * STEP),  # no memory
+        (False, [2 * STEP, STEP, 0], 4 * STEP),
+        (False, [16, STEP + 16, 2 * STEP + 16], STEP),  # not of the heap
+    ],
+)
+def test_only_blocks_side_by_side_are_exchanged(expected: bool, blocks: list[int], top: int) -> None:
+    """Whatever lay between two of them would be lost."""
+    assert expected == is_one_stretch(8, blocks, top)
+
+
+def test_an_import_that_forks_gets_memory_of_its_own() -> None:
+    """A child that goes on in Python must not write to what its parent works with."""
+    forked = """
+if os.fork() == 0:
+    kept.clear()
+    os._exit(0)
+os.wait()
+"""
+    assert "19999900000 9.0" in ran(SCRIPT.replace("FORKED", forked))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others are told of mapped files by what a process touched")
+def test_files_of_the_zygote_are_not_charged_to_a_jail(start_jail: StartJail) -> None:
+    """They hold memory once, however many jails have them mapped."""
+    warden = start_jail("strict").warden
+    spared = tree.mapped_by(warden)
+    assert 0 == tree.mapped_only(warden, spared)
+    assert 20 * 2**20 < tree.mapped_only(warden, frozenset())
+
+
+def ran(script: str) -> str:
+    """What a fresh Python prints: memory is exchanged once in a process's life."""
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.defpath}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=Path.cwd(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout.decode() + done.stderr.decode()

@@ -1,0 +1,68 @@
+"""What was declared and tested, as messages and back."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from cenote_proto.v1 import history_pb2
+from cenote_worker.history.events import Declared, RanTest, SuiteOutcome
+from cenote_worker.wire.results import clean_text
+
+
+def fill_declared(message: history_pb2.UnitDeclared, event: Declared) -> None:
+    message.name, message.kind, message.author = event.name, event.kind, event.author
+    message.depends_on.extend(event.depends_on)
+    message.step, message.dropped = event.step, event.dropped
+
+
+def to_declared(message: history_pb2.UnitDeclared) -> Declared:
+    return Declared(
+        name=message.name,
+        kind=message.kind,
+        depends_on=tuple(message.depends_on),
+        author=message.author,
+        step=message.step,
+        dropped=message.dropped,
+    )
+
+
+def fill_tested(message: history_pb2.SuiteTested, event: SuiteOutcome) -> None:
+    message.SetInParent()
+    message.suite, message.step = event.suite, event.step
+    message.units.update(event.units)
+    for test in event.tests:
+        _fill_test(message.tests.add(), test)
+
+
+def to_tested(message: history_pb2.SuiteTested) -> SuiteOutcome:
+    return SuiteOutcome(
+        suite=message.suite,
+        step=message.step,
+        tests=tuple(map(_to_test, message.tests)),
+        units=MappingProxyType(dict(message.units)),
+    )
+
+
+def _fill_test(message: history_pb2.TestRun, test: RanTest) -> None:
+    message.name, message.outcome = clean_text(test.name), test.outcome
+    message.error_type, message.message = clean_text(test.error_type), clean_text(test.message)
+    message.file, message.traceback = clean_text(test.file), clean_text(test.traceback)
+    message.span.extend(test.span)
+    message.used.update({clean_text(item): clean_text(version) for item, version in test.used.items()})
+    message.unsteady, message.seconds, message.step = clean_text(test.unsteady), test.seconds, test.step
+
+
+def _to_test(message: history_pb2.TestRun) -> RanTest:
+    return RanTest(
+        name=message.name,
+        outcome=message.outcome,
+        error_type=message.error_type,
+        message=message.message,
+        file=message.file,
+        span=tuple(message.span),
+        traceback=message.traceback,
+        used=MappingProxyType(dict(message.used)),
+        unsteady=message.unsteady,
+        seconds=message.seconds,
+        step=message.step,
+    )
