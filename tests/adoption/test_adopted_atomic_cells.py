@@ -47,9 +47,7 @@ def test_killed_while_it_runs(node: Node) -> None:
     assert "[]" == value(runtime, "log")
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 40))]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 40))])
 def test_killed_at_random(node: Node, seed: int) -> None:
     """Each cell runs once; those that fail leave nothing, wherever between cell and return the process was."""
     chance, waiting = random.Random(seed), list(range(CELLS))
