@@ -16,6 +16,7 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
+from cenote.runtime.patcher import apply_patch
 from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
 
@@ -113,6 +114,7 @@ def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
         hosts=HOSTS,
         only_node=OWN_NODE if options.ray_address is None else "",
         room=_half_of_memory(),
+        patcher=apply_patch,
     )
 
 

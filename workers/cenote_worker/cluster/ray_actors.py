@@ -33,6 +33,7 @@ from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
 from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.cluster.spares import take_spare
 from cenote_worker.content import Content
+from cenote_worker.hosted.patching import Patcher
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.deeds import Batch
@@ -53,7 +54,7 @@ _log = logging.getLogger("cenote.cluster")
 class NodeSettings:
     """What an agent is started with. folder: of the keeper. listen: `host:port` of hosts, port 0 for any.
 
-    hosts: processes that serve runtimes, at most. room: bytes of shared values. key: see RuntimeHost.
+    hosts: processes that serve runtimes, at most. room: bytes of shared values. key, patcher: see RuntimeHost.
     """
 
     node: str
@@ -62,6 +63,7 @@ class NodeSettings:
     hosts: int
     room: int
     key: RuntimeKey
+    patcher: Patcher | None = None
 
 
 def agent_name(node: str) -> str:
@@ -84,6 +86,7 @@ class RuntimeActor:
             key=settings.key,
             start_ends=self._start_ends,
             elsewhere=_brought,
+            patcher=settings.patcher,
         )
         # What was imported stays: to look through it at each full collection stops every client for 50 ms.
         gc.collect()

@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cenote_security.capability import RuntimeKey
 from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings, agent_name
 from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS
+from cenote_worker.hosted.patching import Patcher
 
 SHORT: Final = 8
 """Characters of a node's id that tell the nodes of one cluster apart."""
@@ -47,7 +48,7 @@ class AgentSettings:
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
     hosts: processes of a node that serve runtimes, at most. room: bytes of shared values of a node. only_node: the
-    name of the only machine; empty for those that Ray gives.
+    name of the only machine; empty for those that Ray gives. patcher: see RuntimeServer; a function of a module.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class AgentSettings:
     hosts: int
     room: int
     only_node: str = ""
+    patcher: Patcher | None = None
 
 
 def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
         hosts=common.hosts,
         room=common.room,
         key=common.key,
+        patcher=common.patcher,
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -16,6 +16,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
 from cenote_worker.serving.references import Origin, ReferenceRecord, ReferenceStore
+from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
@@ -239,6 +240,9 @@ class HostRelay:
                 return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
                 return self._handle(answer.reference, client)
+            case "upload":
+                assert content is not None
+                return self._kept(content, read_info(answer.upload.info), client)
         return HostFailure("RuntimeError", "the client answered nothing")
 
     def _handle(self, reference: str, client: Offerer) -> HostReference:
@@ -247,6 +251,18 @@ class HostRelay:
         store, holder = self._place.references, self._holder(number)
         record = store.hold(reference, client.tenant, holder=holder, lease=math.inf)
         self._handles[number] = _Handle(reference, client)
+        return HostReference(number, record.info)
+
+    def _kept(self, content: Content, info: VariableInfo, client: Offerer) -> HostReference:
+        """Of a value that the client has sent along."""
+        assert self._place is not None
+        number = next(self._handle_numbers)
+        origin = Origin(tenant=client.tenant, runtime=self._place.id, step=self._place.step)
+        told = replace(info, size=content.size)
+        record = self._place.references.put(
+            content, told, origin, holder=self._holder(number), lease=math.inf
+        )
+        self._handles[number] = _Handle(record.id, client)
         return HostReference(number, record.info)
 
     def _holder(self, handle: int) -> str:
