@@ -23,7 +23,7 @@ from cenote.runtime.remote.patches import RemotePatches
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError, UnavailableError
+from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
