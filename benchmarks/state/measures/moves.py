@@ -1,0 +1,60 @@
+"""A state kept, gone back to, branched: seconds until a cell can use it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from benchmarks.runtime.measure import Figures, Unit
+from benchmarks.runtime.stopwatch import seconds
+from benchmarks.state.frame import State, check
+from benchmarks.state.keeper import StateKeeper
+from benchmarks.state.measure import Measure
+from benchmarks.state.parameters import MB, Parameters
+
+SIZES = {"10MB": 10 * MB, "500MB": 500 * MB, "1GB": 1000 * MB, "2GB": 2000 * MB, "4GB": 4000 * MB}
+ROUNDS = {"10MB": 5, "500MB": 3, "1GB": 3, "2GB": 2, "4GB": 1}
+OURS_ALONE = {"1GB"}
+"""Sizes that are asked of Cenote alone, since a goal is about them."""
+
+ROOM = 1000 * MB
+
+
+def memory_for(size: int) -> int:
+    """Bytes: the state, another one while it is made or changed, and all that a Python takes."""
+    return 3 * size + ROOM
+
+
+def time_moves(kind: type[StateKeeper], parameters: Parameters, folder: Path, *, size: int) -> Figures:
+    """`back` includes a cell that looks at the state, `fork` too: nothing hides in what is done on first use."""
+    state = State(size=size // parameters.divisor, columns=parameters.columns)
+    with closing(kind(folder, memory_for(size), keeping=True)) as keeper:
+        keeper.prepare(state.making)
+        wanted = keeper.peek(state.look)
+        kept = keeper.keep()
+        keeper.prepare(state.changing(10, seed=3))
+        call = seconds(keeper.go_back)
+        look = seconds(partial(check, keeper, state, wanted))
+        fork = seconds(partial(_branch, keeper, state, wanted))
+    keeping = {"keep": kept.wall, "keep CPU": kept.cpu} if kept else {}
+    return {**keeping, "back": call, "back, looked at": call + look, "fork": fork}
+
+
+def _branch(keeper: StateKeeper, state: State, wanted: str) -> None:
+    with closing(keeper.branch()) as other:
+        check(other, state, wanted)
+
+
+MEASURES = tuple(
+    Measure(
+        name=f"moves-{name}",
+        title=f"a state of {name} kept, gone back to after a tenth was changed, forked",
+        run=partial(time_moves, size=size),
+        figures=dict.fromkeys(("keep", "keep CPU", "back", "back, looked at", "fork"), Unit.SECONDS),
+        limit=590.0,
+        rounds=ROUNDS[name],
+        only=("cenote",) if name in OURS_ALONE else (),
+    )
+    for name, size in SIZES.items()
+)
