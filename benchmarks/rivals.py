@@ -1,4 +1,4 @@
-"""Rivals that need an environment of their own: `benchmarks/run` makes it, beside that of the benchmarks themselves."""
+"""Rivals that need an environment of their own, which `benchmarks/run` makes."""
 
 from __future__ import annotations
 

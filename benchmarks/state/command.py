@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="append", choices=[m.name for m in MEASURES], help="only this; repeatable"
     )
     parser.add_argument("--contender", action="append", choices=list(KEEPERS), help="only this; repeatable")
-    parser.add_argument("--scratch", type=Path, help="where state is stored (default: temporary files' place)")
+    parser.add_argument(
+        "--scratch", type=Path, help="where state is stored (default: temporary files' place)"
+    )
     parser.add_argument(
         "--json", type=Path, default=Path("benchmarks/results/state.json"), help="where data goes"
     )

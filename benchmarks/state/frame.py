@@ -1,4 +1,4 @@
-"""The state that is kept: a wide frame of random numbers, or as many arrays under names of their own, and a few small things."""
+"""The state that is kept: a wide frame of random numbers, or as many arrays with names of their own, and small things."""
 
 from __future__ import annotations
 
@@ -49,4 +49,6 @@ def check(keeper: StateKeeper, state: State, wanted: str) -> None:
     """Raises CellFailedError unless a namespace is in the state that printed `wanted` once."""
     found = keeper.peek(state.look)
     if found != wanted:
-        raise CellFailedError(f"the state is not the one that was kept: {found.strip()}, not {wanted.strip()}")
+        raise CellFailedError(
+            f"the state is not the one that was kept: {found.strip()}, not {wanted.strip()}"
+        )

@@ -14,7 +14,7 @@ from benchmarks.state.cpu import timed
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What keeping a state took: wall seconds, CPU seconds of all that took part, bytes written where it was stored."""
+    """What keeping a state took: seconds by the clock, CPU seconds of all that took part, bytes that were stored."""
 
     wall: float
     cpu: float
@@ -43,7 +43,7 @@ class StateKeeper(ABC):
 
     @abstractmethod
     def execute(self, code: str) -> str:
-        """Run a cell, and keep the state if that is what this one does. What the cell printed. Raises CellFailedError."""
+        """Run a cell, and keep its end if that is what this one does. What it printed. Raises CellFailedError."""
 
     @abstractmethod
     def prepare(self, code: str) -> None:

@@ -5,6 +5,7 @@ Each case is played in a fork of this process, in an empty folder: nothing of on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -25,7 +26,7 @@ class RefusedError(Exception):
 
 
 class Case:
-    """cells: of a program. step: which one is patched, from 1. code: what it becomes. look: what is asked afterwards."""
+    """cells: of a program. step: which is patched, from 1. code: what it becomes. look: what is asked afterwards."""
 
     def __init__(self, cells: list[str], step: int, code: str, look: str) -> None:
         self.cells = cells
@@ -45,21 +46,23 @@ Patched = Callable[[Case], "tuple[str, int]"]
 
 
 def serve(full: Full, patched: Patched, descriptor: int) -> None:
-    """Answers are `[outcome, wanted, found, cells run, note]`, outcome being ran, refused or broke."""
+    """Answers are `[reached, wanted, found, cells run, note]`, reached being ran, refused or broke."""
     with os.fdopen(descriptor, "w", buffering=1) as out:
         for line in sys.stdin:
             case = Case(**json.loads(line))
-            good, wanted = _aside(lambda: full(case.patched, case.look))
-            if not good:
-                out.write(json.dumps(["broke", "", "", 0, f"a full run: {wanted}"]) + "\n")
-                continue
-            ran, found = _aside(lambda: patched(case))
-            answer = ["ran", wanted, *found, ""] if ran else [found[0], wanted, "", 0, found[1]]
-            out.write(json.dumps(answer) + "\n")
+            out.write(json.dumps(_play(case, full, patched)) + "\n")
 
 
-def _aside(work: Callable[[], object]) -> tuple[bool, object]:
-    """In a fork. Whether it came to its end, and what it gave, or why not."""
+def _play(case: Case, full: Full, patched: Patched) -> list[object]:
+    reached, wanted = _aside(lambda: [full(case.patched, case.look)])
+    if reached != "ran":
+        return [reached, "", "", 0, f"a full run: {wanted[0]}"]
+    reached, found = _aside(lambda: list(patched(case)))
+    return [reached, wanted[0], *found, ""] if reached == "ran" else [reached, wanted[0], "", 0, found[0]]
+
+
+def _aside(work: Callable[[], list[object]]) -> tuple[str, list[object]]:
+    """In a fork: `ran` and what it gave, or `refused` or `broke` and why."""
     folder = tempfile.mkdtemp(prefix="trap-")
     reading, writing = os.pipe()
     child = os.fork()
@@ -76,26 +79,24 @@ def _aside(work: Callable[[], object]) -> tuple[bool, object]:
     _end(child)
     shutil.rmtree(folder, ignore_errors=True)
     if not line:
-        return False, ["broke", f"no answer within {LIMIT:.0f} s" if not ready else "its process died"]
-    good, found = json.loads(line)
-    return good, found
+        return "broke", [f"no answer within {LIMIT:.0f} s" if not ready else "its process died"]
+    reached, found = json.loads(line)
+    return reached, found
 
 
-def _answer(work: Callable[[], object], writing: int) -> None:
+def _answer(work: Callable[[], list[object]], writing: int) -> None:
     try:
-        answer: list[object] = [True, work()]
+        answer = ["ran", work()]
     except RefusedError as error:
-        answer = [False, ["refused", str(error)[:NOTE]]]
+        answer = ["refused", [str(error)[:NOTE]]]
     except BaseException as error:
         traceback.print_exc()
-        answer = [False, ["broke", f"{type(error).__name__}: {error}"[:NOTE]]]
+        answer = ["broke", [f"{type(error).__name__}: {error}"[:NOTE]]]
     os.write(writing, json.dumps(answer).encode() + b"\n")
     os._exit(0)
 
 
 def _end(child: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     os.waitpid(child, 0)

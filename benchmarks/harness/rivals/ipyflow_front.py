@@ -1,6 +1,6 @@
-"""Which cells ipyflow runs when one is executed: its kernel tells edges and what is stale, its lab extension follows them.
+"""Which cells ipyflow runs when one is executed: its kernel tells what depends on what, its lab extension decides.
 
-The kernel's answers to `compute_exec_schedule` are read as the extension of version 0.0.231 reads them, in reactive mode.
+The kernel's answers to `compute_exec_schedule` are read as the extension of version 0.0.231 reads them in reactive mode.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Schedule:
         return set(found)
 
     def closure(self, cells: Iterable[str]) -> set[str]:
-        """The cells with what depends on them, with what those need that is out of date, and so on until it is stable."""
+        """The cells with what depends on them, with what all those need that is out of date, until nothing is new."""
         found, before = set(cells), set[str]()
         while found != before:
             before = set(found)

@@ -1,4 +1,4 @@
-"""Kishu: a checkout of the state before the patched cell; then that cell and all behind it are run, as its users do."""
+"""Kishu: a checkout of the state before the patched cell; then that cell and all behind it are run."""
 
 from __future__ import annotations
 

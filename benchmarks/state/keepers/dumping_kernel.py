@@ -80,7 +80,7 @@ class DillKeeper(DumpingKeeper):
 
 
 class CloudpickleKeeper(DumpingKeeper):
-    """cloudpickle has no such call: modules and what begins with an underscore, IPython's own among it, are left out."""
+    """cloudpickle has no such call: what begins with an underscore is left out, and what is IPython's own."""
 
     library = "cloudpickle"
     dump = """\

@@ -1,6 +1,6 @@
 """Kishu in a Jupyter kernel: it commits behind each cell, and `checkout` is its own call.
 
-Its test mode is on, in which it does not wait for the browser to save and reload the notebook: that is not its subject.
+Its test mode is on, in which it does not wait for a browser to save and reload the notebook: there is none.
 """
 
 from __future__ import annotations
