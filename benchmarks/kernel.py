@@ -40,7 +40,7 @@ class Kernel:
         self._one_cell_at_a_time = threading.Lock()
 
     def execute(self, code: str, *, silent: bool = False) -> str:
-        """What the cell printed. silent: not as a cell of the notebook, so that no hook runs. Raises CellFailedError."""
+        """What the cell printed. silent: not as a cell of the notebook: no hook runs. Raises CellFailedError."""
         printed: list[str] = []
 
         def collect(message: dict[str, dict[str, str]]) -> None:

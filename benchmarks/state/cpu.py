@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +26,9 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
     """
     _settle()
     others = _of_descendants()
-    own, began = time.process_time(), time.perf_counter()
+    own, began = _own(), time.perf_counter()
     result = work()
-    wall, own = time.perf_counter() - began, time.process_time() - own
+    wall, own = time.perf_counter() - began, _own() - own
     return result, wall, own + _of_descendants() - others
 
 
@@ -37,6 +38,12 @@ def _settle() -> None:
     while now != before and time.monotonic() < deadline:
         time.sleep(SETTLED)
         before, now = now, live_descendants(os.getpid())
+
+
+def _own() -> float:
+    """Of this process, and of its children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _of_descendants() -> float:

@@ -1,4 +1,4 @@
-"""The state that is kept: a wide frame of random numbers, or as many arrays with names of their own, and small things."""
+"""The state that is kept: a wide frame of random numbers, or arrays with names of their own, and small things."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which cells ipyflow runs when one is executed: its kernel tells what depends on what, its lab extension decides.
 
-The kernel's answers to `compute_exec_schedule` are read as the extension of version 0.0.231 reads them in reactive mode.
+The kernel's answers to `compute_exec_schedule` are read as the extension of version 0.0.231 does in reactive mode.
 """
 
 from __future__ import annotations

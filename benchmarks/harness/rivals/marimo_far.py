@@ -19,7 +19,7 @@ from marimo._types.ids import CellId_t
 from benchmarks.harness.rivals.far_end import Case, RefusedError, serve
 
 
-class Runs(Stream):
+class Runs(Stream):  # type: ignore[misc]  # marimo is not there when types are checked
     """Hears what the front end would be told, and counts the cells that begin to run."""
 
     def __init__(self) -> None:

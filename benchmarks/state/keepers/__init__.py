@@ -8,12 +8,16 @@ from benchmarks.state.keeper import StateKeeper
 
 KEEPERS: dict[str, str] = {
     "cenote": "benchmarks.state.keepers.cenote_runtime:CenoteKeeper",
+    "cenote durable": "benchmarks.state.keepers.cenote_runtime:CenoteDurableKeeper",
     "kishu": "benchmarks.state.keepers.kishu_kernel:KishuKeeper",
     "dill": "benchmarks.state.keepers.dumping_kernel:DillKeeper",
     "cloudpickle": "benchmarks.state.keepers.dumping_kernel:CloudpickleKeeper",
     "restart and re-run": "benchmarks.state.keepers.rerunning_kernel:RerunningKeeper",
 }
 """Name in the report -> where its class is. The first one is what the others are compared with."""
+
+PEERS = tuple(name for name in KEEPERS if name != "cenote durable")
+"""All but the one that differs from another in what a cell costs only."""
 
 
 def load_keeper(name: str) -> type[StateKeeper]:

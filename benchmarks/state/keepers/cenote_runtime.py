@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from benchmarks.runtime.contender import CellFailedError
 from benchmarks.state.keeper import Kept, StateKeeper
@@ -14,9 +14,13 @@ NAME = "state"
 
 
 class CenoteKeeper(StateKeeper):
+    durable: ClassVar[bool] = False
+
     def __init__(self, folder: Path, memory: int, *, keeping: bool = True) -> None:
         super().__init__(folder, memory, keeping=keeping)
-        self._runtime = PythonRuntime(sandbox=self._policy(), store=str(folder), name=NAME)
+        self._runtime = PythonRuntime(
+            sandbox=self._policy(), store=str(folder), name=NAME, durable=self.durable and keeping
+        )
 
     def _policy(self) -> SandboxPolicy:
         """Cells are tracked in both cases: what that costs is another benchmark's question."""
@@ -63,3 +67,9 @@ class CenoteKeeper(StateKeeper):
 
     def close(self) -> None:
         self._runtime.close()
+
+
+class CenoteDurableKeeper(CenoteKeeper):
+    """Each cell's end is on disk before it is acknowledged, as with Kishu and dumps."""
+
+    durable = True

@@ -10,6 +10,7 @@ from benchmarks.runtime.measure import Figures, Unit
 from benchmarks.runtime.stopwatch import seconds
 from benchmarks.state.frame import State, check
 from benchmarks.state.keeper import StateKeeper
+from benchmarks.state.keepers import PEERS
 from benchmarks.state.measure import Measure
 from benchmarks.state.parameters import MB, Parameters
 
@@ -54,7 +55,7 @@ MEASURES = tuple(
         figures=dict.fromkeys(("keep", "keep CPU", "back", "back, looked at", "fork"), Unit.SECONDS),
         limit=590.0,
         rounds=ROUNDS[name],
-        only=("cenote",) if name in OURS_ALONE else (),
+        only=("cenote",) if name in OURS_ALONE else PEERS,
     )
     for name, size in SIZES.items()
 )

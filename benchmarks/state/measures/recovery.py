@@ -10,6 +10,7 @@ from benchmarks.runtime.measure import Figures, Unit
 from benchmarks.runtime.stopwatch import seconds
 from benchmarks.state.frame import State, check
 from benchmarks.state.keeper import StateKeeper
+from benchmarks.state.keepers import PEERS
 from benchmarks.state.measure import Measure
 from benchmarks.state.measures.moves import memory_for
 from benchmarks.state.parameters import MB, Parameters
@@ -40,5 +41,6 @@ MEASURES = (
         run=time_recovery,
         figures={"usable again": Unit.SECONDS},
         limit=400.0,
+        only=PEERS,
     ),
 )

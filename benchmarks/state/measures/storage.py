@@ -11,6 +11,7 @@ from benchmarks.runtime.measure import Figures, Unit
 from benchmarks.state.cpu import timed
 from benchmarks.state.frame import State, check
 from benchmarks.state.keeper import StateKeeper
+from benchmarks.state.keepers import PEERS
 from benchmarks.state.measure import Measure
 from benchmarks.state.measures.moves import OURS_ALONE, ROUNDS, SIZES, memory_for
 from benchmarks.state.parameters import Parameters
@@ -62,6 +63,7 @@ def _measure(name: str, size: int, *, named: bool) -> Measure:
         figures=FIGURES,
         limit=590.0,
         rounds=ROUNDS[name],
+        only=PEERS,
     )
 
 
