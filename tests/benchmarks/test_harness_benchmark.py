@@ -98,7 +98,7 @@ def patched(case):
     if case.code == "os._exit(1)":
         os._exit(1)
     open("left", "x").close()
-    return "2", 1
+    return "1", "2", 1
 
 serve(lambda cells, look: full([cell for cell in cells if "=" in cell], look), patched, int(sys.argv[1]))
 """
@@ -107,16 +107,11 @@ serve(lambda cells, look: full([cell for cell in cells if "=" in cell], look), p
 def test_a_far_end_tells_apart_how_cases_end() -> None:
     """Each in an empty folder and a process of its own, so that one that breaks spoils no other."""
     reading, writing = os.pipe()
-    cases = [
-        {"cells": ["x = 1"], "step": 1, "code": code, "look": look}
-        for code, look in (
-            ("x = 2", "x"),
-            ("x = 3", "x"),
-            ("refuse", "0"),
-            ("os._exit(1)", "0"),
-            ("x = 2", "y"),
-        )
+    asked = [
+        *(("x = 2", "x"), ("x = 3", "x"), ("refuse", "0"), ("os._exit(1)", "0"), ("x = 2", "y")),
+        ("x = 2", "x + 10"),
     ]
+    cases = [{"cells": ["x = 1"], "step": 1, "code": code, "look": look} for code, look in asked]
     subprocess.run(
         [sys.executable, "-c", FAR_END, str(writing)],
         input="".join(json.dumps(case) + "\n" for case in cases),
@@ -136,6 +131,7 @@ def test_a_far_end_tells_apart_how_cases_end() -> None:
         ["refused", "0", "", 0, "not this one"],
         ["broke", "0", "", 0, "its process died"],
         ["broke", "", "", 0, "a full run: NameError: name 'y' is not defined"],
+        ["broke", "12", "2", 1, "before the patch: 1 instead of 11"],
     ] == answers
 
 

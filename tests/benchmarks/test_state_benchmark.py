@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.state.cpu import timed
+from benchmarks.state.cpu import Used, timed, used_between
 from benchmarks.state.frame import State
 from benchmarks.state.goals import GOALS
 from benchmarks.state.keepers import KEEPERS
@@ -83,3 +83,11 @@ def test_measures_give_figures(tmp_path: Path) -> None:
         (sample["measure"], sample["outcome"], sample["reason"]) for sample in samples
     ]
     assert all(f"{name}: " in table for name in names)
+
+
+def test_what_a_child_has_used_before_is_no_part_of_what_it_ends_with() -> None:
+    """Its parent gets all of it; of a child that nobody has waited for nothing is taken off."""
+    before = {1: Used(own=1.0), 2: Used(parent=1, own=5.0, ended=1.0)}
+    assert pytest.approx(0.5) == used_between(before, {1: Used(own=1.2, ended=6.3)})
+    assert 0.25 == used_between(before, {1: Used(own=1.25)})
+    assert 2.0 == used_between({}, {3: Used(own=2.0)})

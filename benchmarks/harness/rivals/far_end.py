@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -16,9 +17,13 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 LIMIT = 120.0
 NOTE = 300
+WORK = "work"
+"""Name of the folder that a case works in: programs may look at it."""
 
 
 class RefusedError(Exception):
@@ -41,12 +46,15 @@ class Case:
 
 Full = Callable[[list[str], str], str]
 """Cells and a look to the look's repr: all of them run in order, from the beginning."""
-Patched = Callable[[Case], "tuple[str, int]"]
-"""What the look gives after the patch, and how many cells have run for it. Raises RefusedError."""
+Patched = Callable[[Case], "tuple[str, str, int]"]
+"""What the look gives before and after the patch, and how many cells have run for that. Raises RefusedError."""
 
 
 def serve(full: Full, patched: Patched, descriptor: int) -> None:
-    """Answers are `[reached, wanted, found, cells run, note]`, reached being ran, refused or broke."""
+    """Answers are `[reached, wanted, found, cells run, note]`, reached being ran, refused or broke.
+
+    One that does not give what a full run gives before anything was patched does not run such a program: it broke.
+    """
     with os.fdopen(descriptor, "w", buffering=1) as out:
         for line in sys.stdin:
             case = Case(**json.loads(line))
@@ -54,21 +62,38 @@ def serve(full: Full, patched: Patched, descriptor: int) -> None:
 
 
 def _play(case: Case, full: Full, patched: Patched) -> list[object]:
-    reached, wanted = _aside(lambda: [full(case.patched, case.look)])
-    if reached != "ran":
-        return [reached, "", "", 0, f"a full run: {wanted[0]}"]
+    wanted: list[str] = []
+    for cells in (case.cells, case.patched):
+        reached, found = _aside(partial(_listed, full, cells, case.look))
+        if reached != "ran":
+            return [reached, "", "", 0, f"a full run: {found[0]}"]
+        wanted.append(str(found[0]))
     reached, found = _aside(lambda: list(patched(case)))
-    return [reached, wanted[0], *found, ""] if reached == "ran" else [reached, wanted[0], "", 0, found[0]]
+    if reached != "ran":
+        return [reached, wanted[1], "", 0, found[0]]
+    before, after, ran = found
+    if _plain(str(before)) != _plain(wanted[0]):
+        return ["broke", wanted[1], after, ran, f"before the patch: {before} instead of {wanted[0]}"]
+    return ["ran", wanted[1], after, ran, ""]
+
+
+def _listed(full: Full, cells: list[str], look: str) -> list[object]:
+    return [full(cells, look)]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\b0x[0-9a-f]+", "", text)
 
 
 def _aside(work: Callable[[], list[object]]) -> tuple[str, list[object]]:
     """In a fork: `ran` and what it gave, or `refused` or `broke` and why."""
     folder = tempfile.mkdtemp(prefix="trap-")
+    (Path(folder) / WORK).mkdir()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        os.chdir(folder)
+        os.chdir(f"{folder}/{WORK}")
         os.setpgid(0, 0)
         random.seed()
         _answer(work, writing)

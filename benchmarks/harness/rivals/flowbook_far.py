@@ -24,7 +24,7 @@ LOOK = "print(repr({look}))"
 LIMIT = 20.0
 
 
-def patched(case: Case) -> tuple[str, int]:
+def patched(case: Case) -> tuple[str, str, int]:
     """The last cell of the notebook is the look: its output has to be that of a full run as well."""
     path = Path.cwd() / "trap.ipynb"
     path.write_text(json.dumps(_notebook([*case.cells, LOOK.format(look=case.look)])))
@@ -33,9 +33,10 @@ def patched(case: Case) -> tuple[str, int]:
         path.unlink()
         for cell in (*cells, look):
             _run(session, cell)
+        before = _printed(session, look)
         session.edit_cell(cells[case.step - 1], case.code)
         ran = _until_clean(session, len(cells) * 3)
-        return _printed(session, look), len([cell for cell in ran if cell != look])
+        return before, _printed(session, look), len([cell for cell in ran if cell != look])
 
 
 def _notebook(cells: list[str]) -> dict[str, object]:

@@ -70,10 +70,11 @@ class Notebook:
             batch = schedule.closure(schedule.new - done) - done
 
 
-def patched(case: Case) -> tuple[str, int]:
+def patched(case: Case) -> tuple[str, str, int]:
     notebook = Notebook(case.cells)
+    before = look_in(notebook.shell, case.look)
     notebook.edit_and_execute(case.step, case.code)
-    return look_in(notebook.shell, case.look), notebook.runs
+    return before, look_in(notebook.shell, case.look), notebook.runs
 
 
 if __name__ == "__main__":

@@ -17,26 +17,23 @@ from benchmarks.harness.rivals.shell import full_run, look_in
 EMPTY_NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def patched(case: Case) -> tuple[str, int]:
-    """The notebook lies beside the folder in which cells work."""
+def patched(case: Case) -> tuple[str, str, int]:
+    """The notebook lies beside the folder in which cells work, and goes with it."""
     notebook = Path.cwd().with_suffix(".ipynb")
     notebook.write_text(json.dumps(EMPTY_NOTEBOOK))
-    try:
-        shell = InteractiveShell.instance()
-        kishu = KishuForJupyter(NotebookId("trap", notebook, "none"), ip=shell)
-        kishu.install_kishu_hooks()
-        commits = []
-        for cell in ("pass", *case.cells):
-            shell.run_cell(cell, store_history=True)
-            commits.append(kishu._kishu_branch.get_head().commit_id)
-        kishu.checkout(commits[case.step - 1], skip_notebook=True)
-        again = case.patched[case.step - 1 :]
-        for cell in again:
-            shell.run_cell(cell, store_history=True)
-        return look_in(shell, case.look), len(again)
-    finally:
-        notebook.unlink()
-        notebook.with_suffix(".kishudb").unlink(missing_ok=True)
+    shell = InteractiveShell.instance()
+    kishu = KishuForJupyter(NotebookId("trap", notebook, "none"), ip=shell)
+    kishu.install_kishu_hooks()
+    commits = []
+    for cell in ("pass", *case.cells):
+        shell.run_cell(cell, store_history=True)
+        commits.append(kishu._kishu_branch.get_head().commit_id)
+    before = look_in(shell, case.look)
+    kishu.checkout(commits[case.step - 1], skip_notebook=True)
+    again = case.patched[case.step - 1 :]
+    for cell in again:
+        shell.run_cell(cell, store_history=True)
+    return before, look_in(shell, case.look), len(again)
 
 
 if __name__ == "__main__":

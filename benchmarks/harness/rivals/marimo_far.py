@@ -73,10 +73,11 @@ def full(cells: list[str], look: str) -> str:
     return Notebook(cells).look(look)
 
 
-def patched(case: Case) -> tuple[str, int]:
+def patched(case: Case) -> tuple[str, str, int]:
     notebook = Notebook(case.cells)
+    before = notebook.look(case.look)
     notebook.run({case.step: case.code})
-    return notebook.look(case.look), notebook.runs.count
+    return before, notebook.look(case.look), notebook.runs.count
 
 
 if __name__ == "__main__":
