@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -60,7 +59,7 @@ def of_programs(cases: Sequence[Case]) -> Figures:
 
 
 def of_notebooks(patched: Sequence[Patched]) -> Figures:
-    """Ratios and shares over all patches that were applied; CPU by the median patch."""
+    """Ratios and shares, of sums over all patches that were applied."""
     applied = [one for one in patched if one.applied]
     found = {"notebooks applied": len(applied) / len(patched)}
     if not applied:
@@ -71,9 +70,8 @@ def of_notebooks(patched: Sequence[Patched]) -> Figures:
         "notebooks ratio": sum(one.rerun for one in applied) / sum(one.affected for one in applied),
         "notebooks steps saved": 1 - sum(one.rerun for one in applied) / sum(one.steps for one in applied),
         "notebooks seconds saved": sum(one.saved for one in applied) / sum(one.seconds for one in applied),
-        "notebooks CPU, times a full run": statistics.median(
-            one.apply_cpu / one.full_cpu for one in applied if one.full_cpu > 0
-        ),
+        "notebooks CPU, times a full run": sum(one.apply_cpu for one in applied)
+        / sum(one.full_cpu for one in applied),
     }
 
 
