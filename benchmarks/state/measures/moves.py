@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.runtime.measure import Figures, Unit
-from benchmarks.runtime.stopwatch import seconds
+from benchmarks.state.cpu import timed
 from benchmarks.state.frame import State, check
 from benchmarks.state.keeper import StateKeeper
 from benchmarks.state.keepers import PEERS
@@ -20,6 +20,7 @@ OURS_ALONE = {"1GB"}
 """Sizes that are asked of Cenote alone, since a goal is about them."""
 
 ROOM = 1000 * MB
+FIGURES = ("keep", "keep CPU", "back", "back, looked at", "that CPU", "fork", "fork CPU")
 
 
 def memory_for(size: int) -> int:
@@ -35,11 +36,12 @@ def time_moves(kind: type[StateKeeper], parameters: Parameters, folder: Path, *,
         wanted = keeper.peek(state.look)
         kept = keeper.keep()
         keeper.prepare(state.changing(10, seed=3))
-        call = seconds(keeper.go_back)
-        look = seconds(partial(check, keeper, state, wanted))
-        fork = seconds(partial(_branch, keeper, state, wanted))
+        _, back, back_cpu = timed(keeper.go_back)
+        _, look, look_cpu = timed(partial(check, keeper, state, wanted))
+        _, fork, fork_cpu = timed(partial(_branch, keeper, state, wanted))
     keeping = {"keep": kept.wall, "keep CPU": kept.cpu} if kept else {}
-    return {**keeping, "back": call, "back, looked at": call + look, "fork": fork}
+    taken = (back, back + look, back_cpu + look_cpu, fork, fork_cpu)
+    return {**keeping, **dict(zip(FIGURES[2:], taken, strict=True))}
 
 
 def _branch(keeper: StateKeeper, state: State, wanted: str) -> None:
@@ -52,7 +54,7 @@ MEASURES = tuple(
         name=f"moves-{name}",
         title=f"a state of {name} kept, gone back to after a tenth was changed, forked",
         run=partial(time_moves, size=size),
-        figures=dict.fromkeys(("keep", "keep CPU", "back", "back, looked at", "fork"), Unit.SECONDS),
+        figures=dict.fromkeys(FIGURES, Unit.SECONDS),
         limit=590.0,
         rounds=ROUNDS[name],
         only=("cenote",) if name in OURS_ALONE else PEERS,
