@@ -24,7 +24,7 @@ class State:
         rows = max(self.size // 8 // self.columns, 1)
         many = f"rng.random(({self.columns}, {rows}))"
         if self.named:
-            frame = f"for i in range({self.columns}): globals()[f'c{{i}}'] = rng.random({rows})\ndel i"
+            frame = "\n".join(f"c{i} = rng.random({rows})" for i in range(self.columns))
         else:
             frame = f"df = pd.DataFrame({many}.T, copy=False)"
         return f"import numpy as np, pandas as pd\nrng = np.random.default_rng(1)\n{frame}\n{SMALL_THINGS}"
