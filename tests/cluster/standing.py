@@ -81,10 +81,10 @@ class StandingPlatform:
 
     def processes(self, title: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(title)]
 
     def raylets(self) -> list[int]:
-        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title(pid)]
 
     def secrets_of_teams(self) -> list[str]:
         return [folder.name for folder in (self._state / "teams").glob("*")]
@@ -158,7 +158,7 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def _title(pid: int) -> str:
+def title(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

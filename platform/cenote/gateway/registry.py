@@ -151,7 +151,9 @@ class Registry:
         self._nodes.limit({tenant.id: shared(quotas.limits(tenant.id)) for tenant in tenants})
         for record in self._stores.runtimes.leased():
             try:
-                self.facts(record)
+                if self.facts(record).lost_for > record.lease:
+                    subject = Subject(tenant=record.tenant, runtime=record.id)
+                    self._forget(subject, record, "its machine has left the cluster")
             except UnknownRuntimeError:
                 continue
             except CenoteError as error:

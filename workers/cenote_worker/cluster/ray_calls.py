@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import ray
@@ -13,8 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.cluster.node import HostGone
-
-NAMESPACE: Final = "cenote"
+from cenote_worker.cluster.residence import SHORT
 
 THREADS: Final = 64
 """Calls to one actor at once. Each may wait for a jail to start."""
@@ -27,6 +27,8 @@ ANSWER_PATIENCE: Final = 180.0
 not killed, gives none, and Ray does not notice."""
 
 _PAUSE: Final = 0.2
+
+_ENDING: Final = "the platform is being ended"
 
 _LOOK_EVERY: Final = 0.5
 """Seconds between two looks whether anybody waits for an answer still."""
@@ -53,6 +55,25 @@ def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
 
 
+def answers(asked: Mapping[str, ray.ObjectRef[T]], patience: float) -> dict[str, T]:
+    """What actors give that were asked at the same time, by their names; nothing of those that fail, or take longer.
+
+    Raises UnavailableError.
+    """
+    try:
+        arrived = (
+            set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=patience)[0]) if asked else ()
+        )
+    except RayError as error:
+        raise UnavailableError(f"the cluster does not answer: {error}") from error
+    found = {}
+    for name, reference in asked.items():
+        if reference in arrived:
+            with suppress(HostGone, CenoteError):
+                found[name] = answer(reference)
+    return found
+
+
 def ask(
     actor: Callable[[], Any], what: str, *arguments: object, ending: threading.Event | None = None
 ) -> Any:
@@ -67,10 +88,13 @@ def ask(
     while True:
         try:
             return answer(_arrived(getattr(actor(), what).remote(*arguments), ending))
+        except CenoteError:  # some are ValueErrors too
+            raise
         except (HostGone, ValueError) as error:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"a process of the platform does not come back: {error}") from error
-            ending.wait(_PAUSE)
+            if ending.wait(_PAUSE):
+                raise UnavailableError(_ENDING) from error
 
 
 def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.ObjectRef[T]:
@@ -81,7 +105,7 @@ def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.Object
             raise UnavailableError("a process of the platform does not answer; `cenote status` tells more")
         if _is_there(reference):
             return reference
-    raise UnavailableError("the platform is being ended")
+    raise UnavailableError(_ENDING)
 
 
 def _is_there(reference: ray.ObjectRef[T]) -> bool:
@@ -89,6 +113,11 @@ def _is_there(reference: ray.ObjectRef[T]) -> bool:
         return bool(ray.wait([reference], timeout=_LOOK_EVERY)[0])
     except RayError as error:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
+
+
+def raylet() -> str:
+    """The short id of the one that this process belongs to."""
+    return ray.get_runtime_context().get_node_id()[:SHORT]
 
 
 def here() -> NodeAffinitySchedulingStrategy:
