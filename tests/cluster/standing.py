@@ -30,7 +30,7 @@ class StandingPlatform:
     def __init__(self, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
-        self._environment = kept | homes
+        self.environment = kept | homes
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
@@ -42,6 +42,10 @@ class StandingPlatform:
     def gateway(self) -> int:
         """The process now: one that was killed is started again, at the same address."""
         return _holder(self._state / "daemon.lock")
+
+    @property
+    def runs(self) -> bool:
+        return running_at(self._state / "daemon.lock") is not None
 
     @property
     def answers(self) -> bool:
@@ -56,7 +60,7 @@ class StandingPlatform:
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Raises CalledProcessError with what it said."""
         line = [sys.executable, "-m", "cenote.cli.main", *words]
-        done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -79,9 +83,14 @@ class StandingPlatform:
     def cluster(self) -> dict[str, object]:
         return dict(json.loads((self._state / "cluster.json").read_text()))
 
-    def processes(self, title: str = "") -> list[int]:
+    @property
+    def joined(self) -> dict[str, str]:
+        """The cluster that it is on, if that is not its own."""
+        return dict(json.loads((self._state / "joined.json").read_text()))
+
+    def processes(self, kind: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(kind)]
 
     def raylets(self) -> list[int]:
         return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title(pid)]

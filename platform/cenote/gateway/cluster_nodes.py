@@ -50,7 +50,9 @@ def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event)
             raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
         opened.callback(ray_cluster.leave)
         if options.ray_address is not None:
-            JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(options.state)
+            JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
+                options.state
+            )
         agents = RayAgents(_settings(options, key))
         # Now, to be ready for the first request.
         threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
