@@ -12,7 +12,7 @@ from cenote_worker.cluster.ray_calls import ask
 
 
 def test_an_answer_that_says_no_is_an_answer() -> None:
-    """Errors of usage are ValueErrors, as is that for an actor that is not there yet: only the latter is tried again."""
+    """Errors of usage are ValueErrors, as is that for an actor that is not there; only the latter is asked again."""
 
     def actor() -> object:
         raise UnknownRuntimeError("rt_1")

@@ -23,6 +23,9 @@ from cenote_security.errors import RuntimeLostError, UnknownReferenceError
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
+pytestmark = pytest.mark.timeout(300)
+"""The first test waits for all processes of a cluster to come up."""
+
 SMALL = SandboxPolicy(preload=("numpy",), memory="512MiB", snapshots="none", tracking=False)
 
 LOSS_SECONDS = 40.0

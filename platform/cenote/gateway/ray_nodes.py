@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
@@ -27,8 +27,8 @@ NEWS_SECONDS: Final = 10.0
 """For all machines together to say more, or to hear of something: their agents may be about to come up."""
 
 _LEFT: Final = (
-    "its machine, node {node}, has left the cluster, and its state with it; it is back if Ray is started there again "
-    "within {minutes:.0f} minutes, while its jail waits"
+    "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
+    "{minutes:.0f} minutes, brings back what has a name"
 )
 
 
@@ -47,8 +47,9 @@ class RayNodes:
         self._homes: dict[str, str] = {}
         self._gone: dict[str, float] = {}
         """Nodes that have left, and when that was noticed."""
-        self._late: set[str] = set()
-        """Nodes that did not hear of the newest limits."""
+        self._limits: dict[TenantId, Limits] = {}
+        self._told: set[str] = set()
+        """Nodes that have heard of these limits."""
 
     def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
         assignment = Assignment(
@@ -122,13 +123,24 @@ class RayNodes:
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""
+        with self._lock:
+            self._limits.update(limits)
         agents = self._agents()
-        parts = {tenant: parted(own, len(agents)) for tenant, own in limits.items()}
-        heard = {*answers({node: agent.limit.remote(parts) for node, agent in agents.items()}, NEWS_SECONDS)}
-        if agents and not heard:
-            heard.add(next(iter(agents)))
-            self._ask(next(iter(agents)), "limit", parts)
-        self._late = agents.keys() - heard
+        told = self._tell(agents.keys(), limits, NEWS_SECONDS)
+        if agents and not told:
+            first = next(iter(agents))
+            self._ask(first, "limit", self._parts(limits))
+            told.add(first)
+        self._told = told
+
+    def _tell(self, nodes: Collection[str], limits: Mapping[TenantId, Limits], patience: float) -> set[str]:
+        """Those that have heard of the limits."""
+        parts, agents = self._parts(limits), self._agents()
+        asked = {node: agents[node].limit.remote(parts) for node in nodes if node in agents}
+        return {*answers(asked, patience)}
+
+    def _parts(self, limits: Mapping[TenantId, Limits]) -> dict[TenantId, Limits]:
+        return {tenant: parted(own, len(self._agents())) for tenant, own in limits.items()}
 
     def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
         agents = self._agents()
@@ -171,7 +183,14 @@ class RayNodes:
         return now - self._gone.setdefault(node, now)
 
     def _emptiest(self) -> str:
-        agents = {node: agent for node, agent in self._agents().items() if node not in self._late}
+        untold = self._agents().keys() - self._told
+        if untold:  # it has come just now, or its agent was away
+            with self._lock:
+                limits = dict(self._limits)
+            self._told |= self._tell(untold, limits, LOOK_SECONDS)
+            if not self._told:
+                self.limit(limits)  # which waits for one
+        agents = {node: agent for node, agent in self._agents().items() if node in self._told}
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
         if len(agents) > 1:
