@@ -9,7 +9,13 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnschedulableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.errors import CenoteError, UnavailableError
@@ -39,12 +45,12 @@ T = TypeVar("T")
 def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
     """What an actor gives. patience: seconds for it.
 
-    Raises the CenoteError that it raised; HostGone when its process has ended or does not answer in time;
+    Raises the CenoteError that it raised; HostGone when its process or machine has gone or does not answer in time;
     UnavailableError for whatever else goes wrong.
     """
     try:
         return ray.get(reference, timeout=patience)
-    except (RayActorError, GetTimeoutError) as error:
+    except (RayActorError, ActorUnschedulableError, GetTimeoutError) as error:
         raise HostGone(str(error)) from error
     except RayTaskError as error:
         cause = error.cause
