@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,17 +27,28 @@ _STORE = 256 * 1024 * 1024
 
 
 class RayMachine:
-    """The head of a cluster, or another machine of the one at `head`. Its processes are a session of their own."""
+    """The head of a cluster, or another machine of the one at `head`. Its processes are a session of their own.
 
-    def __init__(self, environment: Mapping[str, str], head: str = "", ip: str = "127.0.0.1") -> None:
+    prefix: of its command, such as what enters a network namespace, where it has the address `ip`.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        head: str = "",
+        *,
+        ip: str = "127.0.0.1",
+        client_port: int = 0,
+        prefix: Sequence[str] = (),
+    ) -> None:
         # Not where TMPDIR says: the path of a socket has 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="ct-ray-", dir="/tmp"))
         self.address = head or f"{ip}:{free_port()}"
         with (self.folder / "said").open("wb") as said:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
-                    *([f"--address={head}"] if head else self._head()),
+                    *(*prefix, sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
+                    *([f"--address={head}"] if head else self._head(client_port or free_port())),
                     *(f"--node-ip-address={ip}", "--disable-usage-stats"),
                     *("--num-cpus=1", f"--object-store-memory={_STORE}"),
                 ],
@@ -49,10 +60,10 @@ class RayMachine:
                 start_new_session=True,
             )
 
-    def _head(self) -> list[str]:
+    def _head(self, client_port: int) -> list[str]:
         return [
             *("--head", f"--port={self.address.rpartition(':')[2]}", f"--temp-dir={self.folder}"),
-            *("--include-dashboard=false", f"--ray-client-server-port={free_port()}"),
+            *("--include-dashboard=false", f"--ray-client-server-port={client_port}"),
         ]
 
     def wait(self) -> None:

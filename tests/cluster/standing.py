@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,7 +27,10 @@ PATIENCE = 60.0
 
 
 class StandingPlatform:
-    def __init__(self, folder: Path) -> None:
+    """prefix: of each command, such as what enters a network namespace."""
+
+    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+        self._prefix = tuple(prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
         self.environment = kept | homes
@@ -59,7 +62,7 @@ class StandingPlatform:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Raises CalledProcessError with what it said."""
-        line = [sys.executable, "-m", "cenote.cli.main", *words]
+        line = [*self._prefix, sys.executable, "-m", "cenote.cli.main", *words]
         done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return done

@@ -203,7 +203,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     with other:
         assert "2" == other.execute("1 + 1").value
     assert isinstance(lost := running.result(), RuntimeLostError), lost
-    assert f"node {node} has left" in str(lost)
+    assert f"node {node}, has left" in str(lost)
     assert time.monotonic() - began < LOSS_SECONDS
     check_loss(machines, lossy, name)
     machines.again()
