@@ -195,7 +195,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     """What it had is said to be lost, to whoever waits and whoever comes; the rest goes on. Started again in time it
     brings back what had a name, cells and values included."""
     lossy = Lossy(machines)
-    name = next(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
+    name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
     node, running = node_of(machines.folder(machines.second)), Running(lossy.there)
     began = time.monotonic()
     kill(machines.second.raylet())

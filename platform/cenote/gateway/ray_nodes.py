@@ -183,12 +183,12 @@ class RayNodes:
         return now - self._gone.setdefault(node, now)
 
     def _emptiest(self) -> str:
-        untold = self._agents().keys() - self._told
-        if untold:  # it has come just now, or its agent was away
+        here = self._agents().keys()
+        if untold := here - self._told:  # it has come just now, or its agent was away
             with self._lock:
                 limits = dict(self._limits)
             self._told |= self._tell(untold, limits, LOOK_SECONDS)
-            if not self._told:
+            if not here & self._told:
                 self.limit(limits)  # which waits for one
         agents = {node: agent for node, agent in self._agents().items() if node in self._told}
         if not agents:
