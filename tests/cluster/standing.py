@@ -47,10 +47,6 @@ class StandingPlatform:
         return _holder(self._state / "daemon.lock")
 
     @property
-    def runs(self) -> bool:
-        return running_at(self._state / "daemon.lock") is not None
-
-    @property
     def answers(self) -> bool:
         """Whether it is ready."""
         running = running_at(self._state / "daemon.lock")

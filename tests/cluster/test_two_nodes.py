@@ -43,9 +43,12 @@ class Machines:
         self.platform = StandingPlatform(folder)
         self.head = self._machine("")
         opened.callback(self._end)
-        self.platform.up("--ray-address", self.head.address)
+        self.up()
         self.second = self._machine(self.head.address)
         until(lambda: 2 == len(self.nodes()))
+
+    def up(self) -> None:
+        self.platform.up("--ray-address", self.head.address)
 
     def _machine(self, head: str) -> RayMachine:
         machine = RayMachine(self.platform.environment, head)
@@ -94,15 +97,30 @@ class Machines:
 def tidy(machines: Machines) -> Iterator[None]:
     """Each test begins without runtimes."""
     yield
-    if machines.platform.runs:
-        for info in machines.here.runtimes():
-            machines.here.delete(info.id)
+    for info in machines.here.runtimes():
+        machines.here.delete(info.id)
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """In the end `cenote down` takes along all that the platform had there, and leaves the cluster as it was."""
     with ExitStack() as opened:
-        yield Machines(tmp_path_factory.mktemp("two"), opened)
+        machines = Machines(tmp_path_factory.mktemp("two"), opened)
+        yield machines
+        root = machines.root
+        assert "" == machines.platform.command("down").stderr
+        check_nothing_is_left(machines, root)
+
+
+OURS = ("ray::NodeAgent", "ray::RuntimeActor", "ray::NurseryActor")
+
+
+def check_nothing_is_left(machines: Machines, root: Path) -> None:
+    """Of the platform; the cluster goes on."""
+    both = machines.head, machines.second
+    until(lambda: not [pid for machine in both for kind in OURS for pid in machine.processes(kind)])
+    assert 2 == len({machine.raylet() for machine in both})
+    assert not root.exists()
 
 
 def values(folder: Path) -> list[str]:
@@ -237,25 +255,12 @@ def check_loss(machines: Machines, lossy: Lossy, name: str) -> None:
     assert SUM == lossy.here.execute("int(again.sum())").value
 
 
-OURS = ("ray::NodeAgent", "ray::RuntimeActor", "ray::NurseryActor")
-
-
-def check_nothing_is_left(machines: Machines, root: Path) -> None:
-    """Of the platform; the cluster goes on."""
-    both = machines.head, machines.second
-    until(lambda: not [pid for machine in both for kind in OURS for pid in machine.processes(kind)])
-    assert 2 == len({machine.raylet() for machine in both})
-    assert not root.exists()
-
-
-def test_down_leaves_the_cluster_as_it_was(machines: Machines) -> None:
-    """It ends what the platform had there, and no more; also in place of a gateway that was killed."""
-    root = machines.root
-    machines.runtime(machines.second, "last")
-    assert "" == machines.platform.command("down").stderr
-    check_nothing_is_left(machines, root)
-    machines.platform.up("--ray-address", machines.head.address)
+@pytest.mark.long
+def test_down_in_place_of_a_gateway_that_was_killed(machines: Machines) -> None:
+    """And of whoever would start it again: the command joins the cluster itself."""
     machines.here.runtime("last", sandbox=SMALL).close()
+    root = machines.root
     kill(machines.platform.watcher, machines.platform.gateway)
     assert "killed" in machines.platform.command("down").stderr
     check_nothing_is_left(machines, root)
+    machines.up()
