@@ -91,8 +91,12 @@ class RayNodes:
 
     def describe(self) -> list[NodeFacts]:
         agents = self._agents()
-        facts = answers({node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS)
-        places = answers({node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS)
+        facts = answers(
+            {node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+        )
+        places = answers(
+            {node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS, self._ending
+        )
         return [
             NodeFacts(
                 id=node,
@@ -137,7 +141,7 @@ class RayNodes:
         """Those that have heard of the limits."""
         parts, agents = self._parts(limits), self._agents()
         asked = {node: agents[node].limit.remote(parts) for node in nodes if node in agents}
-        return {*answers(asked, patience)}
+        return {*answers(asked, patience, self._ending)}
 
     def _parts(self, limits: Mapping[TenantId, Limits]) -> dict[TenantId, Limits]:
         return {tenant: parted(own, len(self._agents())) for tenant, own in limits.items()}
@@ -145,7 +149,7 @@ class RayNodes:
     def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
         agents = self._agents()
         told: dict[str, list[Batch]] = answers(
-            {node: agent.deeds.remote(written) for node, agent in agents.items()}, NEWS_SECONDS
+            {node: agent.deeds.remote(written) for node, agent in agents.items()}, NEWS_SECONDS, self._ending
         )
         return {node: told.get(node) for node in agents}
 
@@ -158,7 +162,11 @@ class RayNodes:
 
     def _keeper_of_copy(self, reference: str) -> str:
         agents = self._agents()
-        kept = answers({node: agent.keeps.remote(reference) for node, agent in agents.items()}, NEWS_SECONDS)
+        kept = answers(
+            {node: agent.keeps.remote(reference) for node, agent in agents.items()},
+            NEWS_SECONDS,
+            self._ending,
+        )
         for node, keeps in kept.items():
             if keeps:
                 return node
@@ -194,7 +202,9 @@ class RayNodes:
         if not agents:
             raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
         if len(agents) > 1:
-            facts = answers({node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS)
+            facts = answers(
+                {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
+            )
             if facts:
                 return min(facts, key=lambda node: facts[node].runtimes)
         return next(iter(agents))

@@ -61,23 +61,29 @@ def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
 
 
-def answers(asked: Mapping[str, ray.ObjectRef[T]], patience: float) -> dict[str, T]:
+def answers(
+    asked: Mapping[str, ray.ObjectRef[T]], patience: float, ending: threading.Event | None = None
+) -> dict[str, T]:
     """What actors give that were asked at the same time, by their names; nothing of those that fail, or take longer.
 
-    Raises UnavailableError.
+    ending: once it is set nobody waits any longer. Raises UnavailableError.
     """
+    until = time.monotonic() + patience
+    waited_for, found = dict(asked), {}
+    while waited_for and (left := until - time.monotonic()) > 0 and not (ending and ending.is_set()):
+        arrived = set(_first(list(waited_for.values()), min(left, _LOOK_EVERY)))
+        for name in [name for name, reference in waited_for.items() if reference in arrived]:
+            with suppress(HostGone, CenoteError):
+                found[name] = answer(waited_for.pop(name))
+    return found
+
+
+def _first(references: list[ray.ObjectRef[T]], patience: float) -> list[ray.ObjectRef[T]]:
+    """Those that are there when the first one is."""
     try:
-        arrived = (
-            set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=patience)[0]) if asked else ()
-        )
+        return ray.wait(references, timeout=patience)[0]
     except RayError as error:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
-    found = {}
-    for name, reference in asked.items():
-        if reference in arrived:
-            with suppress(HostGone, CenoteError):
-                found[name] = answer(reference)
-    return found
 
 
 def ask(
@@ -109,16 +115,9 @@ def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.Object
     while not ending.is_set():
         if time.monotonic() > deadline:
             raise UnavailableError("a process of the platform does not answer; `cenote status` tells more")
-        if _is_there(reference):
+        if _first([reference], _LOOK_EVERY):
             return reference
     raise UnavailableError(_ENDING)
-
-
-def _is_there(reference: ray.ObjectRef[T]) -> bool:
-    try:
-        return bool(ray.wait([reference], timeout=_LOOK_EVERY)[0])
-    except RayError as error:
-        raise UnavailableError(f"the cluster does not answer: {error}") from error
 
 
 def raylet() -> str:
