@@ -75,7 +75,7 @@ class RayActors(Service[ActorNamespace]):
             object_store_memory=STORE,
             _temp_dir=self._folder,
         )
-        self._kind = ray.remote(Holder).options(num_cpus=0)
+        self._kind = ray.remote(num_cpus=0)(Holder)
 
     def open(self) -> ActorNamespace:
         return ActorNamespace(self._kind.remote())
