@@ -11,6 +11,7 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.backends import named
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.remote.address import PORT, Destination, destination
+from cenote.runtime.remote.kept import Kept
 from cenote.runtime.sync import PythonRuntime
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -29,12 +30,15 @@ LOCAL: Final = f"localhost:{PORT}"
 PATIENCE: Final = 40.0
 """Seconds for a question to the gateway, which has a shorter deadline of its own."""
 
-State = Literal["starting", "ready", "lost"]
+State = Literal["starting", "ready", "lost", "hibernated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInfo:
-    """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost."""
+    """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost.
+
+    durable, and the state `hibernated`: see Platform.runtime.
+    """
 
     id: str
     name: str
@@ -45,6 +49,7 @@ class RuntimeInfo:
     clients: int
     steps: int
     reason: str
+    durable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +106,20 @@ class Platform:
         sandbox: SandboxPolicy | None = None,
         security_checker: SecurityChecker | None = None,
         attach: bool = True,
+        durable: bool = False,
+        hibernate_after: float = 0.0,
+        partial: bool = False,
     ) -> PythonRuntime:
         """The runtime of that name, made if there is none. It is there when this returns, and outlives `close`.
 
         sandbox: for one that is made. attach: join one that exists; else NameExistsError is raised.
+        durable: all that a call has changed is stored before it is answered, so nothing is lost, whatever dies; a
+        call raises NotDurableError where it cannot be. hibernate_after: seconds without any call, after which its
+        jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
+        back of it, which IncompleteRestoreError names else.
         """
-        return PythonRuntime.holding(self._started(name, sandbox, security_checker, attach))
+        kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
+        return PythonRuntime.holding(self._started(name, sandbox, security_checker, attach, kept))
 
     async def async_runtime(
         self,
@@ -115,9 +128,13 @@ class Platform:
         sandbox: SandboxPolicy | None = None,
         security_checker: SecurityChecker | None = None,
         attach: bool = True,
+        durable: bool = False,
+        hibernate_after: float = 0.0,
+        partial: bool = False,
     ) -> AsyncPythonRuntime:
         """As `runtime`, for code that awaits."""
-        core = await asyncio.to_thread(self._started, name, sandbox, security_checker, attach)
+        kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
+        core = await asyncio.to_thread(self._started, name, sandbox, security_checker, attach, kept)
         return AsyncPythonRuntime.holding(core)
 
     def runtimes(self) -> list[RuntimeInfo]:
@@ -126,7 +143,7 @@ class Platform:
 
     def find(self, name: str) -> RuntimeInfo:
         """One of them, by name or id. Raises UnknownRuntimeError."""
-        return _runtime(self._ask(self._client().describe(name)))
+        return _runtime(self._ask(self._client().describe(name, look=True)))
 
     def delete(self, name: str) -> None:
         """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
@@ -164,13 +181,18 @@ class Platform:
         return f"<Platform at {self.address}>"
 
     def _started(
-        self, name: str, sandbox: SandboxPolicy | None, checker: SecurityChecker | None, attach: bool
+        self,
+        name: str,
+        sandbox: SandboxPolicy | None,
+        checker: SecurityChecker | None,
+        attach: bool,
+        kept: Kept,
     ) -> RuntimeCore:
         if not isinstance(name, str) or not name:
             raise UsageError(
                 "a runtime of a platform has a name; PythonRuntime(address=...) makes one without"
             )
-        backend = named(self._destination, name, attach=attach)
+        backend = named(self._destination, name, attach=attach, kept=kept)
         core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend)
         core.start()
         return core
@@ -194,7 +216,7 @@ def _checked(target: Destination | None) -> Destination:
 def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
     from cenote_worker.wire.policies import from_message
 
-    states: tuple[State, ...] = ("starting", "ready", "lost")
+    states: tuple[State, ...] = ("starting", "ready", "lost", "hibernated")
     return RuntimeInfo(
         id=message.id,
         name=message.name,
@@ -205,6 +227,7 @@ def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
         clients=message.clients,
         steps=message.steps,
         reason=message.reason,
+        durable=message.durable,
     )
 
 

@@ -10,16 +10,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
 import pytest
-from tests.adoption.supervising import NAME, POLICY, SpareJails
+from tests.adoption.supervising import NAME, POLICY, SpareJails, boundless
 from tests.hosted.listening import PATIENCE, Heard, NoHosts
 
 from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -33,10 +35,11 @@ ROOT = Path(__file__).resolve().parents[2]
 class Victim:
     """A process that hosts the runtime."""
 
-    def __init__(self, folder: Path, *, adopting: bool = False) -> None:
+    def __init__(self, folder: Path, how: str = "fresh") -> None:
+        """how: see `supervising.main`."""
         path = os.pathsep.join([str(ROOT), *sys.path])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.adoption.supervising", str(folder), *["adopt"] * adopting],
+            [sys.executable, "-m", "tests.adoption.supervising", str(folder), how],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -115,16 +118,26 @@ class Node:
         self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
         ends.close()
 
-    def victim(self, *, snapshots: bool = True) -> Victim:
+    def victim(self, *, snapshots: bool = True, how: str = "fresh") -> Victim:
         self.spare(snapshots=snapshots)
-        victim = Victim(self.folder)
+        victim = Victim(self.folder, how)
         self._until.callback(lambda: victim.process.poll() is None and victim.kill())
         return victim
 
-    def adopt(self, hosts: HostHandler | None = None) -> HostedRuntime:
+    def adopt(self, hosts: HostHandler | None = None, keeping: Keeping = NOTHING_KEPT) -> HostedRuntime:
+        """keeping: what the former process has kept of it."""
         kept = KeptRuntime.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
-        runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept)
+        equip = partial(keeping.equip, room=boundless, lives=True)
+        runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip)
         self._until.callback(runtime.close)
+        return runtime
+
+    def begin(self, keeping: Keeping) -> HostedRuntime:
+        """One of which nothing is there but what is stored."""
+        kept = KeptRuntime.fresh(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
+        self._until.callback(runtime.close)
+        keeping.equip(runtime, boundless)
         return runtime
 
 

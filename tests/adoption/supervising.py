@@ -9,6 +9,7 @@ import json
 import pickle
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -96,15 +98,27 @@ def offer(name: str) -> Injection:
     return Injection(values=values, names=(name,), hosts=(target,), client="a client")
 
 
-def main(folder: str, *adopting: str) -> None:
+def stored(folder: Path) -> Keeping:
+    """Of a runtime that is durable, with all that is known of it in a folder."""
+    return Keeping(store=str(folder), records=str(folder), durable=True)
+
+
+def boundless(_size: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def main(folder: str, how: str) -> None:
+    """how: `fresh`; `adopt`; `stored`: fresh and durable."""
     keeper = KeeperClient(Path(folder))
     watch = KeeperWatch(Path(folder))
-    if adopting:
+    if how == "adopt":
         kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
+        keeping = stored(Path(folder) / "store") if how == "stored" else NOTHING_KEPT
         kept = KeptRuntime.fresh(NAME, POLICY, keeper, SpareJails(keeper))
-        runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept)
+        runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
+        keeping.equip(runtime, boundless)
     watch.add(kept.refill)
     Reports("").say(hosting=True)
     for line in sys.stdin:
@@ -122,7 +136,7 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "execute":
             author = command.get("author")
             holder = runtime.attach(author, private=False) if author else runtime
-            holder.execute(command["code"], command.get("timeout"), listener, key)
+            holder.execute(command["code"], command.get("timeout"), listener, key, cause="a model")
         case "snapshot":
             runtime.snapshot(command["label"], listener, key)
         case "rollback":

@@ -252,7 +252,7 @@ def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
     victim.execute(COUNT, "count")
     victim.heard("count", "10\n")
     victim.kill()
-    second = Victim(node.folder, adopting=True)
+    second = Victim(node.folder, "adopt")
     second.execute("", "count")
     second.heard("count", "30\n")
     second.kill()

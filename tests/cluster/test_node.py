@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node
 from cenote_worker.cluster.placement import HostId
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.tenancy.deeds import Batch
 
@@ -63,6 +65,16 @@ class FakeHost:
         self.end(runtime)
         return True
 
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        if self.idle <= seconds:
+            return False
+        self.end(runtime)
+        return True
+
+    def release(self, runtime: str) -> None:
+        self._live("release")
+        self.end(runtime)
+
     def fact(self, runtime: str) -> RuntimeFacts:
         self._live("fact")
         return self._fact(runtime)
@@ -85,6 +97,8 @@ class FakeHost:
             running=False,
             idle=self.idle,
             lease=one.lease,
+            quiet=self.idle,
+            hibernate_after=one.keeping.hibernate_after,
         )
 
     def dismiss(self) -> None:
@@ -149,7 +163,10 @@ def within(work: Callable[[], object]) -> object:
 def test_an_assignment_is_read_as_it_was_written() -> None:
     """Keys included, which its text does not show."""
     key = RuntimeKey(id="k", runtime=RuntimeId("r"), secret=b"\x00secret")
-    written = Assignment(runtime="r", tenant="t", policy=b"\xff\x00", lease=1.5, created=2.0, keys=(key,))
+    kept = Keeping(store="s3://x", records="/r", durable=True, hibernate_after=1.5)
+    written = Assignment(
+        runtime="r", tenant="t", policy=b"\xff\x00", lease=1.5, created=2.0, keys=(key,), keeping=kept
+    )
     assert written == Assignment.of_record(written.record())
     assert "secret" not in repr(written)
 
@@ -242,6 +259,22 @@ def test_a_lease_runs_out(world: World) -> None:
     host.idle = 6.0
     world.node.sweep()
     assert ["leased"] == host.ended
+
+
+def test_nobody_calls(world: World) -> None:
+    """A runtime sleeps once it was quiet for as long as was said; what is in the store alone is nobody's here."""
+    host = world.host("a")
+    world.node.joined(host, expected=False)
+    world.node.create(assignment("lasting"))
+    world.node.create(replace(assignment("sleepy"), keeping=Keeping(durable=True, hibernate_after=5.0)))
+    host.idle = 4.0
+    world.node.sweep()
+    assert [] == host.ended
+    host.idle = 6.0
+    world.node.sweep()
+    assert ["sleepy"] == host.ended
+    with pytest.raises(UnknownRuntimeError):
+        world.node.locate("sleepy")
 
 
 def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:

@@ -19,6 +19,7 @@ from cenote.gateway.stores import Stores
 from cenote_proto.v1 import platform_pb2, reference_pb2, runtime_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
+from cenote_security.capability import MasterKey
 from cenote_security.ids import TenantId, TokenId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import ORDINARY_SCOPES
@@ -132,10 +133,19 @@ class User:
 class World:
     """A platform with a state folder of its own; `reopen` starts it once more."""
 
-    def __init__(self, folder: Path, *, relayed: bool = False, nodes: Nodes | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        relayed: bool = False,
+        nodes: Nodes | None = None,
+        machines: Callable[[MasterKey], Nodes] | None = None,
+    ) -> None:
+        """machines: makes the nodes, whose end is their maker's business."""
         self.state = StateFolder(path=folder / "state")
         self.relayed = relayed
         self._given = nodes
+        self._machines = machines
         self._users: list[User] = []
         self._open()
 
@@ -157,6 +167,8 @@ class World:
     def _open(self) -> None:
         with ExitStack() as opened:
             self.stores = opened.enter_context(Stores(self.state))
+            if self._machines is not None:
+                self._given = self._machines(self.stores.master_key)
             self.nodes = self._given or opened.enter_context(
                 LocalNodes(self.stores.master_key, patience=Patience(grace=0.1))
             )

@@ -9,6 +9,7 @@ import pytest
 
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security import errors
+from cenote_worker.checkpoints import errors as checkpoints
 from cenote_worker.wire.failures import MAX_FACTS, TABLE, Row, status_of, to_error, to_failure
 
 FACTS = {
@@ -23,6 +24,11 @@ FACTS = {
     errors.OutcomeUnknownError: ("r", "k", "why"),
     errors.QuotaExceededError: ("memory", 3, 2, 4, "bytes", "delete a runtime"),
     errors.ScopeMissingError: ("references", ("runtimes:read", "teams")),
+    checkpoints.StoreFailedError: ("there", "no space"),
+    checkpoints.CheckpointDamagedError: ("r", 3, ("a chunk",), (2, 1)),
+    checkpoints.IncompleteRestoreError: ("r", 3, ("f: a generator",)),
+    checkpoints.IncompleteForkError: (("f: a generator",),),
+    checkpoints.NotDurableError: (None, "no space"),
 }
 """Arguments of constructors that take more than one text."""
 
@@ -56,7 +62,8 @@ def test_an_error_has_a_kind_of_its_own(row: Row) -> None:
 def test_every_error_has_a_row() -> None:
     """Its own, or that of a family it belongs to."""
     listed = tuple(row.error for row in TABLE)
-    mine = [error for error in all_errors(errors.CenoteError) if error.__module__ == errors.__name__]
+    ours = (errors.__name__, checkpoints.__name__)
+    mine = [error for error in all_errors(errors.CenoteError) if error.__module__ in ours]
     assert [] == [error for error in mine if not issubclass(error, listed)]
 
 

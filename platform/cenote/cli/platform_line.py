@@ -75,17 +75,29 @@ class PlatformLine:
                 return found
 
     def runtime(self, name: str) -> platform_pb2.RuntimeDescription:
-        """By name or id."""
+        """By name or id, as it is: one that sleeps goes on doing so."""
         from cenote_proto.v1 import platform_pb2
 
-        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name))
+        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name, look=True))
 
-    def create(self, name: str, policy: SandboxPolicy, *, lease: float) -> platform_pb2.RuntimeDescription:
+    def wake(self, name: str, *, partial: bool) -> platform_pb2.RuntimeDescription:
+        """The same, served again if it was in the store alone. partial: see RuntimeName."""
+        from cenote_proto.v1 import platform_pb2
+
+        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name, partial=partial))
+
+    def create(
+        self, name: str, policy: SandboxPolicy, *, lease: float, durable: bool, hibernate_after: float
+    ) -> platform_pb2.RuntimeDescription:
         from cenote_proto.v1 import platform_pb2
         from cenote_worker.wire import policies
 
         request = platform_pb2.CreateRuntimeRequest(
-            name=name, policy=policies.to_message(policy), lease=lease
+            name=name,
+            policy=policies.to_message(policy),
+            lease=lease,
+            durable=durable,
+            hibernate_after=hibernate_after,
         )
         return self._asked(self._stub.CreateRuntime, request)
 
@@ -93,6 +105,13 @@ class PlatformLine:
         from cenote_proto.v1 import platform_pb2
 
         self._asked(self._stub.DeleteRuntime, platform_pb2.RuntimeName(name=name))
+
+    def move(self, name: str, node: str) -> str:
+        """Where it is then. node: empty for another machine than now."""
+        from cenote_proto.v1 import platform_pb2
+
+        request = platform_pb2.MoveRuntimeRequest(name=name, node=node)
+        return self._asked(self._stub.MoveRuntime, request).node
 
     def _asked(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request) -> Reply:
         import grpc

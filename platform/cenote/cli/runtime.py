@@ -1,4 +1,4 @@
-"""`cenote runtime ls|create|exec|show|rm`, and what is known and kept of states: runtimes of a platform."""
+"""`cenote runtime ls|create|exec|show|rm`, what is known and kept of states, and places: runtimes of a platform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cenote.cli import runtime_exec, runtime_history, runtime_snapshots
+from cenote.cli import runtime_exec, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
@@ -35,6 +35,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     runtime_history.add_to(verbs)
     runtime_snapshots.add_to(verbs)
+    runtime_places.add_to(verbs)
     removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
 
@@ -47,6 +48,17 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         type=positive_seconds,
         metavar="SECONDS",
         help="end it when it has had no client for so long (default: never)",
+    )
+    parser.add_argument(
+        "--durable",
+        action="store_true",
+        help="store all that a call has changed before it is answered: nothing is lost, whatever dies",
+    )
+    parser.add_argument(
+        "--hibernate-after",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="end its jail, with its state stored, when nobody calls it for so long; the next call has it again",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_policy_options(parser, rules=False)
@@ -77,7 +89,15 @@ def create(arguments: argparse.Namespace) -> int:
     policy = policy_from(arguments)
     screen.progress("making a runtime")
     with platform_line(meant(arguments.address)) as line:
-        made = as_data(line.create(arguments.name, policy, lease=arguments.lease or 0.0))
+        made = as_data(
+            line.create(
+                arguments.name,
+                policy,
+                lease=arguments.lease or 0.0,
+                durable=arguments.durable,
+                hibernate_after=arguments.hibernate_after or 0.0,
+            )
+        )
     screen.line(json.dumps(made, indent=2) if arguments.json else f"{made['name']}  {made['id']}")
     return ExitStatus.OK
 
@@ -100,8 +120,10 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _kept(found: dict[str, Any], where: Destination) -> tuple[SnapshotInfo, ...] | None:
-    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran nothing is started."""
-    if not found["steps"]:
+    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran, or one sleeps,
+    nothing is started.
+    """
+    if not found["steps"] or found["state"] == "hibernated":
         return ()
     try:
         return runtime_snapshots.kept_states(found["name"] or found["id"], where)
@@ -136,6 +158,7 @@ def as_data(description: platform_pb2.RuntimeDescription) -> dict[str, Any]:
         "address": description.address,
         "clients": description.clients,
         "steps": description.steps,
+        "durable": description.durable,
         "policy": policy,
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cenote.cli.exit_status import ExitStatus
+from cenote.cli.policy_options import positive_seconds
 from cenote.runtime.remote.address import ADDRESS, AUTHORITY, PORT, token_file
 from cenote.terminal.screen import BOLD, Screen
 
@@ -54,6 +55,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="NAME",
         help="a variable, such as OPENAI_API_KEY, that the loops of all teams find; may be repeated (default: none)",
     )
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        default="",
+        help="where states of durable runtimes go: a folder, which all machines have, or any URL that fsspec knows "
+        "(default: a folder of this machine)",
+    )
+    parser.add_argument(
+        "--hibernate-after",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="have runtimes that nobody calls for so long sleep in the store, unless they are told otherwise "
+        "(default: never)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
@@ -91,9 +106,16 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         preloads=tuple(arguments.preload or PRELOADS),
         model_endpoints=tuple(arguments.model_endpoint or ()),
         team_environment=tuple(arguments.team_env or ()),
+        store=_store(arguments.store),
+        hibernate_after=arguments.hibernate_after or 0.0,
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),
     )
+
+
+def _store(given: str) -> str:
+    """A folder is meant from here, not from where the platform's process runs."""
+    return given if not given or "://" in given else str(Path(given).resolve())
 
 
 def show(running: Running, screen: Screen, *, as_json: bool) -> None:

@@ -14,7 +14,13 @@ from cenote.gateway.errors import (
     NewerSchemaError,
 )
 from cenote_proto.v1.failure_pb2 import Failure
-from cenote_security.errors import CenoteError, SecretFileError, UnavailableError
+from cenote_security.errors import (
+    CenoteError,
+    HistoryTakenError,
+    HistoryUnavailableError,
+    SecretFileError,
+    UnavailableError,
+)
 from cenote_worker.wire.failures import METADATA, to_error
 
 log = logging.getLogger("cenote.gateway")
@@ -25,6 +31,8 @@ _OWN: Final = (
     DatabaseUnavailableError,
     NewerSchemaError,
     SecretFileError,
+    HistoryUnavailableError,
+    HistoryTakenError,
 )
 """Their texts name files of the gateway's machine."""
 

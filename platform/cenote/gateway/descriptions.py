@@ -11,6 +11,7 @@ from cenote_proto.v1 import platform_pb2, runtime_pb2
 _STATES: Final = {
     "ready": platform_pb2.RuntimeDescription.READY,
     "lost": platform_pb2.RuntimeDescription.LOST,
+    "hibernated": platform_pb2.RuntimeDescription.HIBERNATED,
 }
 
 
@@ -25,6 +26,7 @@ def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.Runtim
         clients=facts.clients,
         steps=facts.steps,
         reason=facts.reason,
+        durable=record.durable,
     )
 
 

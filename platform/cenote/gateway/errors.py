@@ -35,6 +35,17 @@ class NewerSchemaError(UnavailableError):
         )
 
 
+class NodeLeftError(UnavailableError):
+    """A machine is not there any more, and what it had is gone with it, unless it was stored elsewhere."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
+
+    def __str__(self) -> str:
+        return f"node {self.node} has left the cluster, and what it had with it"
+
+
 class QueueFullError(UnavailableError):
     """A tenant has as many requests waiting for their turn as may wait. Nothing ran; try again later."""
 

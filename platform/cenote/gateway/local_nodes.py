@@ -6,6 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Final, Self
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
-from cenote_security.errors import CenoteError, UnknownRuntimeError
+from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
+from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.limits import PATIENCE, Patience
@@ -46,10 +50,11 @@ _LOOK_EVERY: Final = 1.0
 class _Hosted:
     runtime: HostedRuntime
     lease: float
+    keeping: Keeping
 
 
 class LocalNodes:
-    """Carries out Nodes without a cluster. The runtimes end with this process.
+    """Carries out Nodes without a cluster. The runtimes end with this process, but for what is stored of them.
 
     key: what the keys of its runtimes are derived from. room: bytes for shared values. credentials: for TLS.
     warm: gets ready for runtimes of the default policy before the first is asked for.
@@ -67,6 +72,7 @@ class LocalNodes:
         self._key = key
         self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
         self._quotas = MachineQuotas()
+        self._quotas.states = self._states_of
         self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
         self._references = LocalReferences(room, quotas=self._quotas)
         self._server = RuntimeServer(
@@ -74,6 +80,8 @@ class LocalNodes:
         )
         self._lock = threading.Lock()
         self._hosted: dict[RuntimeId, _Hosted] = {}
+        self._stores: dict[str, str] = {}
+        """Of states, by tenant."""
         self._address = ""
         self._closing = threading.Event()
         self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
@@ -118,19 +126,27 @@ class LocalNodes:
         policy: bytes,
         *,
         lease: float,
+        keeping: Keeping,
+        node: str = "",
     ) -> Place:
+        if node not in ("", NODE):
+            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}")
         relay = HostRelay()
         wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
-        hosted = HostedRuntime(wanted, relay, name=runtime)
+        hosted = HostedRuntime(wanted, relay, name=runtime, history=keeping.record_of(runtime))
+        with self._lock:
+            self._stores[tenant] = keeping.store
         try:
-            hosted.start()  # what this machine cannot give is said now, not when somebody attaches
+            keeping.equip(hosted, partial(self._room, tenant))
+            if not hosted.refill.begins_with:
+                hosted.start()  # what this machine cannot give is said now, not when somebody attaches
             self._server.add(runtime, hosted, relay, self._books(tenant, runtime, wanted))
         except BaseException:
             hosted.close()
             raise
         with self._lock:
             self._keys[runtime] = (self._key.for_runtime(runtime),)
-            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease)
+            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease, keeping=keeping)
         return self._place
 
     def _books(self, tenant: TenantId, runtime: RuntimeId, policy: SandboxPolicy) -> Books:
@@ -149,6 +165,10 @@ class LocalNodes:
         self._server.remove(runtime)
         hosted.runtime.close()
 
+    def release(self, runtime: RuntimeId) -> None:
+        self._find(runtime).runtime.refill.rest()
+        self.delete(runtime)
+
     def describe(self) -> list[NodeFacts]:
         count, size = self._references.used()
         with self._lock:
@@ -161,7 +181,12 @@ class LocalNodes:
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         hosted = self._find(runtime)
-        return RuntimeFacts(clients=self._server.attached(runtime), steps=hosted.runtime.step)
+        asleep = not hosted.runtime.running and bool(hosted.runtime.refill.begins_with)
+        return RuntimeFacts(
+            state="hibernated" if asleep else "ready",
+            clients=self._server.attached(runtime),
+            steps=hosted.runtime.step,
+        )
 
     def reference_address(self, reference: str) -> str:  # noqa: ARG002
         return self._address  # which says the same of others' references as of none
@@ -187,13 +212,29 @@ class LocalNodes:
     def _watch_leases(self) -> None:
         while not self._closing.wait(_LOOK_EVERY):
             with self._lock:
-                leased = [(name, hosted) for name, hosted in self._hosted.items() if hosted.lease > 0]
-            for name, hosted in leased:
-                _quietly(partial(self._look, name, hosted))
+                hosted = list(self._hosted.items())
+            for name, each in hosted:
+                _quietly(partial(self._look, name, each))
 
     def _look(self, runtime: RuntimeId, hosted: _Hosted) -> None:
-        if self._server.remove_idle(runtime, hosted.lease):
+        """Ends it when its lease has run out; has it sleep when nobody has called it for as long as was said."""
+        after = hosted.keeping.hibernate_after
+        if hosted.lease and self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
+        elif after and self._server.quiet(runtime) > after:
+            hosted.runtime.refill.rest()
+            if hosted.keeping.durable and self._server.remove_idle(runtime, 0.0):
+                self.delete(runtime)  # here; it is in the store
+
+    # -- states --
+
+    def _room(self, tenant: str, size: int) -> AbstractContextManager[None]:
+        """For more bytes of a tenant's states."""
+        return self._quotas.room(tenant, size, self._references.stored)
+
+    def _states_of(self, tenant: str) -> int:
+        store = self._stores.get(tenant)
+        return CheckpointStore(store).size() if store else 0
 
 
 def _warm() -> None:
@@ -212,3 +253,7 @@ def _quietly(work: Callable[[], None]) -> None:
         work()
     except UnknownRuntimeError:
         return  # deleted meanwhile
+    except (UnavailableError, IncompleteRestoreError):
+        return  # it is in use, or has something that would be lost
+    except CheckpointError as error:
+        log.warning("a runtime cannot be put to sleep: %s", error)

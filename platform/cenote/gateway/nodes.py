@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
@@ -39,10 +40,10 @@ class NodeFacts:
 class RuntimeFacts:
     """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago.
 
-    lost_for: seconds, where it may come back.
+    lost_for: seconds, where it may come back. hibernated: its state is stored, and it has no jail.
     """
 
-    state: Literal["ready", "lost"] = "ready"
+    state: Literal["ready", "lost", "hibernated"] = "ready"
     reason: str = ""
     clients: int = 0
     steps: int = 0
@@ -56,17 +57,31 @@ class Nodes(Protocol):
     for `cenote_security.capability.REFERENCES`.
     """
 
-    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
-        """Makes a runtime, with its jail. policy: serialised runtime_pb2.Policy, checked before.
+    def create(
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: Keeping,
+        node: str = "",
+    ) -> Place:
+        """Makes a runtime; a durable one goes on from what is stored of it. Asked again, the same.
 
-        lease: seconds after which the runtime ends when it has had no client for so long; 0 for never.
+        policy: serialised runtime_pb2.Policy, checked before. lease: seconds after which the runtime ends when it has
+        had no client for so long; 0 for never. node: where; empty for wherever there is most room.
+        Raises IncompleteRestoreError and other CheckpointErrors, UnavailableError for a node that is not there.
         """
 
     def locate(self, runtime: RuntimeId) -> Place:
         """Where it is now; it may have moved after a failure. Raises UnknownRuntimeError."""
 
     def delete(self, runtime: RuntimeId) -> None:
-        """Ends it. Raises UnknownRuntimeError."""
+        """Ends it here; what is stored of it stays. Raises UnknownRuntimeError."""
+
+    def release(self, runtime: RuntimeId) -> None:
+        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what Refill.rest raises."""
 
     def describe(self) -> list[NodeFacts]: ...
 

@@ -23,7 +23,7 @@ class PlatformOptions:
     ray_address: of a cluster; None for one of this machine alone, made for the platform. without_ray: no cluster at
     all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
     this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
-    preloads: modules that tenants may have preloaded.
+    preloads: modules that tenants may have preloaded. store, hibernate_after: see States.
     model_endpoints: base URLs that models of tenants' teams may be at, besides those of their providers.
     team_environment: names of variables that the processes find which work on teams, such as OPENAI_API_KEY.
     """
@@ -40,6 +40,8 @@ class PlatformOptions:
     preloads: tuple[str, ...] = PRELOADS
     model_endpoints: tuple[str, ...] = ()
     team_environment: tuple[str, ...] = ()
+    store: str = ""
+    hibernate_after: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:

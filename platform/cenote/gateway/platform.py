@@ -18,6 +18,7 @@ from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.server import GatewayServer
+from cenote.gateway.states import States
 from cenote.gateway.stores import Stores
 from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrators
 from cenote.gateway.teams.registry import TeamRegistry
@@ -38,7 +39,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         running = Running(pid=os.getpid(), since=time.time(), relayed=options.relayed)
         lock.write(running)
         secured = transport(options)
-        stores = opened.enter_context(Stores(options.state))
+        stores = opened.enter_context(Stores(options.state, _states(options)))
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, ending))
         listen = f"{options.host}:{options.port}"
@@ -71,6 +72,12 @@ def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
     with platform(options) as running:
         ready(running)
         end.wait()
+
+
+def _states(options: PlatformOptions) -> States:
+    """A folder of this machine is no store for others, unless somebody says that it is."""
+    here = options.state.store if options.ray_address is None else None
+    return States(options.store or str(here or ""), here, options.hibernate_after)
 
 
 def _nodes(

@@ -54,7 +54,7 @@ class PlatformService(PlatformServiceServicer):
     ) -> platform_pb2.RuntimeDescription:
         async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
             record = await self._creations.create(principal, _wish(request))
-            return await self._opened(principal, record.id)
+            return await self._opened(principal, record.id, partial=request.partial)
 
         return await self._answer(context, "create", create)
 
@@ -63,7 +63,7 @@ class PlatformService(PlatformServiceServicer):
     ) -> platform_pb2.RuntimeDescription:
         async def get(principal: Principal) -> platform_pb2.RuntimeDescription:
             principal.require(Scope.RUNTIMES_READ)
-            return await self._opened(principal, request.name)
+            return await self._opened(principal, request.name, partial=request.partial, look=request.look)
 
         return await self._answer(context, "get", get)
 
@@ -91,6 +91,19 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "delete", delete)
 
+    async def MoveRuntime(
+        self, request: platform_pb2.MoveRuntimeRequest, context: Context
+    ) -> platform_pb2.MoveRuntimeReply:
+        async def move(principal: Principal) -> platform_pb2.MoveRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            record = await self._found(principal, request.name)
+            place = await self._callers.on_thread(
+                lambda: self._registry.move(principal, record, request.node)
+            )
+            return platform_pb2.MoveRuntimeReply(node=place.node)
+
+        return await self._answer(context, "move", move)
+
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:
             return await work(principal)
@@ -116,18 +129,26 @@ class PlatformService(PlatformServiceServicer):
         await self._creations.made(record.id)
         return await self._callers.on_thread(lambda: self._registry.find(principal, record.id))
 
-    async def _opened(self, principal: Principal, name: str) -> platform_pb2.RuntimeDescription:
-        """With what a client needs to go there itself, if it may."""
+    async def _opened(
+        self, principal: Principal, name: str, *, partial: bool = False, look: bool = False
+    ) -> platform_pb2.RuntimeDescription:
+        """With what a client needs to go there itself, if it may. partial, look: see RuntimeName."""
         record = await self._found(principal, name)
-        return await self._callers.on_thread(lambda: self._description(principal, record))
+        return await self._callers.on_thread(
+            lambda: self._description(principal, record, partial=partial, look=look)
+        )
 
-    def _description(self, principal: Principal, record: RuntimeRecord) -> platform_pb2.RuntimeDescription:
+    def _description(
+        self, principal: Principal, record: RuntimeRecord, *, partial: bool, look: bool
+    ) -> platform_pb2.RuntimeDescription:
         facts = self._registry.facts(record)
         description = described(record, facts)
-        if self._relayed or facts.state == "lost":
+        place = None
+        if facts.state != "lost":
+            place = self._registry.locate(record, partial=partial, wake=not look)
+        if self._relayed or place is None:
             return description
         capability = self._stores.access.capability(principal, record)
-        place = self._nodes.locate(record.id)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
         return open_at(description, place, capability)
 
@@ -139,4 +160,6 @@ def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:
         attach=request.attach,
         key=request.key,
         lease=request.lease,
+        durable=request.durable,
+        hibernate_after=request.hibernate_after,
     )

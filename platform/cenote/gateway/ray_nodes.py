@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.ray_calls import answers, ask
+from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import ABANDONED_SECONDS
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits, parted
@@ -51,24 +53,32 @@ class RayNodes:
         self._told: set[str] = set()
         """Nodes that have heard of these limits."""
 
-    def create(self, runtime: RuntimeId, tenant: TenantId, policy: bytes, *, lease: float) -> Place:
+    def create(
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: Keeping,
+        node: str = "",
+    ) -> Place:
         assignment = Assignment(
             runtime=runtime,
             tenant=tenant,
             policy=policy,
             lease=lease,
             created=time.time(),
+            keeping=keeping,
             keys=(self._key.for_runtime(runtime),),
         )
         while True:
-            node = self._emptiest()
+            chosen = node or self._emptiest()
             try:
-                address: str = self._ask(node, "create", assignment)
-            except UnavailableError:
-                if self._is_here(node):
+                return self._placed(runtime, chosen, self._ask(chosen, "create", assignment))
+            except NodeLeftError:
+                if node:
                     raise
-            else:
-                return self._placed(runtime, node, address)
 
     def locate(self, runtime: RuntimeId) -> Place:
         home = self._homes.get(runtime, "")
@@ -86,6 +96,11 @@ class RayNodes:
 
     def delete(self, runtime: RuntimeId) -> None:
         self._ask(self._home(runtime), "end", runtime)
+        with self._lock:
+            self._homes.pop(runtime, None)
+
+    def release(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "release", runtime)
         with self._lock:
             self._homes.pop(runtime, None)
 
@@ -115,15 +130,16 @@ class RayNodes:
         home = self._homes.get(runtime, "")
         try:
             facts = self._ask(self._home(runtime), "runtime", runtime)
-        except UnknownRuntimeError:
+        except (UnknownRuntimeError, NodeLeftError):
             if not home or self._is_here(home):
                 raise
             gone = self._gone_for(home)
             if gone > ABANDONED_SECONDS:
-                raise
+                raise UnknownRuntimeError(runtime) from None
             reason = _LEFT.format(node=home, minutes=ABANDONED_SECONDS / 60)
             return RuntimeFacts(state="lost", reason=reason, lost_for=gone)
-        return RuntimeFacts(clients=facts.clients, steps=facts.steps)
+        state: Literal["ready", "hibernated"] = "hibernated" if facts.hibernated else "ready"
+        return RuntimeFacts(state=state, clients=facts.clients, steps=facts.steps)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""
@@ -216,5 +232,5 @@ class RayNodes:
     def _agent(self, node: str) -> Any:
         agent = self._agents().get(node)
         if agent is None:
-            raise UnavailableError(f"node {node} has left the cluster, and what it had with it")
+            raise NodeLeftError(node)
         return agent

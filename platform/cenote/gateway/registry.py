@@ -7,15 +7,16 @@ behind can be found.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
-from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_lease
-from cenote.gateway.errors import AuditUnavailableError
-from cenote.gateway.nodes import Nodes, RuntimeFacts
+from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_hibernation, check_lease
+from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
+from cenote.gateway.nodes import Nodes, Place, RuntimeFacts
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota, shared
 from cenote.gateway.runtimes import RuntimeRecord
@@ -31,6 +32,7 @@ from cenote_security.errors import (
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
+from cenote_worker.checkpoints.errors import CheckpointError
 from cenote_worker.wire import policies
 
 log = logging.getLogger("cenote.gateway")
@@ -52,6 +54,8 @@ class Wish:
     attach: bool
     key: str
     lease: float
+    durable: bool = False
+    hibernate_after: float = 0.0
 
 
 class Registry:
@@ -64,6 +68,8 @@ class Registry:
         self._stores = stores
         self._nodes = nodes
         self._preloads = tuple(preloads)
+        self._lock = threading.Lock()
+        self._turns: dict[RuntimeId, threading.Lock] = {}
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -72,12 +78,19 @@ class Registry:
         """
         principal.require(Scope.RUNTIMES_WRITE)
         _check(wish)
+        self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
         found = self._known(principal, wish)
         if found is not None:
             return found, False
         policy = bounded(wish.policy, self._preloads)
         record = self._stores.runtimes.add(
-            principal.tenant, wish.name or None, policy=_message(policy), lease=wish.lease, key=wish.key
+            principal.tenant,
+            wish.name or None,
+            policy=_message(policy),
+            lease=wish.lease,
+            key=wish.key,
+            durable=wish.durable,
+            hibernate_after=wish.hibernate_after,
         )
         try:
             self._stores.quotas.reserve(_hold(record, policy))
@@ -90,10 +103,16 @@ class Registry:
         """Puts it on record, and then on a node. If that fails, `abandon` it."""
         subject = subject_of(principal, record.id)
         self._stores.recorder.record(runtime_created(subject, record.name, policy)).result()
+        self._create(record)
+        self._stores.runtimes.made(record.tenant, record.id)
+
+    def _create(self, record: RuntimeRecord, *, partial: bool = False, node: str = "") -> Place:
         if limits := shared(self._stores.quotas.limits(record.tenant)):
             self._nodes.limit({record.tenant: limits})  # before anything of it can run
-        self._nodes.create(record.id, record.tenant, record.policy, lease=record.lease)
-        self._stores.runtimes.made(record.tenant, record.id)
+        keeping = self._stores.states.keeping(record, partial=partial)
+        return self._nodes.create(
+            record.id, record.tenant, record.policy, lease=record.lease, keeping=keeping, node=node
+        )
 
     def abandon(self, record: RuntimeRecord) -> None:
         """Takes back what was admitted and not made."""
@@ -106,17 +125,66 @@ class Registry:
             return self._stores.runtimes.by_id(principal.tenant, RuntimeId(text))
         return self._stores.runtimes.find(principal, text)
 
+    def locate(self, record: RuntimeRecord, *, partial: bool = False, wake: bool = True) -> Place | None:
+        """Where it is served now. A durable one that is in the store alone is served again, from what is there;
+        unless `wake`, it is nowhere.
+
+        partial: begin without what cannot be given back. Raises UnknownRuntimeError, CheckpointError.
+        """
+        if not record.durable:
+            return self._nodes.locate(record.id)
+        with self._turn(record.id):
+            try:
+                return self._nodes.locate(record.id)
+            except (UnknownRuntimeError, NodeLeftError):
+                return self._create(record, partial=partial) if wake else None
+
+    def move(self, principal: Principal, record: RuntimeRecord, node: str) -> Place:
+        """Has a durable runtime served on another machine. node: which; empty for wherever there is most room.
+
+        Raises UsageError, UnavailableError while it works, IncompleteRestoreError when something would be missing:
+        then it stays where it is.
+        """
+        principal.require(Scope.RUNTIMES_WRITE)
+        if not record.durable:
+            raise UsageError(
+                f"{record.name!r} is not durable: its state is in the memory of its machine alone, and would be "
+                f"missing on another"
+            )
+        here = self.locate(record, wake=False)
+        with self._turn(record.id):
+            target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
+            self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
+            if here:
+                with suppress(UnknownRuntimeError):  # it has fallen asleep just now
+                    self._nodes.release(record.id)
+            return self._create(record, node=target)
+
+    def _turn(self, runtime: RuntimeId) -> threading.Lock:
+        """Who has it served again, and who ends it, come one after the other."""
+        with self._lock:
+            return self._turns.setdefault(runtime, threading.Lock())
+
     def facts(self, record: RuntimeRecord) -> RuntimeFacts:
         """How it is. Raises UnknownRuntimeError for one that has ended as agreed."""
         if not record.made:
             return RuntimeFacts(state="lost", reason="it is being made")
         try:
-            return self._nodes.runtime(record.id)
-        except UnknownRuntimeError:
+            facts = self._nodes.runtime(record.id)
+            return self._asleep(record) if record.durable and facts.state == "lost" else facts
+        except (UnknownRuntimeError, NodeLeftError) as error:
+            if record.durable:
+                return self._asleep(record)
+            if isinstance(error, NodeLeftError):
+                raise
             if not record.lease:
                 return RuntimeFacts(state="lost", reason=_GONE)
             self._forget(Subject(tenant=record.tenant, runtime=record.id), record, "its lease ran out")
             raise UnknownRuntimeError(record.name) from None
+
+    def _asleep(self, record: RuntimeRecord) -> RuntimeFacts:
+        """Of a durable runtime that no machine has: the next call has it served again."""
+        return RuntimeFacts(state="hibernated", steps=self._stores.states.step(record))
 
     def page(
         self, principal: Principal, after: str, limit: int
@@ -171,6 +239,8 @@ class Registry:
             return None
         if not wish.attach:
             raise EntryExistsError("runtime", wish.name)
+        if wish.durable and not found.durable:
+            raise UsageError(f"the runtime {wish.name!r} is there and not durable; make another one")
         return found
 
     def _listed(self, record: RuntimeRecord) -> RuntimeFacts:
@@ -179,12 +249,13 @@ class Registry:
             return self.facts(record)
         except UnavailableError as error:
             return RuntimeFacts(state="lost", reason=f"its machine does not answer: {error}")
+        except CheckpointError as error:
+            return RuntimeFacts(state="lost", reason=f"what is stored of it cannot be read: {error}")
 
     def _forget(self, subject: Subject, record: RuntimeRecord, reason: str) -> None:
         try:
-            self._nodes.delete(record.id)
-        except UnknownRuntimeError:
-            pass  # it never came to be there, or has ended by itself
+            with self._turn(record.id):
+                self._end(record)
         except CenoteError as error:
             if record.made:
                 raise
@@ -197,9 +268,28 @@ class Registry:
         except AuditUnavailableError as error:  # it has ended all the same
             log.error("the end of %s is not on record: %s", record.id, error)
 
+    def _end(self, record: RuntimeRecord) -> None:
+        with suppress(UnknownRuntimeError):  # it never came to be there, or has ended by itself
+            self._nodes.delete(record.id)
+        self._stores.states.remove(record)
+        with self._lock:
+            self._turns.pop(record.id, None)
+
 
 def subject_of(principal: Principal, runtime: str = "") -> Subject:
     return Subject(tenant=principal.tenant, token=principal.token, runtime=runtime)
+
+
+def _target(node: str, here: str, nodes: Sequence[str]) -> str:
+    """Which of the machines is meant. Raises UsageError."""
+    others = [each for each in nodes if each != here]
+    if node and node not in nodes:
+        raise UsageError(f"there is no machine {node!r}; this platform has {', '.join(nodes)}")
+    if node == here or not others:
+        raise UsageError(
+            f"it is on {here or node} already" + ("" if others else ", the only machine there is")
+        )
+    return node or others[0]
 
 
 def _check(wish: Wish) -> None:
@@ -208,6 +298,11 @@ def _check(wish: Wish) -> None:
     if len(wish.key) > MAX_KEY:
         raise UsageError(f"a key has at most {MAX_KEY} characters")
     check_lease(wish.lease)
+    check_hibernation(wish.hibernate_after)
+    if wish.durable and (wish.lease or not wish.name):
+        raise UsageError(
+            "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
+        )
 
 
 def _message(policy: SandboxPolicy) -> bytes:

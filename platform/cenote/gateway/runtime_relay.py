@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError
 
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.callers import Callers, Context
-from cenote.gateway.nodes import Nodes, Place
+from cenote.gateway.nodes import Place
 from cenote.gateway.principal import Principal
-from cenote.gateway.registry import subject_of
+from cenote.gateway.registry import Registry, subject_of
 from cenote.gateway.stores import Stores
 from cenote.gateway.upstream import Upstream
 from cenote_proto.v1 import runtime_pb2
@@ -31,9 +31,9 @@ _Call = grpc.aio.StreamStreamCall[bytes, bytes]
 class RuntimeRelay:
     """What a stream says is between its two ends; whose it is and where it goes is decided here, once."""
 
-    def __init__(self, stores: Stores, nodes: Nodes, callers: Callers, upstream: Upstream) -> None:
+    def __init__(self, stores: Stores, registry: Registry, callers: Callers, upstream: Upstream) -> None:
         self._stores = stores
-        self._nodes = nodes
+        self._registry = registry
         self._callers = callers
         self._upstream = upstream
 
@@ -74,7 +74,8 @@ class RuntimeRelay:
     def _admitted(self, principal: Principal, runtime: RuntimeId) -> tuple[Place, str]:
         record = self._stores.runtimes.by_id(principal.tenant, runtime)
         capability, _ = self._stores.access.capability(principal, record)
-        place = self._nodes.locate(runtime)
+        place = self._registry.locate(record)
+        assert place is not None, "it is served by now"
         self._stores.recorder.record(access_decided(subject_of(principal, runtime), "attach"))
         return place, capability
 

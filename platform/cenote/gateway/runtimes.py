@@ -27,6 +27,7 @@ class RuntimeRecord:
     """created: seconds since the epoch. policy: the serialised message.
 
     lease: seconds that it outlives its last client; 0 until it is deleted. made: whether a node has it, or had.
+    durable, hibernate_after: see CreateRuntimeRequest.
     """
 
     id: RuntimeId
@@ -36,6 +37,8 @@ class RuntimeRecord:
     policy: bytes = b""
     lease: float = 0.0
     made: bool = False
+    durable: bool = False
+    hibernate_after: float = 0.0
 
 
 class Runtimes:
@@ -53,6 +56,8 @@ class Runtimes:
         policy: bytes = b"",
         lease: float = 0.0,
         key: str = "",
+        durable: bool = False,
+        hibernate_after: float = 0.0,
     ) -> RuntimeRecord:
         """name: None for its id. key: of the request, by which `by_request` finds it.
 
@@ -66,12 +71,16 @@ class Runtimes:
             created=self._clock(),
             policy=policy,
             lease=lease,
+            durable=durable,
+            hibernate_after=hibernate_after,
         )
         sql = (
-            "INSERT INTO runtimes (id, tenant_id, name, created, policy, lease, request_key) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO runtimes "
+            "(id, tenant_id, name, created, policy, lease, request_key, durable, hibernate_after) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
-        values = (runtime, tenant, record.name, record.created, policy.hex(), lease, key or None)
+        place = (runtime, tenant, record.name, record.created)
+        values = (*place, policy.hex(), lease, key or None, int(durable), hibernate_after)
         try:
             self._database.execute(sql, *values)
         except sqlite3.IntegrityError:
@@ -139,4 +148,6 @@ def _record(row: Row | None, asked: str) -> RuntimeRecord:
         policy=bytes.fromhex(row["policy"]),
         lease=row["lease"],
         made=row["made"] is not None,
+        durable=bool(row["durable"]),
+        hibernate_after=row["hibernate_after"],
     )

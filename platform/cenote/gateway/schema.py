@@ -146,5 +146,9 @@ MIGRATIONS: Final = (
         _TEAM_NEWS,
         _TEAM_RECORD,
     ),
+    (
+        "ALTER TABLE runtimes ADD COLUMN durable BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE runtimes ADD COLUMN hibernate_after DOUBLE PRECISION NOT NULL DEFAULT 0",
+    ),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

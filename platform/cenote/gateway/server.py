@@ -142,7 +142,7 @@ class GatewayServer:
         if self._teams is not None:
             add_TeamServiceServicer_to_server(TeamService(self._stores, self._teams, callers), server)
             served.append(team_pb2.DESCRIPTOR.services_by_name["TeamService"].full_name)
-        runtimes = RuntimeRelay(self._stores, self._nodes, callers, upstream)
+        runtimes = RuntimeRelay(self._stores, self._registry, callers, upstream)
         references = ReferenceRelay(self._stores, self._nodes, callers, upstream)
         server.add_generic_rpc_handlers((runtimes.handler(), references.handler()))
         return served

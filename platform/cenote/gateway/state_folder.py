@@ -73,6 +73,11 @@ class StateFolder:
         return self.path / "teams"
 
     @property
+    def store(self) -> Path:
+        """States of durable runtimes, and records of all, unless they are to be elsewhere; a folder per tenant."""
+        return self.path / "store"
+
+    @property
     def log(self) -> Path:
         return self.path / "platform.log"
 

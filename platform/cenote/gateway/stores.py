@@ -15,6 +15,7 @@ from cenote.gateway.notices import Notices
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.states import States
 from cenote.gateway.teams.news import NewsTable
 from cenote.gateway.teams.runs import Runs
 from cenote.gateway.teams.table import Teams
@@ -27,9 +28,13 @@ from cenote_security.secret_files import kept_secret
 class Stores:
     """Of one gateway; a second one at the same folder is refused by the audit log's lock."""
 
-    def __init__(self, folder: StateFolder) -> None:
-        """Makes what is missing. Raises SecretFileError, UnavailableError, AuditBrokenError."""
+    def __init__(self, folder: StateFolder, states: States | None = None) -> None:
+        """Makes what is missing. states: by default in a folder of this one.
+
+        Raises SecretFileError, UnavailableError, AuditBrokenError.
+        """
         folder.make()
+        self.states = states or States(str(folder.store))
         with ExitStack() as opened:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
             log = AuditLog(folder.audit, key)

@@ -9,6 +9,8 @@ from pathlib import Path
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk, LineDesk
 from cenote.runtime.remote.address import Destination, destination
+from cenote.runtime.remote.kept import NOT_KEPT, Kept
+from cenote.runtime.storage import Storage, StoreURL, storage
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -17,18 +19,33 @@ BackendFor = Callable[[SandboxPolicy, HostDesk], Backend]
 
 
 def backend_at(
-    address: str | None, token: str | None, history: str | Path | None = None, name: str | None = None
-) -> BackendFor:
-    """What makes namespaces at an address, or where the environment says. See `destination` for errors.
+    address: str | None,
+    token: str | None,
+    history: str | Path | None = None,
+    name: str | None = None,
+    store: StoreURL | None = None,
+    *,
+    durable: bool = False,
+) -> tuple[BackendFor, Storage | None]:
+    """What makes namespaces at an address, or where the environment says, and what stores them where they are made.
 
-    history: of an embedded one: where its steps are written to, under its name. Raises UsageError for a remote one.
+    history: of an embedded one: where its steps are written to, under its name. store: see Storage; a platform has
+    its own, and a durable runtime there is the one of that name.
+
+    Raises UsageError for what does not go together, and what `destination` raises.
     """
     target = destination(address, token)
     if target is None:
-        return partial(embedded, history=history, name=name or "")
+        return partial(embedded, history=history, name=name or ""), storage(store, durable)
     if history is not None:
         raise UsageError("the history of a remote runtime is kept by its platform, not by its clients")
-    return partial(remote, destination=target)
+    if store is not None:
+        raise UsageError("only embedded runtimes have a store of their own; leave out `store` on a platform")
+    if not durable:
+        return partial(remote, destination=target), None
+    if not name:
+        raise UsageError("a durable runtime of a platform has a name, which it is found by again")
+    return named(target, name, attach=True, kept=Kept(durable=True)), None
 
 
 def embedded(
@@ -47,13 +64,19 @@ def remote(policy: SandboxPolicy, desk: HostDesk, destination: Destination) -> B
     return _on_platform(policy, desk, destination, "", attach=False)
 
 
-def named(destination: Destination, name: str, *, attach: bool) -> BackendFor:
+def named(destination: Destination, name: str, *, attach: bool, kept: Kept = NOT_KEPT) -> BackendFor:
     """What makes the namespace of that name on a platform, or joins it; it outlives its clients."""
-    return lambda policy, desk: _on_platform(policy, desk, destination, name, attach=attach)
+    return lambda policy, desk: _on_platform(policy, desk, destination, name, attach=attach, kept=kept)
 
 
 def _on_platform(
-    policy: SandboxPolicy, desk: HostDesk, destination: Destination, name: str, *, attach: bool
+    policy: SandboxPolicy,
+    desk: HostDesk,
+    destination: Destination,
+    name: str,
+    *,
+    attach: bool,
+    kept: Kept = NOT_KEPT,
 ) -> Backend:
     # gRPC takes a while to load, and most programs do without. It is loaded quietly, before all else that needs it.
     from cenote.runtime.remote.background import background
@@ -62,4 +85,4 @@ def _on_platform(
     from cenote.runtime.remote.platform_client import client_of
     from cenote.runtime.remote.runtime import RemoteRuntime
 
-    return RemoteRuntime(client_of(destination), policy, desk, name, attach=attach)
+    return RemoteRuntime(client_of(destination), policy, desk, name, attach=attach, kept=kept)

@@ -101,6 +101,8 @@ class RuntimeCore:
     @property
     def checkpoints(self) -> Checkpoints:
         """Raises UsageError for a runtime without a store."""
+        if self._checkpoints is None and self.backend.place:
+            raise UsageError("a platform stores its runtimes by itself: durable ones behind each call")
         if self._checkpoints is None:
             raise UsageError("this runtime stores nothing; make it with store=... and a name")
         return self._checkpoints

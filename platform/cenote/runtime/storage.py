@@ -41,20 +41,18 @@ class Storage:
         if not name:
             raise UsageError("a runtime with a store has a name, which its checkpoints are found by")
         if not isinstance(backend, HostedRuntime):
-            raise UsageError(
-                "only embedded runtimes have a store of their own; leave out `store` on a platform"
-            )
-        url = os.fspath(self.url)
+            raise UsageError("only embedded runtimes are restored by their clients; leave out `address`")
+        store = CheckpointStore(os.fspath(self.url))
         if not self.restore:
-            return Checkpoints(backend, url, name, durable=self.durable)
+            return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
-        base = CheckpointStore(url).manifest(name, self.checkpoint)
+        base = store.manifest(name, self.checkpoint)
         expected = fidelity(base, [item.name for item in items if stays_here(item)])
         if not expected.complete and not self.partial:
             raise IncompleteRestoreError(name, base.number, expected.missing)
         return Checkpoints(
             backend,
-            url,
+            store,
             name,
             durable=self.durable,
             base=base,

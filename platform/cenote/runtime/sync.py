@@ -36,7 +36,7 @@ from cenote.runtime.replies import (
     value,
     variables,
 )
-from cenote.runtime.storage import Storage, StoreURL, storage
+from cenote.runtime.storage import Storage, StoreURL
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
@@ -81,8 +81,8 @@ class PythonRuntime:
         store: StoreURL | None = None,
         durable: bool = False,
     ) -> None:
-        kept = storage(store, durable)
-        policy, place = sandbox or SandboxPolicy(), backend_at(address, token, history, name)
+        policy = sandbox or SandboxPolicy()
+        place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
 
@@ -112,7 +112,7 @@ class PythonRuntime:
         CheckpointDamagedError, StoreBusyError.
         """
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, place = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        policy, (place, _) = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
         core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         return cls.holding(core)
 

@@ -359,16 +359,29 @@ class Manifest(_message.Message):
     MADE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
     label: _builtins.str
     made: _builtins.float
     """seconds since the epoch"""
+    head: _builtins.int
+    """The step, cell or change, whose end the state is; 0 where nobody told."""
     @_builtins.property
     def state(self) -> Global___State: ...
     @_builtins.property
     def chunks(self) -> Global___ChunkTable: ...
+    @_builtins.property
+    def settled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettledCall]:
+        """Of a durable runtime: calls with keys that the state has, the last ones, so that none is carried out again."""
+
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]:
+        """What stays with clients, for stubs that the state has."""
+
     def __init__(
         self,
         *,
@@ -379,14 +392,71 @@ class Manifest(_message.Message):
         made: _builtins.float = ...,
         state: Global___State | None = ...,
         chunks: Global___ChunkTable | None = ...,
+        settled: _abc.Iterable[Global___SettledCall] | None = ...,
+        offers: _abc.Iterable[Global___Offer] | None = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "label", b"label", "made", b"made", "number", b"number", "parent", b"parent", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class Offer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    PRIVATE_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Whose calls they are."""
+    author: _builtins.str
+    """Whose namespace the stubs are in; see Hello."""
+    private: _builtins.bool
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.HostTarget]: ...
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[_jail_pb2.HostTarget] | None = ...,
+        client: _builtins.str = ...,
+        author: _builtins.str = ...,
+        private: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "private", b"private", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Offer: _TypeAlias = Offer  # noqa: Y015
+
+@_typing.final
+class SettledCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    step: _builtins.int
+    """0 for what was none."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettledCall: _TypeAlias = SettledCall  # noqa: Y015
 
 @_typing.final
 class FileBatch(_message.Message):

@@ -42,6 +42,16 @@ class Failure(_message.Message):
         FILE_EXISTS: Failure._Kind.ValueType  # 7
         FILE_REFUSED: Failure._Kind.ValueType  # 8
         NOT_KEPT: Failure._Kind.ValueType  # 9
+        CHECKPOINT: Failure._Kind.ValueType  # 100
+        """Of checkpoints. What was there before is as it was; NOT_DURABLE: the call was carried out, and is not stored."""
+        CHECKPOINT_REFUSED: Failure._Kind.ValueType  # 101
+        STORE_FAILED: Failure._Kind.ValueType  # 102
+        STORE_BUSY: Failure._Kind.ValueType  # 103
+        STORE_TAKEN: Failure._Kind.ValueType  # 104
+        CHECKPOINT_DAMAGED: Failure._Kind.ValueType  # 105
+        INCOMPLETE_RESTORE: Failure._Kind.ValueType  # 106
+        INCOMPLETE_FORK: Failure._Kind.ValueType  # 107
+        NOT_DURABLE: Failure._Kind.ValueType  # 108
         REJECTED: Failure._Kind.ValueType  # 20
         """A policy, a quota or an authority refused it; nothing ran."""
         UNAUTHENTICATED: Failure._Kind.ValueType  # 21
@@ -79,6 +89,16 @@ class Failure(_message.Message):
     FILE_EXISTS: Failure.Kind.ValueType  # 7
     FILE_REFUSED: Failure.Kind.ValueType  # 8
     NOT_KEPT: Failure.Kind.ValueType  # 9
+    CHECKPOINT: Failure.Kind.ValueType  # 100
+    """Of checkpoints. What was there before is as it was; NOT_DURABLE: the call was carried out, and is not stored."""
+    CHECKPOINT_REFUSED: Failure.Kind.ValueType  # 101
+    STORE_FAILED: Failure.Kind.ValueType  # 102
+    STORE_BUSY: Failure.Kind.ValueType  # 103
+    STORE_TAKEN: Failure.Kind.ValueType  # 104
+    CHECKPOINT_DAMAGED: Failure.Kind.ValueType  # 105
+    INCOMPLETE_RESTORE: Failure.Kind.ValueType  # 106
+    INCOMPLETE_FORK: Failure.Kind.ValueType  # 107
+    NOT_DURABLE: Failure.Kind.ValueType  # 108
     REJECTED: Failure.Kind.ValueType  # 20
     """A policy, a quota or an authority refused it; nothing ran."""
     UNAUTHENTICATED: Failure.Kind.ValueType  # 21

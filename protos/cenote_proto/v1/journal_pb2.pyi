@@ -175,6 +175,8 @@ class Asked(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ask: _builtins.str
     """Name of a kind of request."""
@@ -196,6 +198,9 @@ class Asked(_message.Message):
     private: _builtins.bool
     label: _builtins.str
     """Of a rollback to a label."""
+    code: _builtins.bytes
+    """Of a cell, for the record: what it is, UTF-8, and what made its author send it."""
+    cause: _builtins.str
     def __init__(
         self,
         *,
@@ -212,10 +217,12 @@ class Asked(_message.Message):
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         label: _builtins.str = ...,
+        code: _builtins.bytes = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cause", b"cause", "code", b"code", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -121,12 +121,25 @@ class CreateRuntimeRequest(_message.Message):
     ATTACH_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    HIBERNATE_AFTER_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Empty: a name is made up, and the runtime ends when its last client has been gone for `lease` seconds."""
     attach: _builtins.bool
     key: _builtins.str
     lease: _builtins.float
     """Seconds that the runtime outlives its last client; 0: until it is deleted (the default of named ones)."""
+    durable: _builtins.bool
+    """Everything that a call has changed is stored before it is answered: it is there again whatever dies. Takes a name
+    and no lease.
+    """
+    hibernate_after: _builtins.float
+    """Seconds without any call after which the runtime's state is stored and its jail ends, until the next call; 0: as
+    the platform does with all.
+    """
+    partial: _builtins.bool
+    """With `attach`, of a runtime of which not all can be given back: begin without the rest."""
     @_builtins.property
     def policy(self) -> _runtime_pb2.Policy: ...
     def __init__(
@@ -137,10 +150,13 @@ class CreateRuntimeRequest(_message.Message):
         attach: _builtins.bool = ...,
         key: _builtins.str = ...,
         lease: _builtins.float = ...,
+        durable: _builtins.bool = ...,
+        hibernate_after: _builtins.float = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "key", b"key", "lease", b"lease", "name", b"name", "policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "durable", b"durable", "hibernate_after", b"hibernate_after", "key", b"key", "lease", b"lease", "name", b"name", "partial", b"partial", "policy", b"policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -151,16 +167,24 @@ class RuntimeName(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A name, or an id."""
+    partial: _builtins.bool
+    """See CreateRuntimeRequest."""
+    look: _builtins.bool
+    """Only look: one that is nowhere but in the store stays there."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        partial: _builtins.bool = ...,
+        look: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["look", b"look", "name", b"name", "partial", b"partial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -179,11 +203,15 @@ class RuntimeDescription(_message.Message):
         STARTING: RuntimeDescription._State.ValueType  # 0
         READY: RuntimeDescription._State.ValueType  # 1
         LOST: RuntimeDescription._State.ValueType  # 2
+        HIBERNATED: RuntimeDescription._State.ValueType  # 3
+        """Its state is stored; the next call has it again."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STARTING: RuntimeDescription.State.ValueType  # 0
     READY: RuntimeDescription.State.ValueType  # 1
     LOST: RuntimeDescription.State.ValueType  # 2
+    HIBERNATED: RuntimeDescription.State.ValueType  # 3
+    """Its state is stored; the next call has it again."""
 
     ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -197,6 +225,7 @@ class RuntimeDescription(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     node: _builtins.str
@@ -212,6 +241,7 @@ class RuntimeDescription(_message.Message):
     steps: _builtins.int
     reason: _builtins.str
     """Why, when the state is LOST."""
+    durable: _builtins.bool
     @_builtins.property
     def policy(self) -> _runtime_pb2.Policy: ...
     def __init__(
@@ -229,10 +259,11 @@ class RuntimeDescription(_message.Message):
         clients: _builtins.int = ...,
         steps: _builtins.int = ...,
         reason: _builtins.str = ...,
+        durable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "capability", b"capability", "clients", b"clients", "created", b"created", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "capability", b"capability", "clients", b"clients", "created", b"created", "durable", b"durable", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -298,3 +329,46 @@ class DeleteRuntimeReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteRuntimeReply: _TypeAlias = DeleteRuntimeReply  # noqa: Y015
+
+@_typing.final
+class MoveRuntimeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A name, or an id."""
+    node: _builtins.str
+    """Where to; empty: another machine than now."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveRuntimeRequest: _TypeAlias = MoveRuntimeRequest  # noqa: Y015
+
+@_typing.final
+class MoveRuntimeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveRuntimeReply: _TypeAlias = MoveRuntimeReply  # noqa: Y015

@@ -61,6 +61,11 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.RuntimeName.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.DeleteRuntimeReply.FromString,
                 _registered_method=True)
+        self.MoveRuntime = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/MoveRuntime',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
+                _registered_method=True)
 
 
 class PlatformServiceServicer:
@@ -100,6 +105,14 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoveRuntime(self, request, context):
+        """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
+        missing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlatformServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +140,11 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.DeleteRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.RuntimeName.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.DeleteRuntimeReply.SerializeToString,
+            ),
+            'MoveRuntime': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveRuntime,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +284,33 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/DeleteRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.RuntimeName.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.DeleteRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveRuntime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/MoveRuntime',
+            cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class PlatformServiceStub:
     GetRuntime: _grpc.UnaryUnaryMultiCallable[_platform_pb2.RuntimeName, _platform_pb2.RuntimeDescription]
     ListRuntimes: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ListRuntimesRequest, _platform_pb2.ListRuntimesReply]
     DeleteRuntime: _grpc.UnaryUnaryMultiCallable[_platform_pb2.RuntimeName, _platform_pb2.DeleteRuntimeReply]
+    MoveRuntime: _grpc.UnaryUnaryMultiCallable[_platform_pb2.MoveRuntimeRequest, _platform_pb2.MoveRuntimeReply]
+    """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
+    missing.
+    """
 
 @_typing.type_check_only
 class PlatformServiceAsyncStub(PlatformServiceStub):
@@ -59,6 +63,10 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     GetRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.RuntimeName, _platform_pb2.RuntimeDescription]  # type: ignore[assignment]
     ListRuntimes: _aio.UnaryUnaryMultiCallable[_platform_pb2.ListRuntimesRequest, _platform_pb2.ListRuntimesReply]  # type: ignore[assignment]
     DeleteRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.RuntimeName, _platform_pb2.DeleteRuntimeReply]  # type: ignore[assignment]
+    MoveRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.MoveRuntimeRequest, _platform_pb2.MoveRuntimeReply]  # type: ignore[assignment]
+    """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
+    missing.
+    """
 
 class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
     """Metadata of each call: `authorization: Bearer TOKEN`. Names are those of the token's tenant; another tenant's runtime
@@ -102,5 +110,15 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _platform_pb2.RuntimeName,
         context: _ServicerContext,
     ) -> _typing.Union[_platform_pb2.DeleteRuntimeReply, _abc.Awaitable[_platform_pb2.DeleteRuntimeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def MoveRuntime(
+        self,
+        request: _platform_pb2.MoveRuntimeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.MoveRuntimeReply, _abc.Awaitable[_platform_pb2.MoveRuntimeReply]]:
+        """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
+        missing.
+        """
 
 def add_PlatformServiceServicer_to_server(servicer: PlatformServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

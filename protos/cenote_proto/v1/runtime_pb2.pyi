@@ -790,6 +790,7 @@ class CellResult(_message.Message):
     UNKEPT_FIELD_NUMBER: _builtins.int
     BACK_AT_FIELD_NUMBER: _builtins.int
     NEWS_FIELD_NUMBER: _builtins.int
+    NOT_DURABLE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
     stderr: _builtins.str
@@ -805,6 +806,8 @@ class CellResult(_message.Message):
     """Why the state before the cell is not kept; empty when it is."""
     back_at: _builtins.int
     """Of a cell that was rolled back: the step whose end the namespace is back at."""
+    not_durable: _builtins.str
+    """Why what the cell did could not be stored; empty when it was, or was not to be."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MimeBundle]: ...
     @_builtins.property
@@ -840,10 +843,11 @@ class CellResult(_message.Message):
         unkept: _builtins.str = ...,
         back_at: _builtins.int | None = ...,
         news: _abc.Iterable[_builtins.str] | None = ...,
+        not_durable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
     _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015

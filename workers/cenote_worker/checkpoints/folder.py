@@ -50,8 +50,14 @@ class Folder(Readable, Protocol):
     def delete(self, number: int) -> None:
         """Removes a file; one that is not there is fine."""
 
+    def remove(self) -> None:
+        """Removes all of it; what is not there is fine."""
+
     def claim(self) -> int | None:
         """Becomes the writer; its fence, a number that grows with each. None while another one holds the folder."""
+
+    def was_claimed(self) -> bool:
+        """Whether there has ever been a writer."""
 
     def is_claimed(self, fence: int) -> bool:
         """Whether no later writer has come since."""

@@ -6,30 +6,33 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
 
-_SUFFIX = ".checkpoint"
+SUFFIX = ".checkpoint"
 _LOCK = "writer"
 
 
 class LocalFolder:
     """See Folder. One writer holds a lock of the kernel's, which is gone with its process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: str = "") -> None:
+        """place: what errors call it instead of its path."""
         self._path = path
+        self._place = place or str(path)
         self._lock = -1
 
     @property
     def place(self) -> str:
-        return str(self._path)
+        return self._place
 
     def numbers(self) -> list[int]:
         with suppress(FileNotFoundError):
-            stems = [path.stem for path in self._path.iterdir() if path.suffix == _SUFFIX]
+            stems = [path.stem for path in self._path.iterdir() if path.suffix == SUFFIX]
             return sorted(int(stem) for stem in stems if stem.isdecimal())
         return []
 
@@ -54,6 +57,10 @@ class LocalFolder:
     def delete(self, number: int) -> None:
         self._file(number).unlink(missing_ok=True)
 
+    def remove(self) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._path)
+
     def claim(self) -> int | None:
         self._path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self._path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -72,6 +79,9 @@ class LocalFolder:
             leftover.unlink(missing_ok=True)
         return fence
 
+    def was_claimed(self) -> bool:
+        return (self._path / _LOCK).exists()
+
     def is_claimed(self, fence: int) -> bool:
         return self._lock >= 0 and _fence_in(self._lock) == fence
 
@@ -81,7 +91,7 @@ class LocalFolder:
             os.close(lock)
 
     def _file(self, number: int) -> Path:
-        return self._path / f"{number:012d}{_SUFFIX}"
+        return self._path / f"{number:012d}{SUFFIX}"
 
 
 class LocalDraft:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -54,6 +54,22 @@ class Location:
     coding: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealings:
+    """What clients have to do with a state. offers: what stays with them, for stubs that it has.
+
+    settled: steps of the last calls that it has, by the keys that their clients may repeat them with. head: the step
+    whose end it is, cell or change; 0 where nobody told.
+    """
+
+    settled: Mapping[str, int] = field(default_factory=dict)
+    offers: tuple[checkpoint_pb2.Offer, ...] = ()
+    head: int = 0
+
+
+NO_DEALINGS: Final = Dealings()
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One checkpoint. parent: the number of the one before, 0 for the first. fence: of its writer."""
@@ -65,6 +81,12 @@ class Manifest:
     made: float
     state: State
     chunks: Mapping[bytes, Location]
+    dealings: Dealings = NO_DEALINGS
+
+    @property
+    def step(self) -> int:
+        """The last one that it has."""
+        return self.dealings.head or self.state.message.step
 
     @property
     def files(self) -> frozenset[int]:
@@ -87,6 +109,11 @@ def encode(manifest: Manifest) -> bytes:
         made=manifest.made,
         state=manifest.state.message,
         chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
+        settled=[
+            checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.dealings.settled.items()
+        ],
+        offers=manifest.dealings.offers,
+        head=manifest.dealings.head,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -131,6 +158,11 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         made=message.made,
         state=state,
         chunks=dict(zip(digests, places, strict=True)),
+        dealings=Dealings(
+            settled={call.key: call.step for call in message.settled},
+            offers=tuple(message.offers),
+            head=message.head,
+        ),
     )
 
 

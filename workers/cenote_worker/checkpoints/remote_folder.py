@@ -34,6 +34,12 @@ class FileSystem(Protocol):
     def rm_file(self, path: str) -> None:
         """Raises FileNotFoundError."""
 
+    def rm(self, path: str, whole: bool, /) -> None:
+        """whole: a folder, with all that is in it. Raises FileNotFoundError."""
+
+    def du(self, path: str) -> int:
+        """Bytes of all files below."""
+
     def makedirs(self, path: str, there: bool, /) -> None:
         """there: it may be. Nothing happens where folders are only parts of names."""
 
@@ -72,6 +78,10 @@ class RemoteFolder:
         with suppress(FileNotFoundError):
             self._system.rm_file(self._file(number))
 
+    def remove(self) -> None:
+        with suppress(FileNotFoundError):
+            self._system.rm(self._path, True)
+
     def claim(self) -> int | None:
         self._system.makedirs(self._path, True)
         fence = self._last_fence() + 1
@@ -85,6 +95,9 @@ class RemoteFolder:
             with suppress(OSError):
                 self._system.rm_file(f"{self._path}/{old:012d}.fence")
         return fence
+
+    def was_claimed(self) -> bool:
+        return self._last_fence() > 0
 
     def is_claimed(self, fence: int) -> bool:
         return self._last_fence() == fence

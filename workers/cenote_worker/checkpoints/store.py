@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_worker.checkpoints.errors import CheckpointDamagedError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
-from cenote_worker.checkpoints.local_folder import LocalFolder
+from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
 from cenote_worker.checkpoints.manifest import (
     FOOTER,
     MalformedManifest,
@@ -52,14 +52,27 @@ class CheckpointStore:
     Safe to read beside any writer. Raises UsageError for a URL that cannot be used; calls raise StoreFailedError.
     """
 
-    def __init__(self, url: str | Path) -> None:
+    def __init__(self, url: str | Path, place: str = "") -> None:
+        """place: what errors call it instead of its URL, which may be nobody's business."""
         self.url = str(url)
-        self._folder, self._children = _opened(self.url)
+        self._place = place or self.url
+        self._folder, self._children, self._size = _opened(self.url, place)
 
     def names(self) -> list[str]:
         """Runtimes that have checkpoints here, sorted."""
-        with failures(self.url):
+        with failures(self._place):
             return sorted(unquote(name) for name in self._children())
+
+    def size(self) -> int:
+        """Bytes of all checkpoints."""
+        with failures(self._place):
+            return self._size()
+
+    def remove(self, name: str) -> None:
+        """Removes everything of a runtime that nobody writes any more; what is not there is fine."""
+        folder = self.folder(name)
+        with failures(folder.place):
+            folder.remove()
 
     def folder(self, name: str) -> Folder:
         """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
@@ -152,18 +165,43 @@ def failures(place: str) -> Iterator[None]:
         raise StoreFailedError(place, error.strerror or str(error) or type(error).__name__) from error
 
 
-def _opened(url: str) -> tuple[Callable[[str], Folder], Callable[[], list[str]]]:
-    """How a runtime's folder is made, and what lists them."""
-    if "://" not in url or url.startswith("file://"):
-        root = Path(unquote(url.removeprefix("file://"))).absolute()
-        return lambda name: LocalFolder(root / name), lambda: _local_children(root)
+def _opened(
+    url: str, place: str
+) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int]]:
+    """How a runtime's folder is made, what lists them, and how many bytes they have."""
+    if is_local(url):
+        root = local_root(url)
+        return (
+            lambda name: LocalFolder(root / name, place),
+            lambda: _local_children(root),
+            lambda: _local_size(root),
+        )
     system, path = _remote(url)
     from cenote_worker.checkpoints.remote_folder import RemoteFolder
 
     def children() -> list[str]:
         return [child.rstrip("/").rpartition("/")[2] for child in system.ls(path, detail=False)]
 
-    return lambda name: RemoteFolder(system, f"{path}/{name}", f"{url.rstrip('/')}/{name}"), children
+    def size() -> int:
+        try:
+            return int(system.du(path))
+        except FileNotFoundError:
+            return 0
+
+    def folder(name: str) -> Folder:
+        return RemoteFolder(system, f"{path}/{name}", place or f"{url.rstrip('/')}/{name}")
+
+    return folder, children, size
+
+
+def is_local(url: str) -> bool:
+    """Whether a store is a folder of this machine, or of a network file system."""
+    return "://" not in url or url.startswith("file://")
+
+
+def local_root(url: str) -> Path:
+    """The folder of a store that is local."""
+    return Path(unquote(url.removeprefix("file://"))).absolute()
 
 
 def _remote(url: str) -> tuple[FileSystem, str]:
@@ -178,3 +216,11 @@ def _remote(url: str) -> tuple[FileSystem, str]:
 
 def _local_children(root: Path) -> list[str]:
     return [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+
+
+def _local_size(root: Path) -> int:
+    size = 0
+    for path in root.glob(f"*/*{SUFFIX}"):
+        with suppress(FileNotFoundError):  # swept just now
+            size += path.stat().st_size
+    return size

@@ -8,7 +8,7 @@ from typing import Final
 
 from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, StoreTakenError
 from cenote_worker.checkpoints.folder import DraftFile, NumberTakenError
-from cenote_worker.checkpoints.manifest import RAW, ZLIB, Location, Manifest, encode
+from cenote_worker.checkpoints.manifest import NO_DEALINGS, RAW, ZLIB, Dealings, Location, Manifest, encode
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
 from cenote_worker.checkpoints.sweep import sweep
@@ -54,8 +54,8 @@ class CheckpointWriter:
             known = {key: place for key, place in self.known.items() if place.file in there}
             return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
 
-    def publish(self, draft: Draft, state: State, label: str) -> Manifest:
-        """What was drafted is a checkpoint, on disk, once this returns.
+    def publish(self, draft: Draft, state: State, label: str, dealings: Dealings = NO_DEALINGS) -> Manifest:
+        """What was drafted is a checkpoint, on disk, once this returns. dealings: see Dealings.
 
         Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
         """
@@ -67,6 +67,7 @@ class CheckpointWriter:
             made=time.time(),
             state=state,
             chunks={key: draft.places[key] for key in state.lengths},
+            dealings=dealings,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))
@@ -122,6 +123,11 @@ class Draft:
             self.places[key] = Location(self.number, self._end, len(stored), coding)
             self._end += len(stored)
         return key
+
+    @property
+    def fresh(self) -> int:
+        """Bytes of the chunks that were written."""
+        return self._end
 
     def discard(self) -> None:
         self.file.discard()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import RuntimeKey
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.wire import policies
 
 KEY: Final = "runtime/{}/assignment"
@@ -22,7 +23,7 @@ KEY: Final = "runtime/{}/assignment"
 class Assignment:
     """policy: a serialised Policy. lease: seconds that the runtime outlives its last client, 0 for ever.
 
-    keys: what capabilities for it are checked with.
+    keeping: what of it is stored, and where. keys: what capabilities for it are checked with.
     """
 
     runtime: str
@@ -30,6 +31,7 @@ class Assignment:
     policy: bytes
     lease: float = 0.0
     created: float = 0.0
+    keeping: Keeping = NOTHING_KEPT
     keys: tuple[RuntimeKey, ...] = field(default=(), repr=False)
 
     def sandbox(self) -> SandboxPolicy:
@@ -43,6 +45,7 @@ class Assignment:
             "policy": _text(self.policy),
             "lease": self.lease,
             "created": self.created,
+            "keeping": asdict(self.keeping),
             "keys": [{"id": key.id, "secret": _text(key.secret)} for key in self.keys],
         }
         return json.dumps(facts).encode()
@@ -56,8 +59,14 @@ class Assignment:
             policy=_bytes(facts["policy"]),
             lease=float(str(facts["lease"])),
             created=float(str(facts["created"])),
+            keeping=_keeping(facts["keeping"]),
             keys=tuple(_keys(facts["keys"], str(facts["runtime"]))),
         )
+
+
+def _keeping(kept: object) -> Keeping:
+    assert isinstance(kept, dict)
+    return Keeping(**kept)
 
 
 def _keys(kept: object, runtime: str) -> list[RuntimeKey]:

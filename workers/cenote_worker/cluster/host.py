@@ -9,14 +9,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cenote_security.capability import RuntimeKey
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import StoreBusyError
+from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
 from cenote_worker.hosted.adoption import adopt
@@ -38,13 +41,19 @@ END_PATIENCE: Final = 10.0
 
 _LOOK_EVERY: Final = 0.02
 
+T = TypeVar("T")
+
 QUOTAS: Final = "quotas"
 """In a node's folder, where its processes count together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeFacts:
-    """clients: attached, or gone only a moment ago. idle: seconds since the last one was seen."""
+    """clients: attached, or gone only a moment ago. idle: seconds since the last one was seen.
+
+    quiet: seconds without any call. hibernated: its state is stored, and it has no jail. hibernate_after: see
+    Keeping.
+    """
 
     runtime: str
     tenant: str
@@ -53,6 +62,9 @@ class RuntimeFacts:
     running: bool
     idle: float
     lease: float
+    quiet: float = 0.0
+    hibernated: bool = False
+    hibernate_after: float = 0.0
 
 
 def _nothing() -> None:
@@ -93,6 +105,9 @@ class RuntimeHost:
         self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
         self._trail = Trail(f"{node}/{secrets.token_hex(8)}")
         self._quotas = MachineQuotas(folder / QUOTAS)
+        self._quotas.states = self._states_of
+        self._stores: dict[str, str] = {}
+        """Of states, by tenant."""
         self.references = KeptReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
         self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen)
         self._watch = KeeperWatch(folder)
@@ -109,6 +124,7 @@ class RuntimeHost:
                 raise NameExistsError(name)
             self._binding.add(name)
         try:
+            self._stores[assignment.tenant] = assignment.keeping.store
             hosted, kept = self._taken_up(assignment, relay)
             self._keeper.put(KEY.format(name), assignment.record())
             bound = _Bound(assignment=assignment, hosted=hosted, kept=kept)
@@ -133,24 +149,45 @@ class RuntimeHost:
         )
 
     def _taken_up(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
-        name, policy = assignment.runtime, assignment.sandbox()
+        name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
+        room = partial(self._room, assignment.tenant)
         try:
-            kept = self._found(name, policy)
-            return adopt(name, policy, relay, kept), kept
+            kept = _in_time(lambda: KeptRuntime.found(name, policy, self._keeper, self._start_ends))
         except UnknownRuntimeError:
-            kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
-            return HostedRuntime(policy, relay, kept.start_jail, name, kept), kept
+            return self._begun(assignment, relay)
+        with ExitStack() as opened:
+            opened.callback(kept.leave)
+            history = _in_time(lambda: keeping.record_of(name))
+            opened.callback(history.close)
 
-    def _found(self, name: str, policy: SandboxPolicy) -> KeptRuntime:
-        """Waits for the end of its former process, which may have been told to end a moment ago."""
-        until = time.monotonic() + END_PATIENCE
-        while True:
-            try:
-                return KeptRuntime.found(name, policy, self._keeper, self._start_ends)
-            except UnavailableError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOOK_EVERY)
+            def equip(runtime: HostedRuntime) -> None:
+                _in_time(lambda: keeping.equip(runtime, room, lives=True))
+                opened.callback(runtime.refill.close)
+
+            hosted = adopt(name, policy, relay, kept, history, equip)
+            opened.pop_all()
+        return hosted, kept
+
+    def _begun(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
+        """One without a jail: a fresh one, or one that is there in the store alone."""
+        name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
+        kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
+        with ExitStack() as opened:
+            opened.callback(kept.close)
+            history = _in_time(lambda: keeping.record_of(name))
+            opened.callback(history.close)
+            hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history)
+            _in_time(lambda: keeping.equip(hosted, partial(self._room, assignment.tenant)))
+            opened.pop_all()
+        return hosted, kept
+
+    def _room(self, tenant: str, size: int) -> AbstractContextManager[None]:
+        """For more bytes of a tenant's states."""
+        return self._quotas.room(tenant, size, self.references.stored)
+
+    def _states_of(self, tenant: str) -> int:
+        store = self._stores.get(tenant)
+        return CheckpointStore(store).size() if store else 0
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
@@ -171,13 +208,32 @@ class RuntimeHost:
             self.end(runtime)
         return idle
 
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        """Has it sleep if nobody has called it for so long.
+
+        Whether it is served here no more: a durable one without clients needs nothing but its store.
+        Raises UnknownRuntimeError, and what Refill.rest raises.
+        """
+        bound = self._find(runtime)
+        if self._server.quiet(runtime) <= seconds:
+            return False
+        bound.hosted.refill.rest()
+        gone = bound.assignment.keeping.durable and self._server.remove_idle(runtime, 0.0)
+        if gone:
+            self.end(runtime)
+        return gone
+
+    def release(self, runtime: str) -> None:
+        """Leaves a durable runtime to its store, whoever is attached: they are told to look for it elsewhere.
+
+        Raises UnknownRuntimeError, and what Refill.rest raises: then it goes on here.
+        """
+        self._find(runtime).hosted.refill.rest()
+        self.end(runtime)
+
     def fact(self, runtime: str) -> RuntimeFacts:
         """Raises UnknownRuntimeError."""
-        with self._lock:
-            bound = self._bound.get(runtime)
-        if bound is None:
-            raise UnknownRuntimeError(runtime)
-        return self._fact(bound)
+        return self._fact(self._find(runtime))
 
     def facts(self) -> list[RuntimeFacts]:
         """Of all runtimes that are served here."""
@@ -189,6 +245,13 @@ class RuntimeHost:
         """What was done here, for the record. written: by source, up to where all is on record."""
         return self._trail.read(written.get(self._trail.source, 0))
 
+    def _find(self, runtime: str) -> _Bound:
+        with self._lock:
+            bound = self._bound.get(runtime)
+        if bound is None:
+            raise UnknownRuntimeError(runtime)
+        return bound
+
     def _fact(self, bound: _Bound) -> RuntimeFacts:
         name = bound.assignment.runtime
         return RuntimeFacts(
@@ -199,9 +262,24 @@ class RuntimeHost:
             running=bound.hosted.running,
             idle=self._server.idle(name),
             lease=bound.assignment.lease,
+            quiet=self._server.quiet(name),
+            hibernated=not bound.hosted.running and bool(bound.hosted.refill.begins_with),
+            hibernate_after=bound.assignment.keeping.hibernate_after,
         )
 
     def _refill(self, bound: _Bound) -> None:
         """The keeper is a new one, and empty."""
         bound.kept.refill()
         self._keeper.put(KEY.format(bound.assignment.runtime), bound.assignment.record())
+
+
+def _in_time(take: Callable[[], T]) -> T:
+    """What a former process may have held until a moment ago: it is waited for."""
+    until = time.monotonic() + END_PATIENCE
+    while True:
+        try:
+            return take()
+        except (UnavailableError, StoreBusyError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_EVERY)

@@ -45,6 +45,8 @@ class Host(Protocol):
     def bind(self, assignment: Assignment) -> None: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
+    def hibernate(self, runtime: str, seconds: float) -> bool: ...
+    def release(self, runtime: str) -> None: ...
     def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
     def deeds(self, written: Mapping[str, int]) -> Batch: ...
@@ -169,11 +171,29 @@ class Node:
                     break
             self._forget(runtime)
 
+    def release(self, runtime: str) -> None:
+        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises."""
+        with self._turn(runtime):
+            host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            try:
+                host.release(runtime)
+            except HostGone as gone:
+                self.left(host.id)
+                raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
+            self._forget(runtime)
+
     def _end_idle(self, runtime: str, lease: float) -> None:
         """Ends a runtime that still has no client, now that nobody is told where it is."""
         with self._turn(runtime):
             host = self._serving(runtime)
             if host is not None and host.end_idle(runtime, lease):
+                self._forget(runtime)
+
+    def _hibernate(self, runtime: str, seconds: float) -> None:
+        """The same of one that nobody has called for so long, whose state is stored."""
+        with self._turn(runtime):
+            host = self._serving(runtime)
+            if host is not None and host.hibernate(runtime, seconds):
                 self._forget(runtime)
 
     def _forget(self, runtime: str) -> None:
@@ -224,13 +244,15 @@ class Node:
                 self.end(one.runtime)
 
     def sweep(self) -> None:
-        """Ends runtimes whose clients have been gone for too long; lets go of what nobody holds or fetches."""
+        """Ends runtimes whose clients have been gone for too long, has those sleep that nobody calls; lets go of what
+        nobody holds or fetches.
+        """
         for one in self.runtimes():
-            if one.lease and one.idle > one.lease:
-                with suppress(
-                    CenoteError, HostGone
-                ):  # its client has ended it just now; or the next sweep will
+            with suppress(CenoteError, HostGone):  # its client has ended it just now; or the next sweep will
+                if one.lease and one.idle > one.lease:
                     self._end_idle(one.runtime, one.lease)
+                elif one.hibernate_after and one.quiet > one.hibernate_after:
+                    self._hibernate(one.runtime, one.hibernate_after)
         self._references.sweep()
         sweep_spares(self._keeper, time.time() - SPARE_SECONDS)
 

@@ -98,6 +98,12 @@ class RuntimeActor:
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return self._host.end_idle(runtime, seconds)
 
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        return self._host.hibernate(runtime, seconds)
+
+    def release(self, runtime: str) -> None:
+        self._host.release(runtime)
+
     def fact(self, runtime: str) -> RuntimeFacts:
         return self._host.fact(runtime)
 
@@ -154,6 +160,9 @@ class NodeAgent:
 
     def end(self, runtime: str) -> None:
         self._node.end(runtime)
+
+    def release(self, runtime: str) -> None:
+        self._node.release(runtime)
 
     def runtime(self, runtime: str) -> RuntimeFacts:
         return self._node.runtime(runtime)
@@ -278,6 +287,12 @@ class _DistantHost:
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return answer(self._handle.end_idle.remote(runtime, seconds))
+
+    def hibernate(self, runtime: str, seconds: float) -> bool:
+        return answer(self._handle.hibernate.remote(runtime, seconds))
+
+    def release(self, runtime: str) -> None:
+        answer(self._handle.release.remote(runtime))
 
     def fact(self, runtime: str) -> RuntimeFacts:
         return answer(self._handle.fact.remote(runtime))

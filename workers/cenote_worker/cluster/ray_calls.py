@@ -100,7 +100,7 @@ def ask(
     while True:
         try:
             return answer(_arrived(getattr(actor(), what).remote(*arguments), ending))
-        except CenoteError:  # some are ValueErrors too
+        except CenoteError:  # its answer; some of those are ValueErrors too
             raise
         except (HostGone, ValueError) as error:
             if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
 from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.hosted.refill import Source
 from cenote_worker.results import ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -20,6 +21,9 @@ from cenote_worker.supervisor.supervisor import Supervisor
 Secure = Callable[[Supervisor], tuple[str, ...]]
 """Stores the state of a jail; gives news for whoever ran a cell. Raises whatever keeps it from being stored."""
 
+Settled = Callable[[str, int], None]
+"""Told of each call with a key that the state of its jail has from now on: the key, and its step, 0 for none."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -27,21 +31,24 @@ class _Held:
 
     listener: Listener
     outcome: Outcome
-    supervisor: Supervisor
+    source: Source
 
 
 class Acknowledger:
     """One runtime's. Its thread starts with the first outcome and ends with `close`."""
 
-    def __init__(self, secure: Secure) -> None:
+    def __init__(self, secure: Secure, settled: Settled) -> None:
         self._secure = secure
+        self._settled = settled
         self._queue: SimpleQueue[_Held | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def hold(self, listener: Listener, outcome: Outcome, supervisor: Supervisor) -> None:
+    def hold(self, listener: Listener, outcome: Outcome, source: Source, key: str) -> None:
         """The listener hears of it once it is stored, or of a NotDurableError. Never blocks."""
-        self._queue.put(_Held(listener, outcome, supervisor))
+        if key:
+            self._settled(key, outcome.step if isinstance(outcome, ExecutionResult) else 0)
+        self._queue.put(_Held(listener, outcome, source))
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
@@ -71,8 +78,9 @@ class Acknowledger:
             batch.append(held)
 
     def _answer(self, batch: list[_Held]) -> None:
-        for supervisor in dict.fromkeys(held.supervisor for held in batch):
-            theirs = [held for held in batch if held.supervisor is supervisor]
+        held_of = [(held, held.source()) for held in batch]
+        for supervisor in dict.fromkeys(supervisor for _, supervisor in held_of):
+            theirs = [held for held, whose in held_of if whose is supervisor]
             try:
                 news = self._secure(supervisor)
             except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
@@ -86,10 +94,11 @@ class Acknowledger:
 class Durable:
     """Passes on what happens; what changed the namespace, once that is stored."""
 
-    def __init__(self, listener: Listener, acknowledger: Acknowledger, supervisor: Supervisor) -> None:
+    def __init__(self, listener: Listener, acknowledger: Acknowledger, source: Source, key: str) -> None:
         self._listener = listener
         self._acknowledger = acknowledger
-        self._supervisor = supervisor
+        self._source = source
+        self._key = key
 
     def output(self, stream: StreamName, text: str) -> bool:
         return self._listener.output(stream, text)
@@ -98,7 +107,7 @@ class Durable:
         if isinstance(outcome, DoneReply | Rollback) or (
             isinstance(outcome, ExecutionResult) and outcome.state == "kept"
         ):
-            self._acknowledger.hold(self._listener, outcome, self._supervisor)
+            self._acknowledger.hold(self._listener, outcome, self._source, self._key)
         else:
             self._listener.done(outcome)
 

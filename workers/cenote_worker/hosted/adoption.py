@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.history.history import History
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import KeyedCall
 from cenote_worker.hosted.listeners import Unheard, Witness
+from cenote_worker.hosted.recorder import Change
+from cenote_worker.hosted.refill import Recovery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.succession import VANISHED, seat_of, succession, vanished
 from cenote_worker.journal.outcomes import from_entry
@@ -17,21 +21,37 @@ from cenote_worker.journal.story import Request, Story
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.transcript import Transcript
 
+Equip = Callable[[HostedRuntime], None]
+"""Gives a runtime what it stores its states with, before anything is heard of its jail."""
 
-def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntime) -> HostedRuntime:
+
+def _bare(_runtime: HostedRuntime) -> None:
+    pass
+
+
+def adopt(
+    name: str,
+    policy: SandboxPolicy,
+    hosts: HostHandler,
+    kept: KeptRuntime,
+    history: History | None = None,
+    equip: Equip = _bare,
+) -> HostedRuntime:
     """Goes on with a runtime that another process has left. policy: the one that it had. kept: as it was found.
 
     Its namespace and its running cell are there, and the outcomes of its last keyed calls. Calls that were waiting
     never ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
+    history: as that process wrote it down, if it did.
     """
-    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept)
+    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history)
     story = kept.story()
     runtime.count_on(story.steps, story.jail.ends_at or None)
-    runtime.recorder.went_unrecorded(story.steps)
+    runtime.recorder.went_unrecorded(_recorded_by(story))
     for key, step in story.forgotten.items():
         runtime.calls.restore_key(key, step)
     for key, outcome in story.outcomes.items():
@@ -40,11 +60,19 @@ def adopt(name: str, policy: SandboxPolicy, hosts: HostHandler, kept: KeptRuntim
     for number in story.injections:
         if number in injections:
             runtime.noted.restore(injections[number])
+    equip(runtime)
     if story.ended is None:
         _Takeover(runtime, kept, story, injections).carry_out()
     elif not story.jail.mourned and story.jail.filled:
         runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
     return runtime
+
+
+def _recorded_by(story: Story) -> int:
+    """The last step that can be in the record of the former process: one under way comes into its successor's."""
+    asked = story.request.asked if story.request is not None else None
+    recorded = asked is not None and asked.step == story.steps and (asked.code or asked.injection)
+    return story.steps - 1 if recorded else story.steps
 
 
 class _Takeover:
@@ -62,6 +90,8 @@ class _Takeover:
         self._story = story
         self._injections = injections
         self._call: KeyedCall | None = None
+        self._supervisor: Future[Supervisor] = Future()
+        """Of that jail; no result where it has vanished."""
 
     def carry_out(self) -> None:
         request = self._story.request
@@ -80,6 +110,7 @@ class _Takeover:
         supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
         if self._call is not None and left.underway is not None:
             self._call.begun(partial(supervisor.withdraw, left.underway.request))
+        self._supervisor.set_result(supervisor)
         return supervisor
 
     def _bereave(self, request: Request | None, listener: Listener | None) -> None:
@@ -105,10 +136,30 @@ class _Takeover:
             printed = Transcript(self._runtime.policy.output_bytes)
             printed.skip(request.printed.after(0)[0])  # the rest is heard once more
             listener = self._call = self._runtime.calls.restore(key, None, printed)
+        injection = self._injections.get(request.asked.injection)
+        listener = self._stored(self._recorded(listener, request, injection), request)
         if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
             listener = Witness(listener, self._lost)
-        injection = self._injections.get(request.asked.injection)
         return listener if injection is None else self._runtime.noted.noting(injection, listener)
+
+    def _recorded(self, listener: Listener, request: Request, injection: Injection | None) -> Listener:
+        """As the former process would have written it down, if it had not done so already."""
+        asked, recorder = request.asked, self._runtime.recorder
+        if request.ask is Ask.ROLLBACK:
+            return recorder.rollback(listener)
+        if not asked.step or asked.step in self._runtime.history.tree:
+            return listener
+        if request.ask is Ask.EXECUTE:
+            code = asked.code.decode("utf-8", "surrogatepass")
+            return recorder.cell(listener, code, seat_of(asked), asked.cause)
+        if injection is None:
+            return listener
+        change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)
+        return recorder.change(listener, change)
+
+    def _stored(self, listener: Listener, request: Request) -> Listener:
+        refill = self._runtime.refill
+        return Recovery(refill.acknowledging(listener, self._supervisor.result, request.asked.key), refill)
 
     def _lost(self) -> None:
         self._runtime.lost()

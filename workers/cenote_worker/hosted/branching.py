@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Final, Self
 
+from cenote_security.errors import UsageError
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.errors import IncompleteForkError, IncompleteRestoreError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -17,6 +18,7 @@ from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.restoring import Restoration, of_copy
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.history.history import History
+from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.supervisor.host_line import HostHandler
@@ -44,7 +46,7 @@ class StateCopy:
         """
         held = _Held()
         draft = Draft(held, _NUMBER, {}, packs=False)
-        state = collected(source, source.started(), draft)
+        state, _ = collected(source, source.started(), draft)
         manifest = Manifest(
             number=_NUMBER,
             parent=0,
@@ -99,13 +101,14 @@ class _Beginning:
 
     begins_with = ""
     exact = False
+    stores = False
 
     def __init__(self, copy: StateCopy, *, partial: bool) -> None:
         self.step = copy.step
         self._copy: StateCopy | None = copy
         self._partial = partial
 
-    def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:
+    def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
 
     def fill(self, supervisor: Supervisor) -> None:
@@ -117,6 +120,12 @@ class _Beginning:
 
     def forget(self) -> None:
         self._copy = None
+
+    def rest(self) -> None:
+        raise UsageError("nothing of this runtime is stored; its jail would end with its state")
+
+    def began_anew(self) -> None:
+        pass
 
     def close(self) -> None:
         self._copy = None

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from cenote_security.errors import EntryExistsError
+from cenote_security.errors import EntryExistsError, UnavailableError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
-from cenote_worker.checkpoints.manifest import Manifest
+from cenote_worker.checkpoints.manifest import Dealings, Manifest
 from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.offers import offers_of
+from cenote_worker.hosted.refill import Source
+from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.results import printable
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
 KEEP: Final = 8
-"""Checkpoints without a label that a durable runtime keeps; older ones are swept."""
+"""Checkpoints without a label that a durable runtime keeps, or one that is put to sleep; older ones are swept."""
 
 _SWEEP_EVERY = 16
+
+BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
+
+MAX_SETTLED: Final = 64
+"""Calls that a checkpoint has by their keys: clients repeat what was under way when their line broke."""
+
+
+Room = Callable[[int], AbstractContextManager[None]]
+"""For so many bytes, which are stored inside. Raises QuotaExceededError."""
+
+
+def _boundless(_size: int) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Checkpoints:
@@ -41,25 +56,36 @@ class Checkpoints:
     def __init__(
         self,
         runtime: HostedRuntime,
-        url: str | Path,
+        store: CheckpointStore,
         name: str,
         *,
         durable: bool = False,
         base: Manifest | None = None,
         partial: bool = False,
         added: Iterable[str] = (),
+        ahead: bool = True,
+        room: Room = _boundless,
     ) -> None:
         """base: the checkpoint that the runtime begins with. partial: what cannot be read of it may be left out.
 
-        added: names of injected things that stay if the checkpoint does not have them.
+        added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read now,
+        and refused if it is damaged, and not when it fills a jail. room: asked before anything more is stored.
         """
-        self.store = CheckpointStore(url)
+        self.store = store
         self.name = name
         self.durable = durable
         self._runtime = runtime
+        self._room = room
         self._pid = os.getpid()
         self._making = threading.Lock()
-        self._acknowledger = Acknowledger(self._secure)
+        self._acknowledger = Acknowledger(self._secure, self._settle)
+        self._settled: dict[str, int] = {}
+        """See Dealings; changed and read with `_settling`."""
+        self._settling = threading.Lock()
+        self._asleep: Supervisor | None = None
+        """Of the jail that was put to sleep last: all that it did is stored."""
+        self._wakeful = NOWHERE
+        """The state that was found not to come back whole: it is not stored again to see that."""
         self._unstored = False
         """Set while somebody was told that what a call did is not stored."""
         self._base = base
@@ -72,13 +98,19 @@ class Checkpoints:
             if base is None and self.store.folder(name).numbers():
                 raise EntryExistsError("stored runtime", name)
             if base is not None:
-                self._ready = self._read(base)
-                runtime.count_on(max(base.state.message.step, runtime.step), None)
-                self._unkept = frozenset(base.state.unkept)
+                self._ready = self._read(base) if ahead else None
+                self._go_on_from(base)
         except BaseException:
             self._writer.close()
             raise
         runtime.refill = self
+
+    def _go_on_from(self, base: Manifest) -> None:
+        self._runtime.count_on(max(base.step, base.state.message.step, self._runtime.step), None)
+        self._unkept = frozenset(base.state.unkept)
+        self._settled.update(base.dealings.settled)
+        for key, step in base.dealings.settled.items():
+            self._runtime.calls.restore_key(key, step)
 
     # -- making --
 
@@ -96,11 +128,12 @@ class Checkpoints:
         Gives a line for each thing that cannot be stored and could, or was not there, until now.
         """
         with self._making:
+            if supervisor is self._asleep:
+                return ()
             before, self._unstored = self._unkept, True
             manifest = self._make(supervisor, "")
             self._unstored = False
-            if manifest.number % _SWEEP_EVERY == 0:
-                self._writer.sweep(KEEP)
+            self._tidy(manifest)
             return tuple(
                 f"`{printable(thing.name)}` is not durable: {printable(thing.reason)}"
                 for thing in sorted(self._unkept - before, key=lambda thing: thing.name)
@@ -119,11 +152,42 @@ class Checkpoints:
             self._runtime.sleep()
             return self._writer.describe(manifest)
 
+    def rest(self) -> None:
+        with self._making:
+            supervisor, state = self._runtime.supervisor, self._runtime.state
+            if supervisor is None or supervisor.death is not None:
+                return
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            seen = self._base if state == self._wakeful else None
+            manifest = seen or self._make(supervisor, "")
+            missing = fidelity(manifest, manifest.state.message.hosts).missing
+            if missing:
+                self._wakeful = state
+                raise IncompleteRestoreError(self.name, manifest.number, missing)
+            if not self._runtime.doze(supervisor, state):
+                raise UnavailableError(BUSY)
+            self._asleep = supervisor
+            self._tidy(manifest)
+
+    def _tidy(self, manifest: Manifest) -> None:
+        """From time to time: nobody asks for those that were made behind calls by their numbers."""
+        if manifest.number % _SWEEP_EVERY == 0:
+            self._writer.sweep(KEEP)
+
+    def _settle(self, key: str, step: int) -> None:
+        with self._settling:
+            self._settled.pop(key, None)
+            self._settled[key] = step
+            while len(self._settled) > MAX_SETTLED:
+                del self._settled[next(iter(self._settled))]
+
     def _make(self, supervisor: Supervisor, label: str) -> Manifest:
         draft = self._writer.begin()
         try:
-            state = self._collected(draft, supervisor)
-            manifest = self._writer.publish(draft, state, label)
+            state, head = self._collected(draft, supervisor)
+            with self._room(draft.fresh):
+                manifest = self._writer.publish(draft, state, label, self._dealings(head))
         finally:
             draft.discard()
         self._forget_ready()
@@ -131,7 +195,12 @@ class Checkpoints:
         self._unkept = frozenset(state.unkept)
         return manifest
 
-    def _collected(self, draft: Draft, supervisor: Supervisor) -> State:
+    def _dealings(self, head: int) -> Dealings:
+        with self._settling:
+            settled = dict(self._settled)
+        return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()), head=head)
+
+    def _collected(self, draft: Draft, supervisor: Supervisor) -> tuple[State, int]:
         try:
             return collected(self._runtime, supervisor, draft)
         except OSError as error:
@@ -140,23 +209,25 @@ class Checkpoints:
 
     # -- being the runtime's Refill --
 
+    stores = True
+
     @property
     def begins_with(self) -> str:
         if self._base is None:
             return ""
-        number, step = self._base.number, self._base.state.message.step
+        number, step = self._base.number, self._base.step
         return f"the next cell starts from checkpoint {number}, the state after step {step}"
 
     @property
     def step(self) -> int:
-        return self._base.state.message.step if self._base is not None else START
+        return self._base.step if self._base is not None else START
 
     @property
     def exact(self) -> bool:
         return self.durable and not self._unstored
 
-    def acknowledging(self, listener: Listener, supervisor: Supervisor) -> Listener:
-        return Durable(listener, self._acknowledger, supervisor) if self.durable else listener
+    def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
+        return Durable(listener, self._acknowledger, source, key) if self.durable else listener
 
     def fill(self, supervisor: Supervisor) -> None:
         base = self._base
@@ -177,6 +248,10 @@ class Checkpoints:
     def forget(self) -> None:
         self._forget_ready()
         self._base = None
+
+    def began_anew(self) -> None:
+        if self.durable or self.store.folder(self.name).numbers():
+            self.make()
 
     def close(self) -> None:
         if self._pid == os.getpid():

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from cenote_security.errors import UsageError
 from cenote_worker.history.step import START
 from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.autopsy import LOST
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
+Source = Callable[[], Supervisor]
+"""The jail that a request was sent to. Blocks for as long as that is being taken over."""
+
 
 class Refill(Protocol):
     """A stored state."""
+
+    @property
+    def stores(self) -> bool:
+        """Whether anything of the runtime is ever stored."""
 
     @property
     def begins_with(self) -> str:
@@ -27,14 +36,27 @@ class Refill(Protocol):
     def exact(self) -> bool:
         """Whether that is what everybody was told last: then nobody has lost anything with a jail that ended."""
 
-    def acknowledging(self, listener: Listener, supervisor: Supervisor) -> Listener:
-        """A listener of a request to that jail, which hears of what it did when it may be relied on."""
+    def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
+        """A listener of a request to that jail, which hears of what it did when it may be relied on.
+
+        key: what the request is known by when it is sent again; empty if it is not.
+        """
 
     def fill(self, supervisor: Supervisor) -> None:
         """Puts the stored state, if any, into a jail that has the injected values. Raises CheckpointError."""
 
     def forget(self) -> None:
         """The next jail begins with the injected values only."""
+
+    def rest(self) -> None:
+        """Stores the state and ends the jail, if one is there. Blocks.
+
+        Raises UnavailableError while anybody does anything, IncompleteRestoreError when something would be missing:
+        then the jail goes on. Raises CheckpointError.
+        """
+
+    def began_anew(self) -> None:
+        """Stores that the runtime is as it was at first, if it stores anything. Blocks. Raises CheckpointError."""
 
     def close(self) -> None:
         """The runtime was closed."""
@@ -43,17 +65,24 @@ class Refill(Protocol):
 class NoRefill:
     """Of a runtime that stores nothing."""
 
+    stores = False
     begins_with = ""
     step = START
     exact = False
 
-    def acknowledging(self, listener: Listener, _supervisor: Supervisor) -> Listener:
+    def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
 
     def fill(self, _supervisor: Supervisor) -> None:
         pass
 
     def forget(self) -> None:
+        pass
+
+    def rest(self) -> None:
+        raise UsageError("nothing of this runtime is stored; its jail would end with its state")
+
+    def began_anew(self) -> None:
         pass
 
     def close(self) -> None:

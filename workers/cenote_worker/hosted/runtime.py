@@ -51,6 +51,9 @@ ASLEEP = Death(reason="hibernated", text="the runtime was put to sleep")
 
 RESET = Death(reason="reset", text="the owner of the runtime has reset it")
 
+NOWHERE = (-1, -1)
+"""No state of a runtime: see `HostedRuntime.state`."""
+
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
 
@@ -259,6 +262,19 @@ class HostedRuntime:
             supervisor.mourned()
             supervisor.end(ASLEEP)
 
+    def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
+        """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
+        with self._lock:
+            if self._closed or supervisor is not self._supervisor or supervisor.busy or state != self.state:
+                return False
+            self.sleep()
+            return True
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Tells one state of the namespace from a later one: the last step that was begun, and where that led."""
+        return self._step, self.head
+
     def close(self) -> None:
         """Ends the jail, for good. Closing twice is fine."""
         with self._lock:
@@ -386,7 +402,8 @@ class HostedRuntime:
             supervisor = self.started(seat)
             request = asks.cell(code, self._step, timeout or self.policy.cell_timeout, listener, seat)
             request.message.execute.atomic = atomic
-            request.listener = self._witness(recorded, seat, supervisor)
+            request.code, request.cause = code, cause
+            request.listener = self._witness(recorded, seat, supervisor, request.key)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
@@ -457,7 +474,8 @@ class HostedRuntime:
         if isinstance(to, int) and self._reruns.is_between(to):
             listener.done(NotKeptError(to))
             return
-        witness = self._witness(self.recorder.rollback(listener), seat, supervisor)
+        recorded = self.recorder.rollback(listener)
+        witness = self._witness(recorded, seat, supervisor, key_of(listener))
         self.submit(going_back(to, witness, seat, supervisor, key_of(listener)))
 
     def rerunning(self) -> Reruns:
@@ -486,7 +504,8 @@ class HostedRuntime:
             self._legacy.hold(injection)
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number
-            witness = self._witness(self.recorder.change(listener, change), injection.seat, supervisor)
+            recorded = self.recorder.change(listener, change)
+            witness = self._witness(recorded, injection.seat, supervisor, key_of(listener))
             request = self._deliveries.request(
                 supervisor,
                 injection,
@@ -556,12 +575,12 @@ class HostedRuntime:
                 change = self._change(*changes, request.seat)
                 request.step = change.number
                 request.listener = self.recorder.change(request.listener, change)
-            request.listener = self._witness(request.listener, request.seat, supervisor)
+            request.listener = self._witness(request.listener, request.seat, supervisor, request.key)
             supervisor.submit(request)
 
-    def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor) -> Listener:
-        recovery = Recovery(self.refill.acknowledging(listener, supervisor), self.refill)
-        return Witness(recovery, partial(self._told, seat, supervisor))
+    def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str) -> Listener:
+        stored = self.refill.acknowledging(listener, lambda: supervisor, key)
+        return Witness(Recovery(stored, self.refill), partial(self._told, seat, supervisor))
 
     def _told(self, seat: Seat, supervisor: Supervisor) -> None:
         """The seat's holder has heard that this jail ended, and has not to be told again."""

@@ -23,21 +23,23 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
 
 
-def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> State:
+def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> tuple[State, int]:
     """The state of that jail, when what was sent to it before is over; all that it is made of is in the draft.
+
+    And the step whose end that is, as its supervisor knows it.
 
     Raises CheckpointRefusedError, what the jail's end raises, and OSError for the draft's trouble.
     """
     known = Content.pack([b"".join(draft.places)])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    answer = _Answer()
+    answer = _Answer(supervisor)
     runtime.make_checkpoint(known, theirs, answer, supervisor)
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     state = Collector(ours, draft, limit, supervisor.new_assembly(), answer.given_up).collect()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         raise outcome
-    return state
+    return state, answer.head
 
 
 def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
@@ -61,12 +63,15 @@ def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
 class _Answer(Delivery):
     """What the jail answered to the request for a copy, and whether the copy still has time."""
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         super().__init__()
+        self._supervisor = supervisor
+        self.head = 0
         self._deadline: float | None = None
         self._failure = ""
 
     def done(self, outcome: Outcome) -> None:
+        self.head = self._supervisor.head
         if isinstance(outcome, RefusedReply):
             self._failure = printable(outcome.message)
             outcome = CheckpointRefusedError(self._failure)

@@ -76,6 +76,8 @@ class JailJournal:
             author=request.seat.author,
             private=request.seat.private,
             label=request.label,
+            code=request.code.encode("utf-8", "surrogatepass"),
+            cause=request.cause,
         )
         self._write(JournalEntry(asked=asked))
 

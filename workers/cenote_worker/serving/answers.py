@@ -6,6 +6,7 @@ import logging
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
 from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo
 from cenote_worker.serving.references import ReferenceRecord
@@ -36,6 +37,12 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, status=from_status(outcome)), None
         case ExecutionResult():
             return Frame(call=call, result=from_result(outcome)), None
+        case NotDurableError(outcome=ExecutionResult() as result):
+            frame = Frame(call=call, result=from_result(result))
+            frame.result.not_durable = outcome.reason
+            return frame, None
+        case NotDurableError():
+            return failure(call, NotDurableError(None, outcome.reason)), None
         case Exception():
             return failure(call, outcome), None
         case ExecutedReply() | SharedReply():

@@ -216,11 +216,14 @@ class Requests:
         return call
 
     def reset(self, frame: runtime_pb2.ClientFrame) -> Call:
+        refill = self.served.hosted.refill
+
         def run() -> runtime_pb2.ServerFrame:
             self.client.hosted.reset()
+            refill.began_anew()
             return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
 
-        return Call(number=frame.call, run=run, at_once=True)
+        return Call(number=frame.call, run=run, at_once=True, blocks=refill.stores)
 
     def network_log(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:

@@ -49,6 +49,7 @@ class ServedRuntime:
         self._clients: dict[str, Client] = {}
         self._threads = 0
         self._seen = loop.time()
+        self._used = loop.time()
         for injection in hosted.noted.all():  # of a runtime that was taken over
             relay.offered(injection)
         relay.bind(self)
@@ -65,6 +66,15 @@ class ServedRuntime:
     def idle(self) -> float:
         """Seconds without any; 0 while there are some."""
         return 0.0 if self._clients else self.loop.time() - self._seen
+
+    @property
+    def quiet(self) -> float:
+        """Seconds without any call, or the answer to one."""
+        return self.loop.time() - self._used
+
+    def used(self) -> None:
+        """A client has called, or was answered."""
+        self._used = self.loop.time()
 
     def client(self, client: str) -> Client | None:
         return self._clients.get(client)

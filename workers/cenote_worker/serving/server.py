@@ -98,6 +98,10 @@ class RuntimeServer:
         """For how many seconds it has had none. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).idle)
 
+    def quiet(self, runtime: str) -> float:
+        """For how many seconds nobody has called it, or was answered. Raises UnknownRuntimeError."""
+        return self._call(lambda: self._find(runtime).quiet)
+
     def close(self) -> None:
         """Ends all streams; the thread ends by itself, soon. Closing twice is fine."""
         if self._thread.serving:

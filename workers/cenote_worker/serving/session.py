@@ -222,6 +222,7 @@ class Session:
     # -- calls, one after the other --
 
     def _add(self, call: Call) -> None:
+        self._served.used()
         self._calls[call.number] = call
         if call.cell is not None:
             self._client.claim(call.key)
@@ -279,6 +280,7 @@ class Session:
     def _answer(self, call: Call, frame: Frame | None, content: Content | None = None) -> None:
         """The runtime is done with the call. frame: nothing, if nobody waits for it."""
         call.settled = True
+        self._served.used()
         if self._calls.pop(call.number, None) is not None and frame is not None:
             self.tell(frame, content)
         self._turns.answered(call, carrying=content is not None)

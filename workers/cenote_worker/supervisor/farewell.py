@@ -23,3 +23,8 @@ def decline(request: JailRequest, death: Death) -> None:
         request.listener.done(death.before(request.step, request.seat.author))
     else:
         request.listener.done(JailLostError(death.describe()))
+
+
+def expired(limit: float | None) -> Death:
+    """Of a jail whose runtime had so many seconds."""
+    return Death(reason="time", text=f"the runtime's time of {limit:g} s was over and it was ended")

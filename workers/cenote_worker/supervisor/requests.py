@@ -66,6 +66,7 @@ class JailRequest:
     timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
+    code and cause of a cell: for whoever writes it down.
     """
 
     ask: Ask
@@ -80,6 +81,8 @@ class JailRequest:
     seat: Seat = OWNER
     overtaken: int = 0
     label: str = ""
+    code: str = ""
+    cause: str = ""
 
     def dispose(self) -> None:
         for close in self.owned:

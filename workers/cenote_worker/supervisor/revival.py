@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -45,6 +46,7 @@ class Revival(ABC):
     _ends: JailEnds
     _pipes: tuple[PipeReader, PipeReader]
     _running: Record | None
+    _waiting: deque[JailRequest]
     _hosts: HostLine | None
     _sentence: Death | None
     death: Death | None
@@ -68,6 +70,12 @@ class Revival(ABC):
     def head(self) -> int:
         """The step whose end the live namespace is at."""
         return self._recovery.head
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        asked = self._running is not None or self._waiting or self._control.busy
+        return bool(asked or self._conversation.phase is not Phase.IDLE or self._sentence is not None)
 
     def begins_at(self, step: int) -> None:
         """The namespace was filled with the state after this step, before anybody else could use it."""

@@ -28,7 +28,7 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
-from cenote_worker.supervisor.farewell import decline, ignored
+from cenote_worker.supervisor.farewell import decline, expired, ignored
 from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.pipes import PipeReader
@@ -250,8 +250,7 @@ class Supervisor(Revival):
         Not on the reactor's thread: waits until that has let go.
         """
         with self._lock:
-            busy = self._running is not None or self._waiting or self._control.busy
-            if busy or self._conversation.phase is not Phase.IDLE or self._sentence is not None:
+            if self.busy:
                 return False
             self._left = self._deaf = True
         over = threading.Event()
@@ -366,8 +365,7 @@ class Supervisor(Revival):
             self._arm()
 
     def _expire(self) -> None:
-        limit = f"{self._policy.runtime_timeout:g} s"
-        self.end(Death(reason="time", text=f"the runtime's time of {limit} was over and it was ended"))
+        self.end(expired(self._policy.runtime_timeout))
 
     # -- hearing, on the reactor's thread --
 
@@ -590,8 +588,7 @@ class Supervisor(Revival):
         if self._hosts is not None:
             self._reactor.unwatch(self._hosts.descriptor)
             self._hosts.close()
-        if self._egress is not None:
-            self._egress.close()
-        if self._assembly is not None:
-            self._assembly.close()
+        for held in (self._egress, self._assembly):
+            if held is not None:
+                held.close()
         self._ends.close()

@@ -36,6 +36,7 @@ class Books:
         self.cells = quotas.tally(tenant, SharedQuota.CELLS)
         self._tally = quotas.tally(tenant, SharedQuota.STORED)
         self._stored = stored
+        self._quotas = quotas
 
     def watch(self, ledger: Ledger | None) -> None:
         """Notes what the runtime's proxy decides from now on."""
@@ -48,7 +49,8 @@ class Books:
 
     def upload(self, size: int) -> None:
         """A value of so many bytes is on its way from a client. Raises QuotaExceededError."""
-        self._tally.take(size, lambda: self._stored(self.origin.tenant))
+        tenant = self.origin.tenant
+        self._tally.take(size, lambda: self._stored(tenant) + self._quotas.states(tenant))
 
     def uploaded(self, size: int) -> None:
         """It has come, or will not."""

@@ -14,9 +14,13 @@ from cenote_worker.tenancy.tally import Tally
 
 
 class Stored(Protocol):
-    """Asks for the bytes that are kept of a tenant's shared values on this machine."""
+    """Asks for the bytes that are kept of a tenant's shared values on this machine, or of its runtimes' states."""
 
-    def __call__(self, tenant: str) -> int: ...
+    def __call__(self, tenant: str, /) -> int: ...
+
+
+def _none(_tenant: str) -> int:
+    return 0
 
 
 class MachineQuotas:
@@ -26,6 +30,8 @@ class MachineQuotas:
         self._folder = folder
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, SharedQuota], Tally] = {}
+        self.states: Stored = _none
+        """Set where states of runtimes are stored: asked only where something is limited."""
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -37,8 +43,9 @@ class MachineQuotas:
             return known
 
     def room(self, tenant: str, size: int, stored: Stored) -> AbstractContextManager[None]:
-        """For a shared value of so many bytes, which is kept inside. Raises QuotaExceededError."""
-        return self.tally(tenant, SharedQuota.STORED).room(size, lambda: stored(tenant))
+        """For something of so many bytes, which is kept inside. Raises QuotaExceededError."""
+        tally = self.tally(tenant, SharedQuota.STORED)
+        return tally.room(size, lambda: stored(tenant) + self.states(tenant))
 
     def limit(self, limits: Mapping[str, Limits]) -> None:
         """Instead of what limited these tenants before."""

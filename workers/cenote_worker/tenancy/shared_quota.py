@@ -11,7 +11,8 @@ from cenote_security.errors import QuotaExceededError
 
 
 class SharedQuota(StrEnum):
-    """CELLS: accepted and not finished. STORED: bytes of shared values, and of values on their way from clients."""
+    """CELLS: accepted and not finished. STORED: bytes of shared values, of values on their way from
+    clients, and of what is stored of runtimes."""
 
     CELLS = "cells"
     STORED = "stored"
@@ -22,7 +23,8 @@ UNITS: Final[Mapping[SharedQuota, str]] = MappingProxyType({SharedQuota.STORED: 
 REMEDIES: Final[Mapping[SharedQuota, str]] = MappingProxyType(
     {
         SharedQuota.CELLS: "wait for running cells to end",
-        SharedQuota.STORED: "release shared values that nobody needs, or send fewer large values at once",
+        SharedQuota.STORED: "release shared values that nobody needs, remove durable runtimes, or send fewer large "
+        "values at once",
     }
 )
 

@@ -10,6 +10,7 @@ import grpc
 
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security import errors
+from cenote_worker.checkpoints import errors as checkpoints
 
 METADATA = "cenote-failure-bin"
 """Where a unary call that failed carries its Failure."""
@@ -56,6 +57,17 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.ROLLED_BACK, errors.RolledBackError, grpc.StatusCode.ABORTED, 2),
     Row(Failure.PROTOCOL, errors.ProtocolViolation, grpc.StatusCode.ABORTED),
     Row(Failure.JAIL, errors.JailError, grpc.StatusCode.ABORTED),
+    Row(Failure.CHECKPOINT_REFUSED, checkpoints.CheckpointRefusedError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.STORE_FAILED, checkpoints.StoreFailedError, grpc.StatusCode.UNAVAILABLE, 2),
+    Row(Failure.STORE_BUSY, checkpoints.StoreBusyError, grpc.StatusCode.UNAVAILABLE),
+    Row(Failure.STORE_TAKEN, checkpoints.StoreTakenError, grpc.StatusCode.ABORTED),
+    Row(Failure.CHECKPOINT_DAMAGED, checkpoints.CheckpointDamagedError, grpc.StatusCode.DATA_LOSS, 4),
+    Row(
+        Failure.INCOMPLETE_RESTORE, checkpoints.IncompleteRestoreError, grpc.StatusCode.FAILED_PRECONDITION, 3
+    ),
+    Row(Failure.INCOMPLETE_FORK, checkpoints.IncompleteForkError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.NOT_DURABLE, checkpoints.NotDurableError, grpc.StatusCode.DATA_LOSS, 2),
+    Row(Failure.CHECKPOINT, checkpoints.CheckpointError, grpc.StatusCode.FAILED_PRECONDITION),
 )
 _BY_KIND = {row.kind: row for row in TABLE}
 

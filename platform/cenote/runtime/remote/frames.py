@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cenote.runtime.remote.call import Answer
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
+from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
@@ -86,7 +87,8 @@ def outcome_of(answer: Answer) -> Outcome:
     if isinstance(answer, runtime_pb2.ServerFrame):
         body = answer.WhichOneof("body")
         if body == "result":
-            return to_result(answer.result)
+            done = to_result(answer.result)
+            return NotDurableError(done, answer.result.not_durable) if answer.result.not_durable else done
         if body == "rolled_back":
             return to_rollback(answer.rolled_back)
         return JailError(f"the platform answered with {body}, which is no answer to this")

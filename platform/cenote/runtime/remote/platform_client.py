@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
+from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.references import References, Terms
 from cenote.runtime.remote.session import Place
 from cenote_proto.v1 import platform_pb2
@@ -59,7 +60,14 @@ class PlatformClient:
         return self._destination.address
 
     async def runtime(
-        self, name: str, policy: SandboxPolicy, *, attach: bool, key: str, lease: float = 0.0
+        self,
+        name: str,
+        policy: SandboxPolicy,
+        *,
+        attach: bool,
+        key: str,
+        lease: float = 0.0,
+        kept: Kept = NOT_KEPT,
     ) -> platform_pb2.RuntimeDescription:
         """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name.
 
@@ -71,6 +79,9 @@ class PlatformClient:
             attach=attach,
             key=key,
             lease=lease if name else LEASE,
+            durable=kept.durable,
+            hibernate_after=kept.hibernate_after,
+            partial=kept.partial,
         )
         return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
 
@@ -90,9 +101,10 @@ class PlatformClient:
 
         return locate
 
-    async def describe(self, name: str) -> platform_pb2.RuntimeDescription:
-        """name: or id. Raises UnknownRuntimeError."""
-        return await self._ask(self._stub().GetRuntime(platform_pb2.RuntimeName(name=name), **self._terms()))
+    async def describe(self, name: str, *, look: bool = False) -> platform_pb2.RuntimeDescription:
+        """name: or id. look: one that is in the store alone is not to be served again. Raises UnknownRuntimeError."""
+        question = platform_pb2.RuntimeName(name=name, look=look)
+        return await self._ask(self._stub().GetRuntime(question, **self._terms()))
 
     async def list(self) -> list[platform_pb2.RuntimeDescription]:
         """All runtimes of this client's tenant."""

@@ -18,10 +18,11 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call, Output, new_key
 from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.hosts import RemoteCalls
+from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
+from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
@@ -29,6 +30,7 @@ from cenote_worker.history.messages import to_event
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.offers import stubs
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target
@@ -65,7 +67,7 @@ class RemoteRuntime:
 
     attach: join a runtime of that name, if there is one. author, private: see Hello.
     client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
-    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
+    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted. kept: see Kept.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class RemoteRuntime:
         private: bool = False,
         client_name: str = "",
         lease: float = 0.0,
+        kept: Kept = NOT_KEPT,
     ) -> None:
         self._platform = client
+        self._kept_there = kept
         self._policy = policy
         self._name = name
         self._attach = attach
@@ -177,21 +181,24 @@ class RemoteRuntime:
         if self._id:
             return await self._platform.describe(self._id)
         return await self._platform.runtime(
-            self._name, self._policy, attach=self._attach, key=self._creation, lease=self._lease
+            self._name,
+            self._policy,
+            attach=self._attach,
+            key=self._creation,
+            lease=self._lease,
+            kept=self._kept_there,
         )
 
     async def _give(self, session: Session, declared: _Declared) -> None:
+        """A durable runtime that is there again has the values as they were; what stays here is given again."""
         injection = declared.injection
-        frame, content = frames.injection(injection, replace=False)
-        frame.key = declared.key
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        call = Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
-        session.call(call)
-        answer = await answered
-        if isinstance(answer, RefusedReply):
-            raise as_error(answer, ", ".join(injection.names))
-        if isinstance(answer, Exception):
-            raise answer
+        try:
+            await _put(session, injection, declared.key, replace=False)
+        except NameExistsError:
+            if not self._kept_there.durable:
+                raise
+            if injection.hosts:
+                await _put(session, stubs(injection.hosts), new_key(), replace=True)
         injection.close()
 
     def reset(self) -> None:
@@ -424,6 +431,19 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
+
+
+async def _put(session: Session, injection: Injection, key: str, *, replace: bool) -> None:
+    frame, content = frames.injection(injection, replace=replace)
+    frame.key = key
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    call = Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
+    session.call(call)
+    answer = await answered
+    if isinstance(answer, RefusedReply):
+        raise as_error(answer, ", ".join(injection.names))
+    if isinstance(answer, Exception):
+        raise answer
 
 
 async def _answer(

@@ -1,0 +1,61 @@
+"""Where what outlives the processes of runtimes lies: their states in one store, a part of it for each tenant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cenote.gateway.runtimes import RuntimeRecord
+from cenote_security.errors import UsageError
+from cenote_security.ids import TenantId
+from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
+from cenote_worker.hosted.keeping import PLACE, Keeping
+
+
+class States:
+    """Of all runtimes. Names below a tenant's part are made up by the gateway, so nobody can name another's."""
+
+    def __init__(self, store: str, records: Path | None = None, hibernate_after: float = 0.0) -> None:
+        """store: a folder, or a URL that fsspec knows; empty where there is none that all machines reach.
+
+        records: for those of runtimes, where the store is no folder: there is no adding to what an object store has.
+        None for none: they live with the process that serves the runtime. hibernate_after: for runtimes that have
+        nothing else said.
+        """
+        self._store = store.rstrip("/")
+        self._records = local_root(store) if store and is_local(store) else records
+        self._hibernate_after = hibernate_after if store else 0.0
+
+    def check(self, *, durable: bool, hibernate_after: float) -> None:
+        """Raises UsageError where what is asked for cannot be had."""
+        if not self._store and (durable or hibernate_after):
+            raise UsageError(
+                "this platform has no store that all its machines reach, for runtimes that are durable or hibernate; "
+                "its operator gives it one with `cenote up --store`"
+            )
+
+    def keeping(self, record: RuntimeRecord, *, partial: bool = False) -> Keeping:
+        """What of a runtime is stored where."""
+        return Keeping(
+            store=self._store_of(record.tenant),
+            records="" if self._records is None else str(self._records / record.tenant),
+            durable=record.durable,
+            hibernate_after=record.hibernate_after or self._hibernate_after,
+            partial=partial,
+            known=record.made,
+        )
+
+    def step(self, record: RuntimeRecord) -> int:
+        """The last step that the stored state of a runtime has; 0 where nothing is stored. Raises CheckpointError."""
+        store = CheckpointStore(self._store_of(record.tenant), PLACE)
+        numbers = store.folder(record.id).numbers()
+        return store.manifest(record.id).step if numbers else 0
+
+    def remove(self, record: RuntimeRecord) -> None:
+        """Everything of a runtime that has ended. Raises StoreFailedError."""
+        keeping = self.keeping(record)
+        used = {keeping.records, keeping.store if keeping.stores else ""}
+        for place in used - {""}:
+            CheckpointStore(place, PLACE).remove(record.id)
+
+    def _store_of(self, tenant: TenantId) -> str:
+        return f"{self._store}/{tenant}" if self._store else ""

@@ -1,0 +1,33 @@
+"""A durable runtime on a cluster: it sleeps in the store, and is there again when everything has died at once."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cluster.standing import StandingPlatform, kill, living_in, until
+
+from cenote import SandboxPolicy, connect
+
+SANDBOX = SandboxPolicy(preload=())
+
+
+@pytest.mark.timeout(300)
+def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
+    """Gateway, watcher, cluster, agents, hosts, keeper and jails, killed at once: `cenote up` has it again."""
+    before = connect(platform.address, platform.token)
+    with before.runtime("kept", sandbox=SANDBOX, durable=True, hibernate_after=0.5) as runtime:
+        assert runtime.execute("x = [1]; alias = x; open('file', 'w').write('text')").success
+    until(lambda: before.find("kept").state == "hibernated")
+    until(lambda: not any(before.find("kept").id in key for key in platform.kept("runtime/")))
+    with before.runtime("kept") as runtime:
+        assert "[1, 2]" == runtime.execute("alias.append(2); x").value
+    former = platform.cluster
+    kill(platform.watcher, platform.gateway, platform.keeper, *living_in(former["pid"]))
+    platform.up()
+    assert former["pid"] != platform.cluster["pid"]
+    after = connect(platform.address, platform.token)
+    found = after.find("kept")
+    assert ("hibernated", True, 2) == (found.state, found.durable, found.steps)
+    with after.runtime("kept") as runtime:
+        assert "([1, 2], 'text')" == runtime.execute("alias, open('file').read()").value
+        assert [1, 2, 3] == [step.number for step in runtime.state.history]
+    after.delete("kept")

@@ -1,0 +1,263 @@
+"""Durable runtimes of a platform: there again when it is, asleep when nobody calls, and each tenant's own."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.gateway.world import User, World, refused
+
+from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
+from cenote.connection import Platform
+from cenote.gateway.quota import Quota
+from cenote.gateway.states import States
+from cenote.runtime import NotDurableError
+from cenote_security.errors import UsageError
+
+PATIENCE = 20.0
+BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
+
+
+class Owner:
+    """Somebody of a tenant, over all platforms of one state folder; closed with them."""
+
+    def __init__(self, world: World, tenant: str = "acme") -> None:
+        self.world = world
+        self.user: User = world.user(tenant)
+        self._token, self._tenant = self.user.token, self.user.tenant
+        self._runtimes: list[PythonRuntime] = []
+
+    @property
+    def platform(self) -> Platform:
+        return connect(self.world.address, self._token)
+
+    def runtime(self, name: str = "r", **options: Any) -> PythonRuntime:
+        options = {"durable": True, "sandbox": BARE, **options}
+        self._runtimes.append(self.platform.runtime(name, **options))
+        return self._runtimes[-1]
+
+    def reopen(self) -> None:
+        """Ends the platform, and starts it once more."""
+        self.close()
+        self.world.reopen()
+        self.user = self.world.holder(self._token, self._tenant)
+
+    def state(self, name: str = "r") -> str:
+        return self.platform.find(name).state
+
+    @property
+    def folders(self) -> list[str]:
+        """Of this tenant's runtimes, in the store."""
+        return sorted(path.name for path in (self.world.state.store / self._tenant).glob("*"))
+
+    def close(self) -> None:
+        for runtime in self._runtimes:
+            runtime.close()
+        self._runtimes.clear()
+
+
+@pytest.fixture
+def owner(world: World) -> Iterator[Owner]:
+    owner = Owner(world)
+    yield owner
+    owner.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+
+
+def test_it_is_there_again(either: World) -> None:
+    """With its names, its files, its record, and the numbers of its steps."""
+    owner = Owner(either)
+    runtime = owner.runtime()
+    assert runtime.execute("x = [1]; alias = x\nopen('kept', 'w').write('text')").success
+    runtime.inject(Variable("given", {"a": 1}))
+    owner.reopen()
+    assert ("hibernated", 2) == (owner.state(), owner.platform.find("r").steps)
+    again = owner.runtime()
+    result = again.execute("x.append(2); alias, given, open('kept').read()")
+    assert ("([1, 2], {'a': 1}, 'text')", 3) == (result.value, result.step)
+    assert [(1, "cell"), (2, "injection"), (3, "cell")] == [
+        (step.number, step.kind) for step in again.state.history
+    ]
+    owner.close()
+
+
+def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
+    """Its jail ends, also while its client is there; to that the next call is only slower."""
+    runtime = owner.runtime(hibernate_after=0.1)
+    runtime.execute("x = [1]")
+    until(lambda: owner.state() == "hibernated")
+    assert 1 == owner.platform.find("r").clients
+    assert "[1]" == runtime.execute("x").value
+    assert "ready" == owner.state()
+    runtime.close()
+    until(lambda: owner.state() == "hibernated")
+    assert 0 == sum(node.runtimes for node in owner.world.nodes.describe())
+    assert "[1]" == owner.runtime().execute("x").value
+
+
+def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:
+    """A generator cannot be stored: its result says so, and the jail goes on."""
+    runtime, other = owner.runtime(hibernate_after=0.1), owner.runtime("other", hibernate_after=0.1)
+    result = runtime.execute("g = (n for n in range(3)); next(g)")
+    assert "`g` is not durable" in "".join(result.news)
+    other.execute("x = 1")
+    until(lambda: owner.state("other") == "hibernated")
+    assert "ready" == owner.state()
+    assert "1" == runtime.execute("next(g)").value
+
+
+def test_what_cannot_be_given_back_is_said_first(owner: Owner) -> None:
+    """Nothing is started; who takes what there is says so."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1; g = (n for n in range(3))")
+    owner.reopen()
+    assert "g: " in refused(lambda: owner.user.get("r")).text
+    assert "hibernated" == owner.state()
+    again = owner.runtime(partial=True)
+    assert "(1, False)" == again.execute("x, 'g' in globals()").value
+
+
+def test_one_that_does_not_keep_everything_hibernates_too(owner: Owner) -> None:
+    """Without being durable: its state is stored when it falls asleep."""
+    runtime = owner.runtime(durable=False, hibernate_after=0.1)
+    runtime.execute("x = [1]")
+    until(lambda: owner.state() == "hibernated")
+    assert "[1]" == runtime.execute("x").value
+
+
+def test_a_reset_is_stored(owner: Owner) -> None:
+    """What was before it does not come back."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1")
+    runtime.reset()
+    owner.reopen()
+    assert "False" == owner.runtime().execute("'x' in globals()").value
+
+
+def test_it_goes_when_it_is_removed(owner: Owner) -> None:
+    """Asleep or not, and nothing is left of it in the store; nor of others, which have records there."""
+    owner.runtime("a").execute("x = 1")
+    owner.runtime("b", durable=False).execute("x = 1")
+    owner.reopen()
+    owner.runtime("c").execute("x = 1")
+    assert 3 == len(owner.folders)
+    for name in "abc":
+        owner.platform.delete(name)
+    assert [] == owner.folders
+    assert "[]" == owner.runtime("a").execute("[n for n in globals() if n == 'x']").value
+
+
+def test_tenants_have_parts_of_their_own(owner: Owner) -> None:
+    """One's runtime is not found by another, asleep or not, and its name is free for them."""
+    owner.runtime().execute("x = 1")
+    owner.reopen()
+    rival = Owner(owner.world, "rival")
+    assert "there is no runtime 'r'" in refused(lambda: rival.user.get("r")).text
+    found = owner.user.get("r").id
+    assert "there is no runtime" in refused(lambda: rival.user.get(found)).text
+    assert "False" == rival.runtime().execute("'x' in globals()").value
+    assert [1, 1] == [len(owner.folders), len(rival.folders)]
+    rival.close()
+
+
+def test_stored_states_count(owner: Owner) -> None:
+    """What has no room is told with the result, and is not there again; what was stored before is."""
+    owner.world.stores.quotas.set_limit(owner.user.tenant, Quota.STORED, 300_000)
+    runtime = owner.runtime()
+    runtime.execute("x = 1")
+    with pytest.raises(NotDurableError, match="stored") as caught:
+        runtime.execute("import os; x = os.urandom(400_000); len(x)")
+    assert "400000" == caught.value.outcome.value
+    owner.reopen()
+    assert "1" == owner.runtime().execute("x").value
+
+
+def test_a_failing_store(owner: Owner) -> None:
+    """The result is there and says so, without telling where the platform's store is."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1")
+    (folder,) = (owner.world.state.store / owner.user.tenant).glob("*")
+    (folder / f"{2:012d}.part").mkdir()
+    with pytest.raises(NotDurableError, match="the platform's store") as caught:
+        runtime.execute("x = 2\nx")
+    assert "2" == caught.value.outcome.value
+    assert str(owner.world.state.path) not in str(caught.value)
+    (folder / f"{2:012d}.part").rmdir()
+    assert "2" == runtime.execute("x").value
+
+
+def test_another_store(owner: Owner) -> None:
+    """Whatever is not there was somewhere else: it is not taken for a runtime that never ran."""
+    owner.runtime().execute("x = 1")
+    owner.reopen()
+    store, elsewhere = owner.world.state.store, owner.world.state.path / "elsewhere"
+    store.rename(elsewhere)
+    assert "nothing of this runtime is there" in refused(lambda: owner.user.get("r")).text
+    shutil.rmtree(store)
+    elsewhere.rename(store)
+    assert "1" == owner.runtime().execute("x").value
+
+
+def test_no_store_that_all_machines_reach() -> None:
+    """Nothing is durable there, rather than durable on one of them."""
+    states = States("")
+    states.check(durable=False, hibernate_after=0)
+    with pytest.raises(UsageError, match="cenote up --store"):
+        states.check(durable=True, hibernate_after=0)
+    with pytest.raises(UsageError, match="cenote up --store"):
+        states.check(durable=False, hibernate_after=5)
+
+
+def test_what_makes_no_sense(owner: Owner) -> None:
+    """A durable runtime has a name and no lease; one that is there and is not durable does not become so."""
+    assert "has a name" in refused(lambda: owner.user.create("", durable=True)).text
+    assert "no lease" in refused(lambda: owner.user.create("r", durable=True, lease=5)).text
+    assert "0 (for never)" in refused(lambda: owner.user.create("r", hibernate_after=-1)).text
+    owner.user.create("r")
+    assert "not durable" in refused(lambda: owner.user.create("r", durable=True, attach=True)).text
+    with pytest.raises(UsageError, match="has a name"):
+        PythonRuntime(address=owner.world.address, token=owner.user.token, durable=True)
+    with pytest.raises(UsageError, match="leave out `store`"):
+        PythonRuntime(address=owner.world.address, token=owner.user.token, store="x", name="r")
+
+
+def test_what_stays_with_clients(owner: Owner) -> None:
+    """Stubs are there again. A client that comes back answers them; another gives its own, and finds the values."""
+
+    def client(answer: str) -> PythonRuntime:
+        offered = [Function(lambda: answer, name="ask", host=True)]
+        return PythonRuntime(
+            address=owner.world.address,
+            token=owner.user.token,
+            name="r",
+            durable=True,
+            sandbox=BARE,
+            functions=offered,
+            variables=[Variable("x", 0)],
+        )
+
+    with client("first") as runtime:
+        assert "('first', 1)" == runtime.execute("x += 1; ask(), x").value
+    owner.reopen()
+    assert "1" == owner.runtime().execute("x").value
+    with client("second") as runtime:
+        assert "('second', 2)" == runtime.execute("x += 1; ask(), x").value
+
+
+def test_by_its_constructor(owner: Owner) -> None:
+    """The same runtime by the same name; it outlives its client."""
+    arguments: dict[str, Any] = {"token": owner.user.token, "name": "mine", "durable": True, "sandbox": BARE}
+    with PythonRuntime(address=owner.world.address, **arguments) as runtime:
+        runtime.execute("x = 1")
+    owner.reopen()
+    with PythonRuntime(address=owner.world.address, **arguments) as runtime:
+        assert "1" == runtime.execute("x").value

@@ -1,0 +1,146 @@
+"""A durable runtime on another machine: it is there as it was, or stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.gateway.world import BARE, World, refused
+
+from cenote import PythonRuntime, connect
+from cenote.gateway.errors import NodeLeftError
+from cenote.gateway.local_nodes import LocalNodes
+from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote_proto.v1 import platform_pb2
+from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+from cenote_security.capability import MasterKey
+from cenote_security.errors import UnknownRuntimeError
+from cenote_security.ids import RuntimeId, TenantId
+from cenote_security.scopes import ORDINARY_SCOPES
+from cenote_worker.hosted.keeping import Keeping
+from cenote_worker.serving.limits import Patience
+from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.shared_quota import Limits
+
+
+class TwoMachines:
+    """See Nodes. Two of them, `a` and `b`, which either has the runtimes that it was given."""
+
+    def __init__(self, key: MasterKey) -> None:
+        self.machines = {name: LocalNodes(key, patience=Patience(grace=0.1)).start() for name in "ab"}
+        self.homes: dict[RuntimeId, str] = {}
+
+    def create(
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: Keeping,
+        node: str = "",
+    ) -> Place:
+        name = node or next(iter(self.machines))
+        place = self.machines[name].create(runtime, tenant, policy, lease=lease, keeping=keeping)
+        self.homes[runtime] = name
+        return replace(place, node=name)
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        return replace(self._home(runtime).locate(runtime), node=self.homes[runtime])
+
+    def delete(self, runtime: RuntimeId) -> None:
+        self._home(runtime).delete(runtime)
+        del self.homes[runtime]
+
+    def release(self, runtime: RuntimeId) -> None:
+        self._home(runtime).release(runtime)
+        del self.homes[runtime]
+
+    def describe(self) -> list[NodeFacts]:
+        return [replace(one.describe()[0], id=name) for name, one in self.machines.items()]
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+        return self._home(runtime).runtime(runtime)
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        pass
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        return {name: one.deeds(written)["local"] for name, one in self.machines.items()}
+
+    def reference_address(self, reference: str) -> str:
+        raise UnknownRuntimeError(reference)
+
+    def lose(self, name: str) -> None:
+        self.machines.pop(name).close()
+
+    def close(self) -> None:
+        for one in self.machines.values():
+            one.close()
+
+    def _home(self, runtime: RuntimeId) -> LocalNodes:
+        name = self.homes.get(runtime)
+        if name is None:
+            raise UnknownRuntimeError(runtime)
+        if name not in self.machines:
+            raise NodeLeftError(name)
+        return self.machines[name]
+
+
+class Moving:
+    def __init__(self, world: World, machines: TwoMachines) -> None:
+        self.machines = machines
+        self._user = world.user("acme", ORDINARY_SCOPES)
+        self._stub = PlatformServiceStub(self._user.channel)
+        self.platform = connect(world.address, self._user.token)
+
+    def move(self, name: str, node: str = "") -> str:
+        request = platform_pb2.MoveRuntimeRequest(name=name, node=node)
+        metadata = (("authorization", f"Bearer {self._user.token}"),)
+        return self._stub.MoveRuntime(request, metadata=metadata).node
+
+    def runtime(self, name: str = "r", **options: Any) -> PythonRuntime:
+        return self.platform.runtime(name, sandbox=BARE, **{"durable": True, **options})
+
+
+@pytest.fixture
+def moving(make_world: Callable[..., World]) -> Iterator[Moving]:
+    world = make_world(machines=TwoMachines)
+    assert isinstance(world.nodes, TwoMachines)
+    yield Moving(world, world.nodes)
+    world.nodes.close()
+
+
+def test_it_is_there_as_it_was(moving: Moving) -> None:
+    """For a client that is attached as well: its next call goes there."""
+    with moving.runtime() as runtime:
+        runtime.execute("x = [1]; alias = x; open('kept', 'w').write('text')")
+        assert "b" == moving.move("r")
+        assert "([1, 2], 'text')" == runtime.execute("x.append(2); alias, open('kept').read()").value
+        assert [1, 2] == [step.number for step in runtime.state.history]
+        assert ("a", "a") == (moving.move("r", "a"), moving.platform.find("r").node)
+        assert "[1, 2]" == runtime.execute("alias").value
+
+
+def test_what_cannot_be_moved_stays(moving: Moving) -> None:
+    """And goes on; what would be missing is said."""
+    with moving.runtime() as runtime, moving.runtime("memory", durable=False) as other:
+        other.execute("x = 1")
+        assert "would be missing on another" in refused(lambda: moving.move("memory")).text
+        runtime.execute("g = (n for n in range(3)); next(g)")
+        assert "g: " in refused(lambda: moving.move("r")).text
+        assert "on a already" in refused(lambda: moving.move("r", "a")).text
+        assert "no machine 'c'" in refused(lambda: moving.move("r", "c")).text
+        assert ["1", "1"] == [runtime.execute("next(g)").value, other.execute("x").value]
+
+
+def test_its_machine_is_gone(moving: Moving) -> None:
+    """The next call has it served on another, from the store that both have."""
+    with moving.runtime() as runtime:
+        runtime.execute("x = [1]")
+        moving.machines.lose("a")
+        assert "hibernated" == moving.platform.find("r").state
+        assert "[1]" == runtime.execute("x").value
+        assert "b" == moving.platform.find("r").node

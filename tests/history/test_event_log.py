@@ -1,0 +1,107 @@
+"""A history in a file: what was added is there for the next process, wherever the last one was killed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cenote_security.errors import HistoryTakenError
+from cenote_worker.history.event_log import DAMAGED, open_log
+from cenote_worker.history.events import Event
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runtime" / "history"
+
+
+def events(history: History) -> list[Event]:
+    return [history.event(position) for position in range(history.size)]
+
+
+def found(path: Path) -> list[Event]:
+    """What the next process finds."""
+    with closing(open_log(path)) as history:
+        return events(history)
+
+
+def written(path: Path) -> tuple[str, list[Event]]:
+    """A history of some events, closed: its id, and what is in it."""
+    history = open_log(path)
+    history.begins_with(["raw"])
+    history.ended(StepRecord(number=1, code="x = 1", author="ann", cause="call-1"))
+    history.ended(StepRecord(number=2, code="x / 0", status="failed", stdout="é"))
+    history.moved(1, "rollback")
+    history.close()
+    return history.id, events(history)
+
+
+def test_the_next_process_goes_on(path: Path) -> None:
+    """With the same history: who has read a part of it reads on."""
+    id, before = written(path)
+    history = open_log(path)
+    assert (id, before) == (history.id, events(history))
+    history.ended(StepRecord(number=3, code="y = 2"))
+    history.close()
+    assert [*before, StepRecord(number=3, code="y = 2", parent=1)] == found(path)
+
+
+def test_a_writer_may_be_killed_at_any_byte(path: Path) -> None:
+    """What it did not come to the end of is not there, and everything before it is."""
+    _, whole = written(path)
+    data = path.read_bytes()
+    seen = set()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        history = open_log(path)
+        assert whole[: history.size] == events(history)
+        seen.add(history.size)
+        history.ended(StepRecord(number=9, code="next"))
+        history.close()
+        assert history.size == len(found(path))
+    assert {0, 1, 2, 3} == seen
+
+
+def test_a_damaged_file_is_set_aside(path: Path) -> None:
+    """Nothing of it is believed, it is kept for whoever wants to look, and another history begins."""
+    id, _ = written(path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    history = open_log(path)
+    assert (0, False) == (history.size, id == history.id)
+    assert data == path.with_name(path.name + DAMAGED).read_bytes()
+    history.ended(StepRecord(number=1))
+    history.close()
+    assert 1 == len(found(path))
+
+
+def test_a_file_that_grew_and_got_no_content(path: Path) -> None:
+    """As when a machine loses its power: what was written before is there."""
+    _, whole = written(path)
+    with path.open("ab") as file:
+        file.write(bytes(100))
+    assert whole == found(path)
+
+
+def test_results_that_were_shed(path: Path) -> None:
+    """Are not there again."""
+    history = open_log(path)
+    small = History(history._keep, history.id, room=10)
+    for number in (1, 2):
+        small.ended(StepRecord(number=number, stdout="x" * 8))
+    small.close()
+    assert ["", "x" * 8] == [event.stdout for event in found(path) if isinstance(event, StepRecord)]
+
+
+def test_it_has_one_writer(path: Path) -> None:
+    """While that lives."""
+    history = open_log(path)
+    with pytest.raises(HistoryTakenError):
+        open_log(path)
+    history.close()
+    assert [] == found(path)
