@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,10 +27,13 @@ PATIENCE = 60.0
 
 
 class StandingPlatform:
-    def __init__(self, folder: Path) -> None:
+    """prefix: of each command, such as what enters a network namespace."""
+
+    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+        self._prefix = tuple(prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
-        self._environment = kept | homes
+        self.environment = kept | homes
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
@@ -55,8 +58,8 @@ class StandingPlatform:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Raises CalledProcessError with what it said."""
-        line = [sys.executable, "-m", "cenote.cli.main", *words]
-        done = subprocess.run(line, env=self._environment, capture_output=True, text=True, timeout=90)
+        line = [*self._prefix, sys.executable, "-m", "cenote.cli.main", *words]
+        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -79,12 +82,17 @@ class StandingPlatform:
     def cluster(self) -> dict[str, object]:
         return dict(json.loads((self._state / "cluster.json").read_text()))
 
-    def processes(self, title: str = "") -> list[int]:
+    @property
+    def joined(self) -> dict[str, str]:
+        """The cluster that it is on, if that is not its own."""
+        return dict(json.loads((self._state / "joined.json").read_text()))
+
+    def processes(self, kind: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        return [pid for pid in living_in(self.cluster["pid"]) if _title(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(kind)]
 
     def raylets(self) -> list[int]:
-        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in _title(pid)]
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title(pid)]
 
     def secrets_of_teams(self) -> list[str]:
         return [folder.name for folder in (self._state / "teams").glob("*")]
@@ -158,7 +166,7 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def _title(pid: int) -> str:
+def title(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient
@@ -26,17 +26,24 @@ VALUES: Final = "value/"
 LEASES: Final = "lease/"
 
 
+COPY: Final = "copy"
+"""The holder of a value that was brought from another node, for whoever needs it here next."""
+
+COPY_SECONDS: Final = 60.0
+"""For how long a copy is kept that nobody uses."""
+
+
 class Elsewhere(Protocol):
     """Brings values from other nodes."""
 
-    def __call__(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """The record of a value that another node keeps, and its bytes, here. Raises UnknownReferenceError."""
+    def __call__(self, reference: str, tenant: str) -> None:
+        """Has `adopt` called with a value that another node keeps. Raises UnknownReferenceError, UnavailableError."""
 
 
 class KeptReferences:
     """A ReferenceStore over the keeper. room: bytes that all values of the node together may have.
 
-    quotas: what each tenant may have of them.
+    elsewhere: None for this node's values alone. quotas: what each tenant may have of them.
     """
 
     def __init__(
@@ -44,7 +51,7 @@ class KeptReferences:
         keeper: KeeperClient,
         node: str,
         room: int,
-        elsewhere: Elsewhere,
+        elsewhere: Elsewhere | None = None,
         clock: Callable[[], float] = time.time,
         quotas: MachineQuotas | None = None,
     ) -> None:
@@ -79,8 +86,25 @@ class KeptReferences:
         return self._get(reference, tenant)[1]
 
     def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """The record and the value, for another node."""
-        return self._get(reference, tenant)
+        """The record and the value, for another node. Raises UnknownReferenceError for what is not kept here."""
+        return self._kept(reference, tenant)
+
+    def keeps(self, reference: str) -> bool:
+        """Whether it is here, whoever's it is."""
+        return any(key.endswith(f"/{reference}") for key in self._keeper.keys(VALUES))
+
+    def adopt(self, reference: str, tenant: str, record: bytes, content: Content) -> None:
+        """Keeps a value of another node here too, for a while. Takes the content over.
+
+        Raises UnavailableError without room for it, QuotaExceededError when its tenant has as much as it may have.
+        """
+        try:
+            with self._quota(tenant, content.size):
+                self._check_room(content.size)
+                self._lease(reference, tenant, COPY, COPY_SECONDS)
+                self._keep(_value_key(tenant, reference), record, content)
+        finally:
+            content.close()
 
     def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
         found = self.describe(reference, tenant)
@@ -90,8 +114,8 @@ class KeptReferences:
         return self.describe(reference, tenant)  # it may have been swept away meanwhile: then it is not held
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
-        if self._keeper.get(_lease_key(tenant, reference, holder)) is None:
-            self._get(reference, tenant)[1].close()
+        if self._keeper.get(_lease_key(tenant, reference, holder)) is None and self._is_own(reference):
+            self._kept(reference, tenant)[1].close()
         self._keeper.drop(_lease_key(tenant, reference, holder))
         if not any(self._leases(tenant, reference)):
             self._keeper.drop(_value_key(tenant, reference))
@@ -131,25 +155,26 @@ class KeptReferences:
     # -- entries --
 
     def _get(self, reference: str, tenant: str) -> tuple[bytes, Content]:
+        """Here or, for another node's, from there: once, while anybody here uses it."""
+        if self._elsewhere is None or self._is_own(reference):
+            return self._kept(reference, tenant)
+        try:
+            found = self._kept(reference, tenant)
+        except UnknownReferenceError:
+            self._elsewhere(reference, tenant)
+            found = self._kept(reference, tenant)
+        self._lease(reference, tenant, COPY, COPY_SECONDS)
+        return found
+
+    def _kept(self, reference: str, tenant: str) -> tuple[bytes, Content]:
         kept = self._keeper.get(_value_key(tenant, reference))
         if kept is None:
-            node = reference.rpartition("_")[2]
-            if node == self._node or not reference.startswith("ref_"):
-                raise UnknownReferenceError(reference)
-            return self._fetch(node, reference, tenant)
+            raise UnknownReferenceError(reference)
         return kept.record, _content(kept.record, kept.descriptors[0])
 
-    def _fetch(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """From another node, once: after that this node has it too, for as long as it has a lease here."""
-        record, content = self._elsewhere(node, reference, tenant)
-        try:
-            with self._quota(tenant, content.size):
-                self._check_room(content.size)
-                self._keep(_value_key(tenant, reference), record, content)
-        except CenoteError:
-            content.close()
-            raise
-        return record, content
+    def _is_own(self, reference: str) -> bool:
+        """What is no name of a reference is nobody else's."""
+        return not reference.startswith("ref_") or _node_of(reference) == self._node
 
     def _keep(self, key: str, record: bytes, content: Content) -> None:
         memory = content.memory or SealedMemory.create([content.inline or b""])
@@ -197,8 +222,13 @@ class KeptReferences:
             created=facts["created"],
             expires=max(leases, default=self._clock()),
             origin=Origin(**facts["origin"]),
-            node=reference.rpartition("_")[2],
+            node=_node_of(reference),
         )
+
+
+def _node_of(reference: str) -> str:
+    """Where it was shared."""
+    return reference.rpartition("_")[2]
 
 
 def _value_key(tenant: str, reference: str) -> str:

@@ -21,7 +21,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.platform_client import PlatformClient, client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote.runtime.replies import result
-from cenote_security.errors import RuntimeClosedError, UnknownRuntimeError
+from cenote_security.errors import RuntimeLostError, UnknownRuntimeError
 from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.results import ExecutionResult, OnError
@@ -87,7 +87,7 @@ class TeamRuntimes:
         try:
             question = self._client_of_platform().describe(self.name_of(agent))
             described = background().wait(question, PATIENCE, "answer")
-        except (UnknownRuntimeError, RuntimeClosedError):
+        except (UnknownRuntimeError, RuntimeLostError):
             return False
         return described.state != platform_pb2.RuntimeDescription.LOST
 
