@@ -13,6 +13,7 @@ KINDS = {
     "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",
     "questions": "what questions about a history of ten thousand steps cost",
     "runtime": "speed, memory and responsiveness against other runtimes",
+    "state": "what it costs to keep a state, and to have it again",
     "tokens": "tokens of whole conversations against JSON tool calling",
     "tracking": "what it costs to know what a cell read and wrote",
 }

@@ -1,69 +1,79 @@
-"""The command: random histories and patches, compared step by step with a full run of the patched history."""
+"""`python -m benchmarks harness`: what is run again after a patch, whether it is right, and what that saves."""
 
 from __future__ import annotations
 
 import argparse
-import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
-from tests.harness.laboratory import Laboratory
-from tests.harness.programs import patch, program
+from tests.soundness.trap import TRAPS, Trap
 
-from cenote.harness.apply import ApplyOptions, apply_plan
-from cenote.harness.plan_forecast import make_plan
-from cenote.harness.plan_line import LineStep
-from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import StepTrace
+from benchmarks.harness import mending, notebooks, programs, traps
+from benchmarks.harness.figures import Figures, of_mending, of_notebooks, of_programs, of_traps
+from benchmarks.harness.outcome import Outcome, Played
+from benchmarks.harness.report import goals_text, mending_text, notebooks_text, programs_text, traps_text
+from benchmarks.harness.rivals import playing
+from benchmarks.runtime.machine import machine_line
+from benchmarks.runtime.process_tree import adopt_orphans
+
+PARTS = ("traps", "programs", "notebooks", "mending")
+SYSTEMS = (traps.SYSTEM, *(rival.name for rival in playing.RIVALS))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this; repeatable")
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="traps on this only; repeatable")
+    parser.add_argument("--trap", default="", help="part of a trap's name")
     parser.add_argument("--cases", type=int, default=1000, help="random histories, each with one patch")
+    parser.add_argument("--edits", type=int, default=5, help="patches of each notebook, 5 at most")
+    parser.add_argument(
+        "--json", type=Path, default=Path("benchmarks/results/harness.json"), help="where data goes"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    total = Counter[str]()
-    for seed in range(arguments.cases):
-        total += _one(random.Random(seed))
-    behind = total["run again"] + total["reused"]
-    print(f"{total['cases']} patches applied, {total['stopped']} stopped before an effect outside")
-    print(f"steps behind the change: {behind}, run again: {total['run again']}, planned: {total['planned']}")
-    print(f"truly affected: {total['affected']}, ratio {total['run again'] / max(total['affected'], 1):.2f}")
+    """Print the tables to stdout, progress to stderr."""
+    adopt_orphans()
+    print(machine_line())
+    figures: dict[str, float] = {}
+    data: dict[str, object] = {}
+    for part in PARTS:
+        if not arguments.part or part in arguments.part:
+            text, found, cases = _measure(part, arguments)
+            print(f"\n{text}", flush=True)
+            figures.update(found)
+            data[part] = cases
+    print(f"\n{goals_text(figures)}")
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps({"machine": machine_line(), "figures": figures, **data}, indent=1))
 
 
-def _one(chance: random.Random) -> Counter[str]:
-    """Counts of one case. All states are kept, so that nothing is run only because its result is gone."""
-    codes = program(chance.randrange)
-    laboratory = Laboratory(by_name=True)
-    for code in codes:
-        laboratory.execute(None, code)
-        laboratory.keep()
-    change = patch(chance.randrange, codes)
-    records = laboratory.line()
-    plan = make_plan(change, records, laboratory.kept())
-    laboratory.answers_only = True
-    result = apply_plan(plan, laboratory, ApplyOptions(stop_on_failure=False))
-    if result.status != "applied":
-        return Counter({"stopped": 1})
-    affected = _affected(plan.course.line, {record.number: record for record in records})
-    behind = plan.course.line[plan.course.fork :]
-    reused = set(result.steps_reused) & {step.number for step in behind}
-    counts = {"run again": len(behind) - len(reused), "reused": len(reused), "planned": len(plan.rerun)}
-    return Counter({**counts, "cases": 1, "affected": affected})
+def _measure(part: str, arguments: argparse.Namespace) -> tuple[str, Figures, list[dict[str, object]]]:
+    if part == "traps":
+        played = _play([trap for trap in TRAPS if arguments.trap in trap.name], arguments.system or SYSTEMS)
+        return traps_text(played), of_traps(played), [asdict(one) for one in played]
+    if part == "programs":
+        cases = programs.measure(range(arguments.cases))
+        return programs_text(cases), of_programs(cases), [asdict(one) for one in cases]
+    if part == "notebooks":
+        patched = notebooks.measure(arguments.edits, _show)
+        return notebooks_text(patched), of_notebooks(patched), [asdict(one) for one in patched]
+    mended = mending.measure(arguments.edits, _show)
+    return mending_text(mended), of_mending(mended), [asdict(one) for one in mended]
 
 
-def _affected(line: Sequence[LineStep], records: Mapping[int, StepRecord]) -> int:
-    """Steps that are new or changed, or that find, leave or print something else than they did."""
-    full = Laboratory(by_name=True)
-    full.answers_only = True
-    affected = 0
-    for step, new in zip(line, full.run_line(line), strict=True):
-        old = records.get(step.number)
-        same = old is not None and not step.change and _told(old) == _told(new)
-        affected += not same
-    return affected
+def _play(chosen: Sequence[Trap], systems: Sequence[str]) -> list[Played]:
+    ours = [traps.play(chosen, _show_outcome)] if traps.SYSTEM in systems else []
+    rivals = [rival for rival in playing.RIVALS if rival.name in systems]
+    return [*ours, *(playing.play(rival, chosen, _show_outcome) for rival in rivals)]
 
 
-def _told(record: StepRecord) -> tuple[object, ...]:
-    trace = record.trace or StepTrace()
-    return record.stdout, str(record.error), dict(trace.reads), dict(trace.writes)
+def _show_outcome(system: str, outcome: Outcome) -> None:
+    print(f"{system} {outcome.verdict} {outcome.trap} {outcome.note}".rstrip(), file=sys.stderr)
+
+
+def _show(one: object) -> None:
+    print(one, file=sys.stderr)

@@ -14,7 +14,7 @@ class Parameters:
     round_trips: timed cells per sample. creations: namespaces made per sample, by `creators` at a time.
     idle: namespaces added to see what one costs. clients: at once, each with a namespace of its own.
     client_cells: what each of them runs. small, large: values handed over. receivers: of one value, the first
-    included.
+    included. agents: of the pipeline.
     """
 
     round_trips: int = 300
@@ -27,6 +27,7 @@ class Parameters:
     small: int = 8 * MB
     large: int = 512 * MB
     receivers: int = 3
+    agents: int = 20
 
 
 LONG_IDLE = (200, 3)
@@ -42,5 +43,6 @@ QUICK = Parameters(
     small=MB // 10,
     large=MB,
     receivers=2,
+    agents=3,
 )
 """Shows that everything works; its figures mean nothing."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import ClassVar, Generic, TypeVar
+
+from benchmarks.runtime.contender import NotOfferedError
 
 
 class Namespace(ABC):
@@ -37,9 +41,21 @@ class Service(ABC, Generic[N]):
 
     cheap: ClassVar[bool]
 
+    @property
+    def address(self) -> str:
+        """Where agents of Cenote find their runtimes. Raises NotOfferedError for what is no platform of it."""
+        raise NotOfferedError("it has no agents")
+
     @abstractmethod
     def open(self) -> N:
         """A namespace of its own. Called from several threads at once."""
+
+    def apart(self) -> AbstractContextManager[tuple[Callable[[], N], Callable[[], N]]]:
+        """How namespaces are opened on one machine, and on another of the same service.
+
+        At most one of each is open at a time. Raises NotOfferedError.
+        """
+        raise NotOfferedError("one machine")
 
     @abstractmethod
     def close(self) -> None:

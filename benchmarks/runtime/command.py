@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         goals=GOALS,
         contenders=contenders,
         reference=next(iter(CONTENDERS)),
-        samples=tuple(take_samples(turns, parameters, _show_progress)),
+        samples=tuple(take_samples(turns, asdict(parameters), _show_progress)),
     )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(render_data(result), indent=1))

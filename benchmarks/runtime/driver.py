@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 
 from benchmarks.runtime.contender import NotOfferedError
 from benchmarks.runtime.contenders import load_contender
+from benchmarks.runtime.measure import Figures
 from benchmarks.runtime.measures import MEASURES
 from benchmarks.runtime.parameters import Parameters
 from benchmarks.runtime.process_tree import adopt_orphans
@@ -19,15 +21,12 @@ from benchmarks.runtime.sample import Answer
 REASON_LIMIT = 500
 
 
-def take_sample(contender: str, measure_name: str, parameters: Parameters) -> Answer:
+def take_sample(run: Callable[[], Figures]) -> Answer:
     """Run one measure here. Whatever goes wrong becomes part of the answer."""
-    measure = next(measure for measure in MEASURES if measure.name == measure_name)
     try:
-        kind = load_contender(contender)
+        return Answer(outcome="measured", figures=dict(run()))
     except ImportError as error:
         return Answer(outcome="not installed", reason=str(error))
-    try:
-        return Answer(outcome="measured", figures=dict(measure.run(kind, parameters)))
     except NotOfferedError as error:
         return Answer(outcome="not offered", reason=str(error))
     except Exception as error:
@@ -36,7 +35,12 @@ def take_sample(contender: str, measure_name: str, parameters: Parameters) -> An
 
 def main(contender: str, measure: str, parameters: str, descriptor: str) -> None:
     adopt_orphans()
-    answer = take_sample(contender, measure, Parameters(**json.loads(parameters)))
+    chosen = next(one for one in MEASURES if one.name == measure)
+    numbers = Parameters(**json.loads(parameters))
+    give(take_sample(lambda: chosen.run(load_contender(contender), numbers)), descriptor)
+
+
+def give(answer: Answer, descriptor: str) -> None:
     with os.fdopen(int(descriptor), "wb") as out:
         out.write(answer.to_line())
 

@@ -17,6 +17,7 @@ class Unit(Enum):
     SECONDS = "s"
     BYTES = "B"
     COUNT = ""
+    TIMES = "x"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,8 @@ def format_value(value: float, unit: Unit) -> str:
     """Three significant digits in the unit that makes them readable."""
     if unit is Unit.COUNT:
         return f"{value:.0f}"
+    if unit is Unit.TIMES:
+        return f"{value:.2f}x"
     scales = (
         ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
         if unit is Unit.SECONDS
@@ -77,7 +79,7 @@ def _line(measure: Heading, contender: str, run: Run, summaries: Mapping[Key, Su
 
 def _cell(summary: Summary, unit: Unit, *, with_ratio: bool) -> str:
     value = format_value(summary.median, unit)
-    if not with_ratio or summary.ratio is None or unit is Unit.COUNT:
+    if not with_ratio or summary.ratio is None or unit in (Unit.COUNT, Unit.TIMES):
         return value
     return f"{value} {format_ratio(summary.ratio)}"
 

@@ -11,12 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from benchmarks.runtime.parameters import Parameters
 from benchmarks.runtime.plan import Turn
 from benchmarks.runtime.process_tree import live_descendants
 from benchmarks.runtime.sample import Answer, Sample
@@ -27,9 +25,15 @@ ERROR_TAIL = 300
 
 
 def take_samples(
-    turns: Iterable[Turn], parameters: Parameters, progress: Callable[[Sample], None]
+    turns: Iterable[Turn],
+    parameters: Mapping[str, object],
+    progress: Callable[[Sample], None],
+    driver: str = "benchmarks.runtime.driver",
+    scratch: Path | None = MEMORY_BACKED,
 ) -> Iterator[Sample]:
     """Samples of all turns, in order. What failed once is not tried again: it would only cost time.
+
+    driver: a module like the default one. scratch: where each driver has a folder, temporary files' place if None.
 
     The caller must have adopted orphans (`process_tree.adopt_orphans`), so that strays can be found.
     """
@@ -37,7 +41,7 @@ def take_samples(
     for turn in turns:
         if (turn.measure.name, turn.contender) in hopeless:
             continue
-        answer = _ask_driver(turn, parameters)
+        answer = _ask_driver(turn, parameters, driver, scratch)
         if answer.outcome != "measured":
             hopeless.add((turn.measure.name, turn.contender))
         sample = Sample(
@@ -52,12 +56,12 @@ def take_samples(
         yield sample
 
 
-def _ask_driver(turn: Turn, parameters: Parameters) -> Answer:
-    scratch_root = MEMORY_BACKED if MEMORY_BACKED.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=scratch_root) as scratch, tempfile.TemporaryFile() as errors:
+def _ask_driver(turn: Turn, parameters: Mapping[str, object], module: str, root: Path | None) -> Answer:
+    root = root if root is not None and root.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=root) as scratch, tempfile.TemporaryFile() as errors:
         answers, answer_end = os.pipe()
-        command = [sys.executable, "-m", "benchmarks.runtime.driver"]
-        command += [turn.contender, turn.measure.name, json.dumps(asdict(parameters)), str(answer_end)]
+        command = [sys.executable, "-m", module]
+        command += [turn.contender, turn.measure.name, json.dumps(dict(parameters)), str(answer_end)]
         driver = subprocess.Popen(
             command,
             pass_fds=[answer_end],

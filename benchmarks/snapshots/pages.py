@@ -18,9 +18,6 @@ from benchmarks.snapshots.cells import CELLS
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
-SMALL = 3
-"""The first cells of that list: the others measure what they do themselves."""
-
 
 def worker_of(client: int) -> int:
     """client -> zygote -> warden of its newest jail -> worker, which is older than its copies."""
@@ -55,7 +52,7 @@ def main(repeats: int) -> None:
     for snapshots in kinds:
         with PythonRuntime(sandbox=SandboxPolicy(snapshots=snapshots)) as runtime:
             runtime.execute("x = 0")
-            for name, code in CELLS[:SMALL]:
+            for name, code in CELLS:
                 least, faults = measure(runtime, code, repeats)
                 print(
                     f"snapshots {snapshots:5} {name:20} {least:7.2f} ms CPU {faults:6.0f} pages", flush=True

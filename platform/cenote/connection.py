@@ -54,13 +54,17 @@ class RuntimeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A machine of a platform, for tokens that may see it. references: shared values, `reference_bytes` in all."""
+    """A machine of a platform, for tokens that may see it. references: shared values, `reference_bytes` in all.
+
+    silent: it does not answer now, and nothing else is known of it.
+    """
 
     id: str
     address: str
     runtimes: int
     references: int
     reference_bytes: int
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +239,7 @@ def _platform(message: platform_pb2.PlatformDescription) -> PlatformInfo:
             runtimes=node.runtimes,
             references=node.references,
             reference_bytes=node.reference_bytes,
+            silent=node.silent,
         )
         for node in message.nodes
     )

@@ -384,7 +384,23 @@ class UnknownReferenceError(UsageError):
         self.reference = reference
 
     def __str__(self) -> str:
-        return f"there is no object reference {self.reference!r}; it was released or its lease is over: share again"
+        return (
+            f"there is no object reference {self.reference!r}; it was released, its lease is over or its machine "
+            f"has left: share again"
+        )
+
+
+class RuntimeLostError(JailError):
+    """A runtime of a platform is gone, and its state with it, such as with its machine. It does not come back to this
+    client; what it was asked last may have run.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"this runtime is lost ({self.reason}); make a new one"
 
 
 class OutcomeUnknownError(CenoteError):

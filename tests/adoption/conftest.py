@@ -26,6 +26,7 @@ from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.results import OnError
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.start import start_ends
 
@@ -73,8 +74,8 @@ class Victim:
         self._note(report)
         return report
 
-    def execute(self, code: str, key: str, timeout: float | None = None) -> None:
-        self.tell("execute", key, code=code, timeout=timeout)
+    def execute(self, code: str, key: str, timeout: float | None = None, on_error: OnError = "keep") -> None:
+        self.tell("execute", key, code=code, timeout=timeout, on_error=on_error)
 
     def value(self, key: str) -> Any:
         return self.wait_for(lambda report: report["key"] == key and "done" in report)["done"]

@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cenote_proto.v1 import jail_pb2
+from cenote.runtime.patcher import apply_patch
+from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
@@ -22,6 +23,8 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.listeners import admit_all
+from cenote_worker.hosted.patching import PatchedStep, PatchRequest
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
@@ -68,6 +71,9 @@ class Reports:
         value = outcome.value if isinstance(outcome, ExecutionResult) else type(outcome).__name__
         self.say(done=value)
 
+    def progress(self, progress: runtime_pb2.ApplyProgress) -> None:
+        self.say(before=progress.number)
+
 
 class Silent:
     """A HostHandler that says which calls it gets, and answers none."""
@@ -84,6 +90,18 @@ class Silent:
 
     def ended(self) -> None:
         pass
+
+
+def replaced(runtime: HostedRuntime, number: int, code: str) -> PatchRequest:
+    """The line with other code in one of its steps."""
+    tree = runtime.history.tree
+    steps = tuple(
+        PatchedStep(origin=step.number, change="another", code=code)
+        if step.number == number
+        else PatchedStep(origin=step.number)
+        for step in tree.line(tree.head)
+    )
+    return PatchRequest(head=tree.head, steps=steps)
 
 
 def gift(name: str, value: object) -> Injection:
@@ -136,7 +154,8 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "execute":
             author = command.get("author")
             holder = runtime.attach(author, private=False) if author else runtime
-            holder.execute(command["code"], command.get("timeout"), listener, key, cause="a model")
+            on_error, code = command.get("on_error", "keep"), command["code"]
+            holder.execute(code, command.get("timeout"), listener, key, cause="a model", on_error=on_error)
         case "snapshot":
             runtime.snapshot(command["label"], listener, key)
         case "rollback":
@@ -146,6 +165,11 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             runtime.inject(injection, listener, replace=True, key=key)
         case "offer":
             runtime.inject(offer(command["name"]), listener, replace=True, key=key)
+        case "patch":
+            request = replaced(runtime, command["number"], command["code"])
+            runtime.patches.apply(request, apply_patch, listener, key, listener.progress, admit_all)
+        case "status":
+            runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":
             runtime.interrupt()
 

@@ -6,12 +6,13 @@ import os
 import select
 from collections.abc import Callable, Iterable
 
+import pytest
 from tests.adoption.conftest import Node, join, value
 from tests.hosted.listening import PATIENCE
 
 from cenote_proto.v1 import journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import ProtocolViolation, UnavailableError
 from cenote_worker.journal.file import JournalFile, entries_of
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import ExecutionResult
@@ -130,6 +131,19 @@ def test_a_question_whose_hearer_died_is_asked_again() -> None:
     assert asked.hear(surveyed(8)) is None
     assert Phase.BUSY is asked.phase
     assert NeverLeft(("a",), 3) == asked.hear(surveyed(9))
+
+
+def test_an_answer_to_a_former_try_counts_for_nothing() -> None:
+    """A rollback is asked for again by each successor; the worker may answer what was behind the one before."""
+    taken_up = Conversation()
+    taken_up.take_up(7, Ask.ROLLBACK, ready=True)
+    assert (8, 9) == (taken_up.again(), taken_up.again())
+    assert [None, None] == [taken_up.hear(surveyed(number)) for number in (7, 8)]
+    assert Phase.BUSY is taken_up.phase
+    assert SurveyedReply(("a",), 3) == taken_up.hear(surveyed(9))
+    assert Phase.IDLE is taken_up.phase
+    with pytest.raises(ProtocolViolation):
+        taken_up.hear(surveyed(8))
 
 
 def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:

@@ -43,6 +43,21 @@ def settled(key: str, step: int) -> JournalEntry:
     return JournalEntry(settled=journal_pb2.Settled(key=key, result=result))
 
 
+def atomic(number: int, key: str) -> JournalEntry:
+    return JournalEntry(
+        asked=journal_pb2.Asked(number=number, ask="EXECUTE", key=key, step=number, atomic=True)
+    )
+
+
+def undoing(number: int, key: str) -> JournalEntry:
+    failed = runtime_pb2.CellResult(step=number)
+    return JournalEntry(asked=journal_pb2.Asked(number=number + 1, ask="ROLLBACK", key=key, failed=failed))
+
+
+def patch(key: str) -> JournalEntry:
+    return JournalEntry(patch_begun=journal_pb2.PatchBegun(key=key, head=1, steps=2))
+
+
 SENT = JournalEntry(sent=journal_pb2.Sent())
 
 
@@ -55,6 +70,9 @@ def cell(number: int, key: str, texts: list[str]) -> list[JournalEntry]:
 ENTRIES = st.one_of(
     st.builds(began, st.integers(1, 3)),
     st.builds(asked, st.integers(1, 5), st.sampled_from(["", "a", "b"])),
+    st.builds(undoing, st.integers(1, 5), st.sampled_from(["a", "b"])),
+    st.builds(atomic, st.integers(1, 5), st.sampled_from(["a", "b"])),
+    st.builds(patch, st.sampled_from(["a", "b"])),
     st.builds(output, st.text(max_size=20)),
     st.builds(replied, st.integers(1, 5)),
     st.builds(settled, st.sampled_from(["a", "b"]), st.integers(1, 5)),
@@ -85,6 +103,7 @@ def told(story: Story) -> object:
         story.steps,
         story.background.after(0),
         story.injections,
+        story.patch and story.patch.SerializeToString(),
         sorted(story.host_calls),
         [(key, one.settled.SerializeToString(), one.printed.after(0)) for key, one in story.outcomes.items()],
         request
@@ -121,6 +140,26 @@ def test_an_outcome_keeps_the_output_of_its_cell() -> None:
     assert story.request is None
     assert (0, [("stdout", "ab")]) == story.outcomes["k"].printed.after(0)
     assert 1 == story.steps
+
+
+def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
+    """Answered, it may have to be undone: whoever comes then goes back to where it began, and its output stays."""
+    begun = [began(1), READY, TAKEN, *cell(1, "k", []), atomic(2, "a"), SENT, output("x"), TAKEN]
+    answered = Story.of([*begun, replied(2), TAKEN], LIMIT)
+    assert (1, True) == (answered.jail.head, answered.request and answered.request.answered)
+    undone = Story.of([*begun, replied(2), TAKEN, undoing(2, "a")], LIMIT)
+    assert undone.request is not None
+    assert (1, (0, [("stdout", "x")])) == (undone.jail.head, undone.request.printed.after(0))
+    assert 2 == Story.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).jail.head
+
+
+def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
+    """Whatever else comes to an end meanwhile."""
+    begun = [began(1), READY, TAKEN, patch("p"), *cell(3, "k", [])]
+    story = Story.of(begun, LIMIT)
+    assert story.patch is not None
+    assert (1, 2) == (story.patch.head, story.patch.steps)
+    assert Story.of([*begun, settled("p", 0)], LIMIT).patch is None
 
 
 def test_a_fresh_jail_begins_with_nothing_under_way() -> None:

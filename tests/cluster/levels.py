@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tests.cluster.standing import StandingPlatform, title_of
+from tests.cluster.standing import StandingPlatform, title
 
 from cenote.gateway.cluster_nodes import HOSTS
 
@@ -121,8 +121,8 @@ def table(before: Levels, now: Levels) -> str:
 def _kind(pid: int) -> str | None:
     if in_jail(pid):
         return "jail"
-    title = title_of(pid)
-    return next((kind for pattern, kind in TITLES.items() if fnmatch.fnmatch(title, pattern)), None)
+    line = title(pid)
+    return next((kind for pattern, kind in TITLES.items() if fnmatch.fnmatch(line, pattern)), None)
 
 
 def in_jail(pid: int) -> int | None:

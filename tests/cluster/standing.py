@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -32,10 +32,13 @@ processes, whatever they run, whoever buries them."""
 
 
 class StandingPlatform:
-    def __init__(self, folder: Path) -> None:
+    """prefix: of each command, such as what enters a network namespace."""
+
+    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+        self._prefix = tuple(prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
-        self._environment = kept | homes
+        self.environment = kept | homes
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
@@ -69,12 +72,12 @@ class StandingPlatform:
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """A command that is under way."""
-        line = [sys.executable, "-m", "cenote.cli.main", *words]
+        line = [*self._prefix, sys.executable, "-m", "cenote.cli.main", *words]
         limits = resource.getrlimit(LOCKS)
         resource.setrlimit(LOCKS, (self.mark, limits[1]))
         try:
             return subprocess.Popen(
-                line, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                line, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
         finally:
             resource.setrlimit(LOCKS, limits)
@@ -107,12 +110,17 @@ class StandingPlatform:
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
         return [pid for pid in pids if lives(pid) and _mark(pid) == str(self.mark)]
 
-    def processes(self, title: str = "") -> list[int]:
+    @property
+    def joined(self) -> dict[str, str]:
+        """The cluster that it is on, if that is not its own."""
+        return dict(json.loads((self._state / "joined.json").read_text()))
+
+    def processes(self, kind: str = "") -> list[int]:
         """Of its cluster, those whose title begins so."""
-        return [pid for pid in living_in(self.cluster["pid"]) if title_of(pid).startswith(title)]
+        return [pid for pid in living_in(self.cluster["pid"]) if title(pid).startswith(kind)]
 
     def raylets(self) -> list[int]:
-        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title_of(pid)]
+        return [pid for pid in living_in(self.cluster["pid"]) if "/raylet/raylet " in title(pid)]
 
     def secrets_of_teams(self) -> list[str]:
         return [folder.name for folder in (self._state / "teams").glob("*")]
@@ -199,7 +207,7 @@ def _mark(pid: int) -> str:
     return next(line.split()[3] for line in lines if line.startswith("Max file locks"))
 
 
-def title_of(pid: int) -> str:
+def title(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

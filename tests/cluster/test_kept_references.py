@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cenote_security.errors import UnknownReferenceError
-from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
+from cenote_worker.cluster.kept_references import COPY_SECONDS, KeptReferences, content_of, view_of
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.results import VariableInfo
@@ -27,7 +27,7 @@ class Clock:
         return self.now
 
 
-def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
+def nowhere(reference: str, _tenant: str) -> None:
     raise UnknownReferenceError(reference)
 
 
@@ -150,33 +150,71 @@ def test_a_successor_finds_what_a_killed_process_held(store: KeptReferences) -> 
     } == set(store.held_by(holders_of("rt_1")))
 
 
-def test_a_value_of_another_node_is_fetched_once(
-    keeper: KeeperClient, store: KeptReferences, tmp_path: Path
-) -> None:
-    """After that this node has it too; where it is cannot be told from its bytes."""
-    reference = put(store, b"from afar" * 10_000)
-    fetched = []
+class Elsewhere:
+    """A second node, which brings what it lacks from a store of the first."""
 
-    def bring(node: str, asked: str, tenant: str) -> tuple[bytes, Content]:
-        fetched.append((node, asked, tenant))
-        record, content = store.sealed(asked, tenant)
+    def __init__(self, first: KeptReferences, folder: Path, clock: Clock) -> None:
+        ensure_keeper(folder)
+        self.keeper = KeeperClient(folder)
+        self.store = KeptReferences(self.keeper, "n2", 1 << 20, self._bring, clock)
+        self.fetched: list[str] = []
+        self._first = first
+
+    def _bring(self, reference: str, tenant: str) -> None:
+        self.fetched.append(reference)
+        record, content = self._first.sealed(reference, tenant)
         try:
-            return record, content_of(record, view_of(content))
+            self.store.adopt(reference, tenant, record, content_of(record, view_of(content)))
         finally:
             content.close()
 
-    ensure_keeper(tmp_path / "second")
-    second = KeeperClient(tmp_path / "second")
-    try:
-        there = KeptReferences(second, "n2", 1 << 20, bring, Clock())
-        for _ in range(2):
-            content = there.content(reference, "t1")
-            assert [b"from afar" * 10_000] == [bytes(part) for part in content.unpack()]
-            content.close()
-        assert [("n1", reference, "t1")] == fetched
+
+@pytest.fixture
+def elsewhere(store: KeptReferences, tmp_path: Path, clock: Clock) -> Iterator[Elsewhere]:
+    second = Elsewhere(store, tmp_path / "second", clock)
+    yield second
+    second.keeper.shut_down()
+
+
+def test_a_value_of_another_node_is_fetched_once(store: KeptReferences, elsewhere: Elsewhere) -> None:
+    """After that this node has it too; where it is cannot be told from its bytes."""
+    reference = put(store, b"from afar" * 10_000)
+    for _ in range(2):
+        content = elsewhere.store.content(reference, "t1")
+        assert [b"from afar" * 10_000] == [bytes(part) for part in content.unpack()]
+        content.close()
+    assert [reference] == elsewhere.fetched
+    for unknown in ("ref_ff_5_n2", "nonsense"):
         with pytest.raises(UnknownReferenceError):
-            there.content("ref_ff_5_n2", "t1")
-        with pytest.raises(UnknownReferenceError):
-            there.content("nonsense", "t1")
-    finally:
-        second.shut_down()
+            elsewhere.store.content(unknown, "t1")
+    assert [reference] == elsewhere.fetched
+
+
+def test_a_copy_stays_while_it_is_used(store: KeptReferences, elsewhere: Elsewhere, clock: Clock) -> None:
+    """Sweeps leave it for a minute after its last use, and take it then; who looks for it later fetches it anew."""
+    reference = put(store)
+    for _ in range(3):
+        elsewhere.store.content(reference, "t1").close()
+        clock.now += COPY_SECONDS - 1
+        elsewhere.store.sweep()
+    assert [reference] == elsewhere.fetched
+    clock.now += 2
+    elsewhere.store.sweep()
+    assert [] == elsewhere.keeper.keys()
+    elsewhere.store.content(reference, "t1").close()
+    assert [reference, reference] == elsewhere.fetched
+
+
+def test_letting_go_of_what_is_elsewhere_fetches_nothing(store: KeptReferences, elsewhere: Elsewhere) -> None:
+    """A release of what is not held is fine, and costs nothing."""
+    elsewhere.store.release(put(store), "t1", holder="h9")
+    assert [] == elsewhere.fetched
+
+
+def test_no_copy_is_made_of_what_another_tenant_has(store: KeptReferences, elsewhere: Elsewhere) -> None:
+    """A copy belongs to its tenant as the value does."""
+    reference = put(store)
+    elsewhere.store.content(reference, "t1").close()
+    with pytest.raises(UnknownReferenceError):
+        elsewhere.store.content(reference, "t2")
+    assert elsewhere.store.keeps(reference)

@@ -110,13 +110,15 @@ class FakeHost:
 
 
 class World:
-    """A node whose hosts are hired from `staff`; when that is empty none can be had."""
+    """A node whose hosts are hired from `staff`; when that is empty none can be had. coming: when they come."""
 
     def __init__(self, folder: Path) -> None:
         ensure_keeper(folder)
         self.keeper = KeeperClient(folder)
         self.staff: list[FakeHost] = []
-        references = KeptReferences(self.keeper, "n", 1 << 20, _nowhere)
+        self.coming = threading.Event()
+        self.coming.set()
+        references = KeptReferences(self.keeper, "n", 1 << 20)
         self.now = 0.0
         self.node = Node(
             node="n",
@@ -134,6 +136,7 @@ class World:
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
+        self.coming.wait(PATIENCE)
         if self.staff:
             self.node.joined(self.staff.pop(0), expected=True)
         else:
@@ -145,10 +148,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path / "keeper")
     yield world
     world.keeper.shut_down()
-
-
-def _nowhere(*_: object) -> tuple[bytes, object]:
-    raise AssertionError("nothing is elsewhere")
 
 
 def assignment(runtime: str = "r", lease: float = 0.0) -> Assignment:
@@ -321,3 +320,17 @@ def test_one_runtime_is_asked_after_alone(world: World) -> None:
     assert "at b" == world.node.locate("r")
     with pytest.raises(UnknownRuntimeError):
         world.node.runtime("other")
+
+
+def test_who_was_hired_last_is_waited_for(world: World) -> None:
+    """A node that ends knows all its hosts, so that none is left behind."""
+    coming = threading.Event()
+    world.staff = [world.host("a")]
+    world.coming = coming
+    world.node.get_ready()
+    ending = threading.Thread(target=world.node.dissolve, daemon=True)
+    ending.start()
+    assert 0 == world.node.facts().hosts
+    coming.set()
+    ending.join(PATIENCE)
+    assert (1, False) == (world.node.facts().hosts, ending.is_alive())

@@ -1,19 +1,37 @@
-"""Asking actors: who is not there is waited for, and an answer is an answer, whatever it says."""
+"""What is asked of actors of the cluster, where no cluster is needed to see it."""
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
-from cenote_security.errors import UnknownRuntimeError
+from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_worker.cluster.ray_calls import ask
 
 
-@pytest.mark.timeout(30)
-def test_a_refusal_is_told_at_once() -> None:
-    """Also one that is a ValueError, as an actor is not there by one."""
+def test_an_answer_that_says_no_is_an_answer() -> None:
+    """Errors of usage are ValueErrors, as is that for an actor that is not there; only the latter is asked again."""
 
-    def refusing() -> object:
-        raise UnknownRuntimeError("r")
+    def actor() -> object:
+        raise UnknownRuntimeError("rt_1")
 
+    began = time.monotonic()
     with pytest.raises(UnknownRuntimeError):
-        ask(refusing, "locate", "r")
+        ask(actor, "runtime", "rt_1")
+    assert time.monotonic() - began < 5
+
+
+def test_nobody_waits_for_an_actor_once_the_platform_ends() -> None:
+    """Not even for one that Ray is to start again."""
+    ending, asked = threading.Event(), list[int]()
+
+    def actor() -> object:
+        asked.append(1)
+        ending.set()
+        raise ValueError("there is no such actor")
+
+    with pytest.raises(UnavailableError, match="ended"):
+        ask(actor, "runtime", "rt_1", ending=ending)
+    assert [1] == asked

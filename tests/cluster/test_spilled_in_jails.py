@@ -10,9 +10,7 @@ from tests.serving.conftest import World
 from tests.serving.plain import Line
 
 from cenote_proto.v1 import runtime_pb2
-from cenote_security.errors import UnknownReferenceError
 from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.serving.limits import Patience
 
@@ -50,17 +48,11 @@ set(done) - {"fchmod"}
 """
 
 
-def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
-    raise UnknownReferenceError(reference)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     ensure_keeper(tmp_path / "keeper")
     keeper = KeeperClient(tmp_path / "keeper")
-    world = World(
-        Patience(), KeptReferences(keeper, "n1", 0, nowhere)
-    )  # without room: all of it goes to disk
+    world = World(Patience(), KeptReferences(keeper, "n1", 0))  # without room: all of it goes to disk
     yield world
     world.close()
     keeper.shut_down()

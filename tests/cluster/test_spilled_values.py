@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.standing import keeper_of, until
 
-from cenote_security.errors import QuotaExceededError, UnavailableError, UnknownReferenceError
+from cenote_security.errors import QuotaExceededError, UnavailableError
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
@@ -31,10 +31,6 @@ HOME = Origin(tenant="t1", runtime="rt_1", step=4)
 BIG = 300_000
 ROOM = 1_000_000
 """For three of them."""
-
-
-def nowhere(_node: str, reference: str, _tenant: str) -> tuple[bytes, Content]:
-    raise UnknownReferenceError(reference)
 
 
 @contextmanager
@@ -55,7 +51,7 @@ def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
 
 @pytest.fixture
 def store(keeper: KeeperClient) -> KeptReferences:
-    return KeptReferences(keeper, "n1", ROOM, nowhere)
+    return KeptReferences(keeper, "n1", ROOM)
 
 
 def put(store: KeptReferences, letter: str, size: int = BIG) -> str:
@@ -192,7 +188,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_a_disk_that_is_memory_is_none() -> None:
     """Nothing would be gained there: then the bound on memory is the bound."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, keeping(Path(folder) / "keeper") as keeper:
-        store = KeptReferences(keeper, "n1", ROOM, nowhere)
+        store = KeptReferences(keeper, "n1", ROOM)
         for letter in "abc":
             put(store, letter)
         with pytest.raises(UnavailableError, match="tmpfs, which is memory too"):
@@ -202,7 +198,7 @@ def test_a_disk_that_is_memory_is_none() -> None:
 def test_quotas_count_what_is_on_disk(keeper: KeeperClient, tmp_path: Path) -> None:
     """A tenant has what it has, wherever it is."""
     quotas = MachineQuotas(tmp_path / "quotas")
-    store = KeptReferences(keeper, "n1", ROOM, nowhere, quotas=quotas)
+    store = KeptReferences(keeper, "n1", ROOM, quotas=quotas)
     quotas.limit({"t1": {SharedQuota.STORED: 5 * BIG}})
     for letter in "abcd":
         put(store, letter)
@@ -217,7 +213,7 @@ def test_many_share_at_once(keeper: KeeperClient) -> None:
     wrong: list[object] = []
 
     def work(letter: str) -> None:
-        store = KeptReferences(KeeperClient(keeper.folder), "n1", ROOM, nowhere)
+        store = KeptReferences(KeeperClient(keeper.folder), "n1", ROOM)
         for _ in range(5):
             reference = put(store, letter)
             wrong.extend(read(store, reference) - {letter.encode()})

@@ -54,6 +54,8 @@ def test_a_fork_of_an_earlier_state(make: Make, fork: Fork) -> None:
     source.execute("x = 2\ng = (i for i in range(9)); next(g)")
     branches = [*fork(source, step=1), *fork(source, step="first")]
     assert ["1", "1"] == [value(branch, "x") for branch in branches]
+    with source.state.fork(1) as branch:
+        assert "1" == value(branch, "x")
     assert "(2, 1)" == value(source, "(x, next(g))")
     with pytest.raises(NotKeptError):
         source.fork(step=77)
@@ -148,5 +150,7 @@ async def test_the_async_face() -> None:
         await branches[0].execute("x = 5")
         assert ("x",) == (await source.merge(branches[0])).taken
         assert 5 == await source.retrieve("x")
+        async with await source.state.fork(source.state.head) as branch:
+            assert 5 == await branch.retrieve("x")
         for branch in branches:
             await branch.close()

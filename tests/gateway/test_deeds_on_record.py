@@ -6,12 +6,15 @@ import hashlib
 
 from tests.gateway.test_gateway_server import until
 from tests.gateway.world import BARE, World
+from tests.serving.plain import packed, plain
 
+import cenote
 from cenote.gateway.audit.collector import written_deeds
 from cenote.gateway.audit.entry import Entry
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.selection import Selection, described, selected
 from cenote.gateway.audit.verification import entries, verify
+from cenote.harness import ApplyResult
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
@@ -142,3 +145,35 @@ def test_a_cell_that_never_ran_is_not_on_record(world: World) -> None:
     world.close()
     (entry,) = recorded(world, "cell")
     assert "KeyboardInterrupt" == entry.event.facts["error"]
+
+
+def test_steps_that_a_patch_runs_again_are_on_record(world: World) -> None:
+    """Each like a cell of whoever has sent the patch; those that stand are not."""
+    acme = world.user("acme")
+    line = acme.line(acme.create("etl"))
+    line.welcome()
+    for code in ("x = 1", "y = x", "z = 5"):
+        assert line.run(code).success
+    steps = [runtime_pb2.PatchedStep(origin=number, change="another" * (number == 1)) for number in (1, 2, 3)]
+    codes = plain(packed(b"x = 2"))
+    codes.count = 1
+    patch = runtime_pb2.Apply(head=3, steps=steps, codes=codes)
+    call = line.send(apply=patch, key="patch")
+    told = [line.answer(call)]
+    while told[-1].HasField("apply_progress"):
+        told.append(line.answer(call))
+    assert ([1, 2], [3]) == (list(told[-1].applied.rerun), list(told[-1].applied.reused))
+    again = line.answer(line.send(outcome=runtime_pb2.OutcomeQuestion(key="patch")))
+    assert told[-1].applied == again.applied
+    joined = cenote.connect(world.address, token=acme.token).runtime("etl", attach=True)
+    outcome = joined.outcome("patch")
+    assert isinstance(outcome, ApplyResult)
+    assert (outcome.status, ["x = 2", "y = x", "z = 5"]) == (
+        "applied",
+        [step.code for step in outcome.records],
+    )
+    joined.close()
+    world.close()
+    first_lines = [entry.event.facts["first_line"] for entry in recorded(world, "cell")]
+    assert ["x = 1", "y = x", "z = 5", "x = 2", "y = x"] == first_lines
+    assert {acme.token_id} == {entry.event.token for entry in recorded(world, "cell")}

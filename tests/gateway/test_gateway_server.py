@@ -19,6 +19,7 @@ from tests.gateway.world import BARE, Description, World, refused
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
+from cenote.gateway.registry import Registry
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
@@ -35,10 +36,14 @@ def until(holds: Callable[[], bool], patience: float = 20.0) -> None:
 
 
 class SlowNodes:
-    """Nodes without machines. What makes runtimes waits at a gate, where one is given."""
+    """Nodes without machines. What makes runtimes waits at a gate, where one is given.
+
+    left: seconds since they have left, with all runtimes.
+    """
 
     def __init__(self, gate: threading.Event | None = None, failure: Exception | None = None) -> None:
         self.made: list[str] = []
+        self.left: float | None = None
         self._gate = gate
         self._failure = failure
         self._here: set[str] = set()
@@ -66,6 +71,8 @@ class SlowNodes:
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         if runtime not in self._here:
             raise UnknownRuntimeError(runtime)
+        if self.left is not None:
+            return RuntimeFacts(state="lost", reason="its machine has left", lost_for=self.left)
         return RuntimeFacts()
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
@@ -186,6 +193,26 @@ def test_what_a_restart_loses_is_said(world: World) -> None:
     assert (Description.LOST, True, "") == (lost.state, "was stopped" in lost.reason, lost.capability)
     acme.delete("kept")
     assert Description.READY == acme.create("kept").state
+
+
+def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) -> None:
+    """A named runtime is lost, with the reason, until it is removed. One that has a lease takes up names and quotas
+    for as long as that, then no more."""
+    nodes = SlowNodes()
+    world = make_world(nodes=nodes)
+    acme, registry = world.user("acme"), Registry(world.stores, nodes)
+    leased = acme.create("", lease=60).name
+    acme.create("kept")
+    nodes.left = 60.0
+    registry.sweep()
+    assert sorted(["kept", leased]) == acme.names()
+    nodes.left = 60.1
+    registry.sweep()
+    assert (["kept"], 1) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
+    lost = acme.get("kept")
+    assert (Description.LOST, "its machine has left", "") == (lost.state, lost.reason, lost.capability)
+    acme.delete("kept")
+    assert [] == acme.names()
 
 
 def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> None:

@@ -12,6 +12,8 @@ import pytest
 from cenote.gateway.announcement import announce, read_announcement
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.first_token import leave_token
+from cenote.gateway.joined_cluster import JoinedCluster
+from cenote.gateway.launch import start_platform
 from cenote.gateway.options import PlatformOptions, is_loopback
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
@@ -99,6 +101,18 @@ def announced(*said: Running | CenoteError) -> bytes:
             announce(pipe, each)
         assert isinstance(heard, io.BufferedReader)
         return heard.read()
+
+
+def test_a_failed_start_ends_nothing_of_a_former_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that has on a cluster may be somebody's: here the new process ends without a word."""
+    monkeypatch.setattr("cenote.gateway.launch._MODULE", "this")
+    state = StateFolder(path=tmp_path)
+    JoinedCluster(address="127.0.0.1:1", platform="p").keep(state)
+    with pytest.raises(UnavailableError, match="ended, or was not ready in time"):
+        start_platform(PlatformOptions(state=state, ray_address="127.0.0.1:1"))
+    assert state.joined.exists()
 
 
 def test_the_first_token_is_made_once(tmp_path: Path) -> None:

@@ -41,7 +41,12 @@ traces = st.builds(
 )
 spans = st.builds(Span, line=st.just(1), column=st.just(0), end_line=st.just(1), end_column=st.integers(0, 9))
 errors = st.builds(
-    ErrorInfo, type=texts, message=texts, traceback=texts, span=st.none() | spans, reason=texts
+    ErrorInfo,
+    type=texts,
+    message=texts,
+    traceback=texts,
+    span=st.none() | spans,
+    reason=st.text(min_size=1, max_size=40),
 )
 calls = st.builds(
     HostCallRecord,

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
+from cenote.runtime.patcher import apply_patch
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
 from cenote_security.errors import CenoteError, NameExistsError, RejectedError, UnknownRuntimeError
@@ -55,7 +56,7 @@ class SmallPlatform(PlatformServiceServicer):
 
     def __init__(self, patience: Patience = PATIENCE) -> None:
         self.references = LocalReferences(room=1 << 30)
-        self.server = RuntimeServer(self._authorise, self.references, patience=patience)
+        self.server = RuntimeServer(self._authorise, self.references, patience=patience, patcher=apply_patch)
         self.hosted: dict[str, HostedRuntime] = {}
         self._patience = patience
         self._closed = False
@@ -76,7 +77,9 @@ class SmallPlatform(PlatformServiceServicer):
     def move(self) -> None:
         """The runtimes get another server, at another port, as if it had been started anew."""
         self.server.close()
-        self.server = RuntimeServer(self._authorise, self.references, patience=self._patience)
+        self.server = RuntimeServer(
+            self._authorise, self.references, patience=self._patience, patcher=apply_patch
+        )
         self.runtimes_address = self.server.start()
         for runtime, hosted in self.hosted.items():
             self.server.add(runtime, hosted, self._relays[runtime])

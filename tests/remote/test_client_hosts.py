@@ -195,7 +195,7 @@ def test_what_nobody_offers(make_client: Callable[..., Client]) -> None:
 
 
 def test_values_of_this_process(make_client: Callable[..., Client]) -> None:
-    """A sealed one goes as it is; a reference to it means nothing there, and the error says what to do instead."""
+    """A sealed one goes as it is; one that the jail is to have a handle for goes along, and the platform keeps it."""
     sealed = ObjectReference.of_sealed(Content.pack([b"x" * 100_000]), None)
     client = make_client(sealed=lambda: Sealed(sealed), handle=lambda: sealed)
     client.hear(*asking("sealed"))
@@ -205,5 +205,8 @@ def test_values_of_this_process(make_client: Callable[..., Client]) -> None:
     assert content.size == frame.host_answer.value.size > 100_000
     client.hear(*asking("handle", number=FIRST + 1))
     wait_until(lambda: len(client.line.said) == 2)
-    assert "use retrieve" in client.line.errors()[1]
+    frame, uploaded = client.line.said[1]
+    assert uploaded is not None
+    assert content.size == uploaded.size == frame.host_answer.upload.content.size
+    assert "object" == frame.host_answer.upload.info.type
     sealed.release()

@@ -24,7 +24,12 @@ lines = st.integers(0, 2**31)
 
 spans = st.builds(Span, line=lines, column=lines, end_line=lines, end_column=lines)
 errors = st.builds(
-    ErrorInfo, type=texts, message=texts, traceback=texts, span=st.none() | spans, reason=texts
+    ErrorInfo,
+    type=texts,
+    message=texts,
+    traceback=texts,
+    span=st.none() | spans,
+    reason=st.text(min_size=1, max_size=40),
 )
 usages = st.builds(
     CellUsage, wall=seconds, cpu=seconds, peak_memory=sizes, bytes_written=sizes, output_bytes=sizes

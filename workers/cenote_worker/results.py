@@ -130,6 +130,48 @@ class ExecutionResult:
     back_at: int | None = None
 
 
+PatchStatus = Literal["applied", "failed", "blocked", "cancelled", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmadeCall:
+    """A host call that was not made, since it would have had another effect outside than the recorded one."""
+
+    target: str
+    method: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchRefusal:
+    """Why a patch was not applied, for who knows this kind of refusal. facts: what the error is made of."""
+
+    kind: str
+    facts: tuple[object, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patched:
+    """What came of a patch that was applied where the runtime is: steps by number. The fields: see ApplyResult.
+
+    failure: 0 for none. refusal: of a patch that was refused.
+    """
+
+    status: PatchStatus
+    head: int
+    rerun: tuple[int, ...] = ()
+    reused: tuple[int, ...] = ()
+    changed: tuple[str, ...] = ()
+    cut_offs: tuple[int, ...] = ()
+    seconds_saved: float = 0.0
+    records: tuple[int, ...] = ()
+    failure: int = 0
+    blocked: UnmadeCall | None = None
+    aside: int = 0
+    refusal: PatchRefusal | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
     """A state that is kept in memory, as its jail tells it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.platform.measure import Measure
-from benchmarks.platform.measures import clients, creation, hand_over, idle, round_trip
+from benchmarks.platform.measures import clients, creation, hand_over, idle, pipeline, round_trip
 
 MEASURES: tuple[Measure, ...] = (
     *round_trip.MEASURES,
@@ -11,4 +11,5 @@ MEASURES: tuple[Measure, ...] = (
     *hand_over.MEASURES,
     *clients.MEASURES,
     *idle.MEASURES,
+    *pipeline.MEASURES,
 )

@@ -1,14 +1,15 @@
-"""A value that one namespace holds goes to further ones on the same machine."""
+"""A value that one namespace holds goes to further ones, on the same machine or on another."""
 
 from __future__ import annotations
 
 import statistics
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from functools import partial
 
 from benchmarks.platform.measure import Measure
 from benchmarks.platform.parameters import Parameters
-from benchmarks.platform.service import AnyService
+from benchmarks.platform.service import AnyService, Namespace
 from benchmarks.runtime.contender import CellFailedError
 from benchmarks.runtime.measure import Unit
 from benchmarks.runtime.payload import ARRAY, FRAME, Payload
@@ -21,17 +22,29 @@ READS = {
 
 
 def time_hand_over(
-    service: AnyService, parameters: Parameters, *, payload: Payload, large: bool
+    service: AnyService, parameters: Parameters, *, payload: Payload, large: bool, apart: bool = False
+) -> dict[str, float]:
+    """apart: givers and receivers on two machines."""
+    machines = service.apart() if apart else nullcontext((service.open, service.open))
+    with machines as (near, far):
+        return _timed(near, far, parameters, payload, parameters.large if large else parameters.small)
+
+
+def _timed(
+    near: Callable[[], Namespace],
+    far: Callable[[], Namespace],
+    parameters: Parameters,
+    payload: Payload,
+    size: int,
 ) -> dict[str, float]:
     """`first` is what the first consumer waits for, sharing included; each further one pays `further`."""
-    size = parameters.large if large else parameters.small
     received, read, writable = [], [], "None"
-    with closing(service.open()) as giver:
+    with closing(near()) as giver:
         giver.execute(payload.source(size))
         parcel: list[object] = []
         shared = seconds(lambda: parcel.append(giver.share("made")))
         for _ in range(parameters.receivers):
-            with closing(service.open()) as receiver:  # one at a time: not all services share memory
+            with closing(far()) as receiver:  # one at a time: not all services share memory
                 receiver.execute("import pandas")
                 received.append(seconds(partial(receiver.receive, "given", parcel[0])))
                 read.append(seconds(partial(receiver.execute, READS[payload.name])))
@@ -59,6 +72,9 @@ _FIGURES = {
     "writable": Unit.COUNT,
 }
 
+_CROSSING = ("cenote", "ray actors", "cloudpickle over gRPC")
+"""Those whose namespaces may be on several machines."""
+
 MEASURES = (
     Measure(
         name="array-small",
@@ -80,5 +96,32 @@ MEASURES = (
         run=partial(time_hand_over, payload=FRAME, large=True),
         figures={name: unit for name, unit in _FIGURES.items() if name != "writable"},
         rounds=1,
+    ),
+    Measure(
+        name="far-array-small",
+        title="8 MB array to a first and to further namespaces on another machine, then a cell that sums it",
+        run=partial(time_hand_over, payload=ARRAY, large=False, apart=True),
+        figures=_FIGURES,
+        rounds=1,
+        limit=240.0,
+        only=_CROSSING,
+    ),
+    Measure(
+        name="far-array-large",
+        title="the same with 512 MB",
+        run=partial(time_hand_over, payload=ARRAY, large=True, apart=True),
+        figures=_FIGURES,
+        rounds=1,
+        limit=240.0,
+        only=_CROSSING,
+    ),
+    Measure(
+        name="far-frame-large",
+        title="the same with a frame of 512 MB, with strings",
+        run=partial(time_hand_over, payload=FRAME, large=True, apart=True),
+        figures={name: unit for name, unit in _FIGURES.items() if name != "writable"},
+        rounds=1,
+        limit=240.0,
+        only=_CROSSING,
     ),
 )

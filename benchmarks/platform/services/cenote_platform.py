@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import ClassVar
 
+import cenote
 from benchmarks.platform.service import Namespace, Service
+from benchmarks.platform.services.ray_machine import PATIENCE, RayMachine
 from benchmarks.runtime.contender import CellFailedError
 from cenote.gateway.launch import start_platform, stop_platform
 from cenote.gateway.options import PlatformOptions
-from cenote.gateway.state_folder import state_folder
+from cenote.gateway.state_folder import StateFolder, state_folder
 from cenote.runtime import PythonRuntime, Variable
 
 
@@ -36,6 +42,14 @@ class CenoteNamespace(Namespace):
         self._runtime.close()
 
 
+def _wait_for_machines(address: str, wanted: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while sum(not node.silent for node in cenote.connect(address).describe().nodes) < wanted:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{wanted} machines did not come")
+        time.sleep(0.2)
+
+
 class CenotePlatform(Service[CenoteNamespace]):
     """The user's own platform, if one runs, is not touched."""
 
@@ -47,8 +61,25 @@ class CenotePlatform(Service[CenoteNamespace]):
         self._state = state_folder()
         self._address = start_platform(PlatformOptions(state=self._state, port=0)).address
 
+    @property
+    def address(self) -> str:
+        return self._address
+
     def open(self) -> CenoteNamespace:
         return CenoteNamespace(self._address)
+
+    @contextmanager
+    def apart(self) -> Iterator[tuple[Callable[[], CenoteNamespace], Callable[[], CenoteNamespace]]]:
+        """Another platform, on a cluster of two machines: a runtime goes where fewer are, so the two alternate."""
+        with ExitStack() as opened:
+            head = RayMachine()
+            opened.callback(head.end)
+            opened.callback(RayMachine(head.address).end)
+            state = StateFolder(path=self._folder / "apart")
+            address = start_platform(PlatformOptions(state=state, port=0, ray_address=head.address)).address
+            opened.callback(stop_platform, state)
+            _wait_for_machines(address, 2)
+            yield partial(CenoteNamespace, address), partial(CenoteNamespace, address)
 
     def close(self) -> None:
         stop_platform(self._state)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import grpc
@@ -66,6 +68,12 @@ class CloudpickleOverGrpc(Service[GrpcNamespace]):
 
     def open(self) -> GrpcNamespace:
         return GrpcNamespace("cloudpickle")
+
+    def apart(
+        self,
+    ) -> AbstractContextManager[tuple[Callable[[], GrpcNamespace], Callable[[], GrpcNamespace]]]:
+        """The client carries each value, wherever the processes are."""
+        return nullcontext((self.open, self.open))
 
     def close(self) -> None:
         """There is nothing besides the namespaces' own processes."""

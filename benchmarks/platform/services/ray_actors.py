@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, ClassVar
@@ -14,11 +16,10 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"] = "disabled"
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchmarks.platform.service import Namespace, Service
-
-STORE = 2 * 10**9
-"""Bytes of the object store: room for the largest value and for what is not collected yet."""
+from benchmarks.platform.services.ray_machine import STORE, RayMachine
 
 
 class Holder:
@@ -74,10 +75,25 @@ class RayActors(Service[ActorNamespace]):
             object_store_memory=STORE,
             _temp_dir=self._folder,
         )
-        self._kind = ray.remote(Holder).options(num_cpus=0)
+        self._kind = ray.remote(num_cpus=0)(Holder)
 
     def open(self) -> ActorNamespace:
         return ActorNamespace(self._kind.remote())
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[tuple[Callable[[], ActorNamespace], Callable[[], ActorNamespace]]]:
+        here = ray.get_runtime_context()
+        second = RayMachine(here.gcs_address)
+        try:
+            nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+            (far,) = {node["NodeID"] for node in nodes if node["Alive"]} - {here.get_node_id()}
+            yield partial(self._on, here.get_node_id()), partial(self._on, far)
+        finally:
+            second.end()
+
+    def _on(self, node: str) -> ActorNamespace:
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        return ActorNamespace(self._kind.options(scheduling_strategy=there).remote())
 
     def close(self) -> None:
         ray.shutdown()

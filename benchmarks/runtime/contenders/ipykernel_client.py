@@ -8,42 +8,23 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import ClassVar, Self
 
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import KernelManager
-
-from benchmarks.runtime.contender import CellFailedError, Contender
-
-START_LIMIT = 60.0
-CELL_LIMIT = 300.0
+from benchmarks.kernel import CELL_LIMIT, Kernel
+from benchmarks.runtime.contender import Contender
 
 
 class IpykernelContender(Contender):
     separate: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._manager = KernelManager(kernel_name="python3")
-        self._manager.start_kernel()
-        self._client: BlockingKernelClient = self._manager.blocking_client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=START_LIMIT)
-        self._one_cell_at_a_time = threading.Lock()
+        self._kernel = Kernel(sys.executable)
 
     def execute(self, code: str) -> str:
-        printed: list[str] = []
-
-        def collect(message: dict[str, dict[str, str]]) -> None:
-            printed.append(message["content"].get("text", ""))
-
-        with self._one_cell_at_a_time:
-            reply = self._client.execute_interactive(code, output_hook=collect, timeout=CELL_LIMIT)
-        if reply["content"]["status"] != "ok":
-            raise CellFailedError(f"{reply['content'].get('ename')}: {reply['content'].get('evalue')}")
-        return "".join(printed)
+        return self._kernel.execute(code)
 
     def inject(self, name: str, value: object) -> None:
         path = _scratch_file()
@@ -68,14 +49,12 @@ class IpykernelContender(Contender):
         self._load(name, parcel)
 
     def status(self) -> None:
-        message = self._client.session.msg("kernel_info_request")
-        self._client.control_channel.send(message)
-        self._client.get_control_msg(timeout=CELL_LIMIT)
+        client = self._kernel.client
+        client.control_channel.send(client.session.msg("kernel_info_request"))
+        client.get_control_msg(timeout=CELL_LIMIT)
 
     def close(self) -> None:
-        self._client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
-        self._manager.cleanup_resources()
+        self._kernel.close()
 
     def _load(self, name: str, path: Path) -> None:
         self.execute(f"import pickle\nwith open({str(path)!r}, 'rb') as f: {name} = pickle.load(f)")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
 
-from cenote.agent.atomic_cells import execute_atomically
 from cenote.agent.core import AgentCore
 from cenote.agent.events import Event
 from cenote.agent.flow import (
@@ -137,7 +136,9 @@ class Run:
     async def _execute(self, cell: ExecuteCode) -> ExecutionResult:
         reversible, timeout = self._world.reversible, self._world.cell_timeout
         if cell.atomic and reversible is not None:
-            return await execute_atomically(reversible, cell.code, timeout, cell.cause)
+            return await reversible.execute(
+                cell.code, timeout=timeout, on_output=None, cause=cell.cause, on_error="rollback"
+            )
         return await self._world.runtime.execute(cell.code, timeout=timeout, on_output=None, cause=cell.cause)
 
     async def _settle_labels(self) -> tuple[str, ...]:

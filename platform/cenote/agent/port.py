@@ -13,7 +13,7 @@ from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote_worker.results import ExecutionResult, Rollback, SnapshotInfo, StreamName, VariableInfo
+from cenote_worker.results import ExecutionResult, OnError, Rollback, SnapshotInfo, StreamName, VariableInfo
 
 
 class Violation(Protocol):
@@ -68,6 +68,17 @@ class AgentRuntime(Protocol):
 
 class ReversibleRuntime(AgentRuntime, Protocol):
     """A runtime whose states are kept, and gone back to."""
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: Callable[[StreamName, str], None] | None,
+        cause: str = "",
+        on_error: OnError = "keep",
+    ) -> ExecutionResult:
+        """Run a cell. on_error: `rollback` undoes one that fails. Cancelling this call ends the cell."""
 
     async def snapshot(self, label: str) -> SnapshotInfo:
         """Keep the state. Raises UnavailableError with the reason why it cannot be."""

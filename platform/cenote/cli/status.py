@@ -51,6 +51,7 @@ def status(where: Destination) -> dict[str, Any]:
                 "runtimes": node.runtimes,
                 "references": node.references,
                 "reference_bytes": node.reference_bytes,
+                "silent": node.silent,
             }
             for node in described.nodes
         ],
@@ -62,7 +63,13 @@ def show(found: dict[str, Any], screen: Screen) -> None:
     screen.line(f"tenant     {found['tenant']}")
     screen.line(f"scopes     {' '.join(found['scopes'])}")
     for node in found["nodes"]:
-        screen.line(
-            f"node       {node['id']} at {node['address']}: {node['runtimes']} runtimes, {node['references']} shared "
-            f"values ({node['reference_bytes']} bytes)"
-        )
+        screen.line(f"node       {node['id']} {_state(node)}")
+
+
+def _state(node: dict[str, Any]) -> str:
+    if node["silent"]:
+        return "does not answer now"
+    return (
+        f"at {node['address']}: {node['runtimes']} runtimes, {node['references']} shared "
+        f"values ({node['reference_bytes']} bytes)"
+    )

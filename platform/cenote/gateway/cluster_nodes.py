@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from cenote.gateway.joined_cluster import JoinedCluster, forget
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
+from cenote.runtime.patcher import apply_patch
 from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
 
@@ -31,9 +32,6 @@ HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
 OWN_NODE: Final = "local"
 """The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
 
-FRESH_FOR: Final = 1.0
-"""Seconds for which the list of machines is taken to be true."""
-
 
 @contextmanager
 def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event) -> Iterator[Nodes]:
@@ -43,21 +41,26 @@ def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event)
     """
     with ExitStack() as opened:
         address = options.ray_address or _own_address(options, opened, ending)
+        from cenote.gateway.ray_agents import RayAgents
         from cenote.gateway.ray_nodes import RayNodes
         from cenote_worker.cluster import ray_cluster
 
-        settings = _settings(options, key)
         try:
-            ray_cluster.join(address)
+            ray_cluster.join(address, key.id)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
         opened.callback(ray_cluster.leave)
-        agents = _Agents(settings)
+        if options.ray_address is not None:
+            JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
+                options.state
+            )
+        agents = RayAgents(_settings(options, key))
         # Now, to be ready for the first request.
         threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
         yield RayNodes(key, agents, ending)
         # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
-        ray_cluster.dissolve(settings)
+        ray_cluster.dissolve()
+        forget(options.state)
 
 
 def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.Event) -> str:
@@ -84,38 +87,20 @@ def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None
         end_remains(state)
 
 
-class _Agents:
-    """The agents of all machines, looked up anew when the last look was a while ago: machines come and go."""
-
-    def __init__(self, settings: AgentSettings) -> None:
-        self._settings = settings
-        self._known: dict[str, Any] = {}
-        self._until = 0.0
-        self._lock = threading.Lock()
-
-    def __call__(self) -> dict[str, Any]:
-        from cenote_worker.cluster.ray_cluster import ensure_agents
-
-        with self._lock:
-            if time.monotonic() > self._until:
-                self._known = ensure_agents(self._settings)
-                self._until = time.monotonic() + FRESH_FOR
-            return self._known
-
-
 def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
     from cenote_worker.cluster.ray_cluster import AgentSettings
 
     return AgentSettings(
-        folder=Path(options.state.path if options.ray_address is None else _shared_folder()),
+        folder=Path(options.state.path if options.ray_address is None else _shared_folder(key)),
         key=key.for_runtime(REFERENCES),
         host="127.0.0.1" if options.ray_address is None else "",
         hosts=HOSTS,
         only_node=OWN_NODE if options.ray_address is None else "",
         room=options.shared_memory,
+        patcher=apply_patch,
     )
 
 
-def _shared_folder() -> Path:
-    """On every machine of a cluster: for sockets and a lock, no more."""
-    return Path("/tmp") / f"cenote-{os.geteuid()}"
+def _shared_folder(key: MasterKey) -> Path:
+    """On every machine of a cluster: for sockets and locks, no more."""
+    return Path("/tmp") / f"cenote-{os.geteuid()}-{key.id}"

@@ -47,4 +47,5 @@ def described_node(facts: NodeFacts) -> platform_pb2.NodeDescription:
         runtimes=facts.runtimes,
         references=facts.references,
         reference_bytes=facts.reference_bytes,
+        silent=facts.silent,
     )

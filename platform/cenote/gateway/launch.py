@@ -53,14 +53,13 @@ def start_platform(options: PlatformOptions) -> Running:
         if (running := running_at(lock)) is not None:
             raise runs_already(running)
     options.state.make()
-    former = options.state.cluster.exists()
+    # What runs on the cluster of a former one may be somebody's: the next start finds it, and `cenote down` ends it.
+    former = options.state.cluster.exists() or options.state.joined.exists()
     with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
         message = _first_words(daemon)
         if not message:
             _end_processes(options.state)
-            if (
-                not former
-            ):  # else what runs on it may be somebody's: the next start finds it, and `cenote down` ends it
+            if not former:
                 _end_remains(options.state)
             raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
     return read_announcement(message)

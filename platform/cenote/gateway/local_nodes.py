@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.runtime.patcher import apply_patch
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
@@ -76,7 +77,11 @@ class LocalNodes:
         self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
         self._references = LocalReferences(room, quotas=self._quotas)
         self._server = RuntimeServer(
-            CapabilityRights(self._keys), self._references, credentials=credentials, patience=patience
+            CapabilityRights(self._keys),
+            self._references,
+            credentials=credentials,
+            patience=patience,
+            patcher=apply_patch,
         )
         self._lock = threading.Lock()
         self._hosted: dict[RuntimeId, _Hosted] = {}

@@ -22,7 +22,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What may be said of a node. address: of a ReferenceService that has the node's references."""
+    """What may be said of a node. address: of a ReferenceService that has the node's references.
+
+    silent: it does not answer now, and nothing else is known of it.
+    """
 
     id: str
     address: str
@@ -30,19 +33,21 @@ class NodeFacts:
     runtimes: int = 0
     references: int = 0
     reference_bytes: int = 0
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeFacts:
     """How a runtime is. reason: why, of one that is lost. clients: attached now, or a moment ago.
 
-    hibernated: its state is stored, and it has no jail.
+    lost_for: seconds, where it may come back. hibernated: its state is stored, and it has no jail.
     """
 
     state: Literal["ready", "lost", "hibernated"] = "ready"
     reason: str = ""
     clients: int = 0
     steps: int = 0
+    lost_for: float = 0.0
 
 
 class Nodes(Protocol):

@@ -65,6 +65,11 @@ class PlatformOptions:
         """A certificate is for one port, and other machines reach that one."""
         return self.relay or self.tls
 
+    @property
+    def among_machines(self) -> bool:
+        """Whether this machine is one of the cluster's, so that actors there have the platform's store."""
+        return not self.without_ray and not (self.ray_address or "").startswith("ray://")
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)
 

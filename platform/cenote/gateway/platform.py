@@ -96,7 +96,7 @@ def _nodes(
 
 
 def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:
-    if not options.without_ray:
+    if options.among_machines:
         from cenote.gateway.teams.ray_orchestrators import RayOrchestrators
 
         return RayOrchestrators(options.state, stores.team_runs, options.team_environment)

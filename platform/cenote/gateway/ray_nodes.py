@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Literal
 
 from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
@@ -13,13 +13,25 @@ from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
-from cenote_worker.cluster.ray_calls import ask
+from cenote_worker.cluster.ray_calls import answers, ask
 from cenote_worker.hosted.keeping import Keeping
+from cenote_worker.keeper.client import ABANDONED_SECONDS
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits, parted
 
 Agents = Callable[[], Mapping[str, Any]]
-"""The agents by the short id of their node, those that are missing made."""
+"""The agents by the names of their nodes, those that are missing made."""
+
+LOOK_SECONDS: Final = 3.0
+"""For all machines together to say how much they have to do: one that does not gets nothing more to do."""
+
+NEWS_SECONDS: Final = 10.0
+"""For all machines together to say more, or to hear of something: their agents may be about to come up."""
+
+_LEFT: Final = (
+    "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
+    "{minutes:.0f} minutes, brings back what has a name"
+)
 
 
 class RayNodes:
@@ -35,6 +47,11 @@ class RayNodes:
         self._ending = ending
         self._lock = threading.Lock()
         self._homes: dict[str, str] = {}
+        self._gone: dict[str, float] = {}
+        """Nodes that have left, and when that was noticed."""
+        self._limits: dict[TenantId, Limits] = {}
+        self._told: set[str] = set()
+        """Nodes that have heard of these limits."""
 
     def create(
         self,
@@ -46,7 +63,6 @@ class RayNodes:
         keeping: Keeping,
         node: str = "",
     ) -> Place:
-        node = node or self._emptiest()
         assignment = Assignment(
             runtime=runtime,
             tenant=tenant,
@@ -56,24 +72,27 @@ class RayNodes:
             keeping=keeping,
             keys=(self._key.for_runtime(runtime),),
         )
-        address: str = self._ask(node, "create", assignment)
+        while True:
+            chosen = node or self._emptiest()
+            try:
+                return self._placed(runtime, chosen, self._ask(chosen, "create", assignment))
+            except NodeLeftError:
+                if node:
+                    raise
+
+    def locate(self, runtime: RuntimeId) -> Place:
+        home = self._homes.get(runtime, "")
+        for node in (home,) if self._is_here(home) else self._agents():
+            try:
+                return self._placed(runtime, node, self._ask(node, "locate", runtime))
+            except UnknownRuntimeError:
+                continue
+        raise UnknownRuntimeError(runtime)
+
+    def _placed(self, runtime: RuntimeId, node: str, address: str) -> Place:
         with self._lock:
             self._homes[runtime] = node
         return Place(node=node, address=address)
-
-    def locate(self, runtime: RuntimeId) -> Place:
-        node = self._homes.get(runtime)
-        if node is not None:
-            return Place(node=node, address=self._ask(node, "locate", runtime))
-        for node in self._agents():
-            try:
-                place = Place(node=node, address=self._ask(node, "locate", runtime))
-            except UnknownRuntimeError:
-                continue
-            with self._lock:
-                self._homes[runtime] = node
-            return place
-        raise UnknownRuntimeError(runtime)
 
     def delete(self, runtime: RuntimeId) -> None:
         self._ask(self._home(runtime), "end", runtime)
@@ -86,58 +105,125 @@ class RayNodes:
             self._homes.pop(runtime, None)
 
     def describe(self) -> list[NodeFacts]:
-        return [self._described(node) for node in self._agents()]
+        agents = self._agents()
+        facts = answers(
+            {node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+        )
+        places = answers(
+            {node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS, self._ending
+        )
+        return [
+            NodeFacts(
+                id=node,
+                address=places[node],
+                actors=facts[node].hosts,
+                runtimes=facts[node].runtimes,
+                references=facts[node].references,
+                reference_bytes=facts[node].reference_bytes,
+            )
+            if node in places
+            else NodeFacts(id=node, address="", silent=True)
+            for node in agents
+        ]
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
-        facts = self._ask(self._home(runtime), "runtime", runtime)
+        home = self._homes.get(runtime, "")
+        try:
+            facts = self._ask(self._home(runtime), "runtime", runtime)
+        except (UnknownRuntimeError, NodeLeftError):
+            if not home or self._is_here(home):
+                raise
+            gone = self._gone_for(home)
+            if gone > ABANDONED_SECONDS:
+                raise UnknownRuntimeError(runtime) from None
+            reason = _LEFT.format(node=home, minutes=ABANDONED_SECONDS / 60)
+            return RuntimeFacts(state="lost", reason=reason, lost_for=gone)
         state: Literal["ready", "hibernated"] = "hibernated" if facts.hibernated else "ready"
         return RuntimeFacts(state=state, clients=facts.clients, steps=facts.steps)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""
+        with self._lock:
+            self._limits.update(limits)
         agents = self._agents()
-        parts = {tenant: parted(own, len(agents)) for tenant, own in limits.items()}
-        for node in agents:
-            self._ask(node, "limit", parts)
+        told = self._tell(agents.keys(), limits, NEWS_SECONDS)
+        if agents and not told:
+            first = next(iter(agents))
+            self._ask(first, "limit", self._parts(limits))
+            told.add(first)
+        self._told = told
+
+    def _tell(self, nodes: Collection[str], limits: Mapping[TenantId, Limits], patience: float) -> set[str]:
+        """Those that have heard of the limits."""
+        parts, agents = self._parts(limits), self._agents()
+        asked = {node: agents[node].limit.remote(parts) for node in nodes if node in agents}
+        return {*answers(asked, patience, self._ending)}
+
+    def _parts(self, limits: Mapping[TenantId, Limits]) -> dict[TenantId, Limits]:
+        return {tenant: parted(own, len(self._agents())) for tenant, own in limits.items()}
 
     def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
-        return {node: self._deeds(node, written) for node in self._agents()}
-
-    def _deeds(self, node: str, written: Mapping[str, int]) -> list[Batch] | None:
-        try:
-            batches: list[Batch] = self._ask(node, "deeds", written)
-        except UnavailableError:
-            return None
-        return batches
+        agents = self._agents()
+        told: dict[str, list[Batch]] = answers(
+            {node: agent.deeds.remote(written) for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+        )
+        return {node: told.get(node) for node in agents}
 
     def reference_address(self, reference: str) -> str:
         node = reference.rpartition("_")[2]
-        if node not in self._agents():
-            raise UnknownReferenceError(reference)
+        if not self._is_here(node):
+            node = self._keeper_of_copy(reference)
         address: str = self._ask(node, "any_address")
         return address
 
+    def _keeper_of_copy(self, reference: str) -> str:
+        agents = self._agents()
+        kept = answers(
+            {node: agent.keeps.remote(reference) for node, agent in agents.items()},
+            NEWS_SECONDS,
+            self._ending,
+        )
+        for node, keeps in kept.items():
+            if keeps:
+                return node
+        if len(kept) < len(agents):
+            raise UnavailableError("a machine that may have this value does not answer; try again")
+        raise UnknownReferenceError(reference)
+
     def _home(self, runtime: RuntimeId) -> str:
         """Raises UnknownRuntimeError."""
-        return self._homes.get(runtime) or self.locate(runtime).node
+        home = self._homes.get(runtime, "")
+        return home if self._is_here(home) else self.locate(runtime).node
 
-    def _described(self, node: str) -> NodeFacts:
-        facts = self._ask(node, "facts")
-        return NodeFacts(
-            id=node,
-            address=self._ask(node, "any_address"),
-            actors=facts.hosts,
-            runtimes=facts.runtimes,
-            references=facts.references,
-            reference_bytes=facts.reference_bytes,
-        )
+    def _is_here(self, node: str) -> bool:
+        here = node in self._agents()
+        if here:
+            self._gone.pop(node, None)
+        return here
+
+    def _gone_for(self, node: str) -> float:
+        """Seconds since it was noticed that a node has left."""
+        now = time.monotonic()
+        return now - self._gone.setdefault(node, now)
 
     def _emptiest(self) -> str:
-        nodes = list(self._agents())
-        if not nodes:
-            raise UnavailableError("the cluster has no machine left; `cenote status` tells more")
-        if len(nodes) == 1:
-            return nodes[0]
-        return min(nodes, key=lambda node: self._ask(node, "facts").runtimes)
+        here = self._agents().keys()
+        if untold := here - self._told:  # it has come just now, or its agent was away
+            with self._lock:
+                limits = dict(self._limits)
+            self._told |= self._tell(untold, limits, LOOK_SECONDS)
+            if not here & self._told:
+                self.limit(limits)  # which waits for one
+        agents = {node: agent for node, agent in self._agents().items() if node in self._told}
+        if not agents:
+            raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
+        if len(agents) > 1:
+            facts = answers(
+                {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
+            )
+            if facts:
+                return min(facts, key=lambda node: facts[node].runtimes)
+        return next(iter(agents))
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """An agent's answer. All that it is asked may be asked twice."""

@@ -16,7 +16,7 @@ from cenote.gateway.principal import Principal
 from cenote.gateway.stores import Stores
 from cenote.gateway.upstream import Upstream
 from cenote_proto.v1 import reference_pb2
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.serving.limits import MAX_NAME
 
 SERVICE: Final = reference_pb2.DESCRIPTOR.services_by_name["ReferenceService"].full_name
@@ -88,6 +88,10 @@ class ReferenceRelay:
             limit = min(wanted.limit or MAX_LISTED, MAX_LISTED)
             metadata = self._metadata(principal)
             nodes = await self._callers.on_thread(self._nodes.describe)
+            if silent := [node.id for node in nodes if node.silent]:
+                raise UnavailableError(
+                    f"{', '.join(silent)} does not answer, so this list would lack its values"
+                )
             asked = reference_pb2.ListReferencesRequest(limit=limit, page=wanted.page).SerializeToString()
             replies = await asyncio.gather(
                 *(self._asked(node.address, "ListReferences", asked, metadata) for node in nodes)

@@ -173,16 +173,21 @@ class Registry:
         if not record.made:
             return RuntimeFacts(state="lost", reason="it is being made")
         try:
-            return self._nodes.runtime(record.id)
+            facts = self._nodes.runtime(record.id)
+            return self._asleep(record) if record.durable and facts.state == "lost" else facts
         except (UnknownRuntimeError, NodeLeftError) as error:
             if record.durable:
-                return RuntimeFacts(state="hibernated", steps=self._stores.states.step(record))
+                return self._asleep(record)
             if isinstance(error, NodeLeftError):
                 raise
             if not record.lease:
                 return RuntimeFacts(state="lost", reason=_GONE)
             self._forget(Subject(tenant=record.tenant, runtime=record.id), record, "its lease ran out")
             raise UnknownRuntimeError(record.name) from None
+
+    def _asleep(self, record: RuntimeRecord) -> RuntimeFacts:
+        """Of a durable runtime that no machine has: the next call has it served again."""
+        return RuntimeFacts(state="hibernated", steps=self._stores.states.step(record))
 
     def page(
         self, principal: Principal, after: str, limit: int
@@ -227,7 +232,9 @@ class Registry:
         self._nodes.limit({tenant.id: shared(quotas.limits(tenant.id)) for tenant in tenants})
         for record in self._stores.runtimes.leased():
             try:
-                self.facts(record)
+                if self.facts(record).lost_for > record.lease:
+                    subject = Subject(tenant=record.tenant, runtime=record.id)
+                    self._forget(subject, record, "its machine has left the cluster")
             except UnknownRuntimeError:
                 continue
             except CenoteError as error:

@@ -55,6 +55,11 @@ class StateFolder:
         return self.path / "cluster.json"
 
     @property
+    def joined(self) -> Path:
+        """Which Ray cluster this platform is on that is not its own."""
+        return self.path / "joined.json"
+
+    @property
     def cluster_token(self) -> Path:
         return self.path / "cluster.token"
 

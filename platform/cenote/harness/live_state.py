@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.apply_ground import Ground
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.bench import Bench
@@ -24,6 +24,9 @@ from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 
 _T = TypeVar("_T")
+
+Face = TypeVar("Face")
+"""Of a runtime, as its user holds it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,10 +44,19 @@ class Site(Protocol):
         """See Backend."""
 
     def ground(self, *, atomic: bool, cause: str = "") -> Ground:
-        """What patches are applied to. cause: the model call that asks for steps that are not as they were.
+        """What is changed, where that is in this process. cause: the model call that asks for new steps.
 
         Raises UnavailableError and UsageError where none can be.
         """
+
+    def kept(self) -> frozenset[int]:
+        """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""
+
+    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        """See `apply_plan`; what was applied is kept for longer than other states."""
+
+    def go_back(self, step: int) -> None:
+        """The live state becomes that after a kept step. Raises NotKeptError."""
 
     def workbench(self) -> Bench:
         """Where artifacts are built. Raises UnavailableError and UsageError where none can be."""
@@ -68,15 +80,13 @@ class LiveState(ExecutionState):
 
     def _plan(self, patch: Patch) -> Plan:
         self.refresh()
-        kept = self._site.ground(atomic=True).kept()
+        kept = self._site.kept()
         return make_plan(patch, self._past.line(self.head), kept)
 
     def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
-        ground = self._site.ground(atomic=options.atomic, cause=plan.patch.cause)
         with self._changes.turn:
-            result = apply_plan(plan, ground, options)
+            result = self._site.apply(plan, options)
             if result.status == "applied":
-                ground.keep()
                 applied = Applied(patch=plan.patch, before=plan.course.records)
                 self._changes.applied[plan.patch.id] = applied
         self.refresh()
@@ -119,12 +129,16 @@ class LiveState(ExecutionState):
         return result
 
     def _rollback(self, step: int) -> None:
-        self._site.ground(atomic=True).rollback(step)
+        self._site.go_back(step)
         self.refresh()
 
 
-class RuntimeState(LiveState):
+class RuntimeState(LiveState, Generic[Face]):
     """The execution state of a PythonRuntime."""
+
+    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Face]) -> None:
+        super().__init__(site, changes)
+        self._fork = fork
 
     def plan(self, patch: Patch) -> Plan:
         """What applying the patch to the line to the head would have run again, and why. Nothing is executed.
@@ -156,6 +170,10 @@ class RuntimeState(LiveState):
         """As `rollback` of the runtime: raises NotKeptError, and does nothing, for what is not kept any more."""
         self._rollback(step)
 
+    def fork(self, step: int) -> Face:
+        """A runtime of its own that begins with the state after a kept step; see `fork` of the runtime. Close it."""
+        return self._fork(step)
+
     def declare(self, *artifacts: Artifact) -> None:
         """Watches over these, or over what they are now: the record of the runtime keeps it.
 
@@ -180,8 +198,16 @@ class RuntimeState(LiveState):
         return self._build(options or BuildOptions())
 
 
-class AsyncRuntimeState(LiveState):
+class AsyncRuntimeState(LiveState, Generic[Face]):
     """The execution state of an AsyncPythonRuntime: questions are answered at once, changes are awaited."""
+
+    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Awaitable[Face]]) -> None:
+        super().__init__(site, changes)
+        self._fork = fork
+
+    async def fork(self, step: int) -> Face:
+        """See RuntimeState."""
+        return await self._fork(step)
 
     async def plan(self, patch: Patch) -> Plan:
         """See RuntimeState."""

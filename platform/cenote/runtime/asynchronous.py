@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
+from cenote.harness.apply import ApplyResult
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
@@ -155,9 +156,10 @@ class AsyncPythonRuntime:
         """Interrupts the running cell. False when none runs."""
         return self.core.interrupt()
 
-    async def outcome(self, key: str) -> ExecutionResult | None:
+    async def outcome(self, key: str) -> ExecutionResult | ApplyResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named."""
-        return past(await self._call(lambda listener: self.core.outcome(key, listener)))
+        outcome = await self._call(lambda listener: self.core.outcome(key, listener))
+        return await asyncio.to_thread(past, outcome, self.core.read_history)
 
     # -- snapshots --
 
@@ -317,9 +319,9 @@ class AsyncPythonRuntime:
         return status(await future)
 
     @property
-    def state(self) -> AsyncRuntimeState:
+    def state(self) -> AsyncRuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return AsyncRuntimeState(self.core, self.core.changes)
+        return AsyncRuntimeState(self.core, self.core.changes, self.fork)
 
     @property
     def isolation(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from cenote.runtime.patches_elsewhere import PatchLine
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
@@ -64,7 +65,7 @@ class Backend(Protocol):
     ) -> Withdraw | None:
         """A cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
-        cause: what made its author send it, for the history. Raises UnavailableError where it cannot be rolled back.
+        cause: what made its author send it, for the history.
         """
 
     def interrupt(self) -> bool:
@@ -115,8 +116,11 @@ class Backend(Protocol):
     def rollback(self, to: int | str, listener: Listener) -> None:
         """Goes back to the state after a step, or to that of a label: a Rollback."""
 
-    def rerunning(self) -> Reruns:
-        """What changes of the history need. Raises UnavailableError, UsageError where it cannot be changed."""
+    def rerunning(self) -> Reruns | PatchLine:
+        """What changes of the history need, or the way to whoever makes them. Of a namespace that was started.
+
+        Raises UsageError where it cannot be changed.
+        """
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with what was injected."""

@@ -9,18 +9,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
+from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.live_state import Changes
+from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
+from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.patcher import apply_here
+from cenote.runtime.patches_elsewhere import apply_elsewhere
+from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.storage import Storage
 from cenote.runtime.workbench import Workbench
-from cenote_security.errors import NameExistsError, UsageError
+from cenote_security.errors import NameExistsError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
@@ -28,6 +35,7 @@ from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -136,15 +144,41 @@ class RuntimeCore:
         """See Backend."""
         return self.backend.read_history()
 
-    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
-        """What patches are applied to, see Site. Raises UnavailableError and UsageError where none can be."""
+    # -- changes of the history, see Site; they block --
+
+    def kept(self) -> frozenset[int]:
         self.backend.start()
-        return RuntimeGround(self.backend.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
+        if isinstance(self.backend.rerunning(), Reruns):
+            return self.ground(atomic=True).kept()
+        answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
+        self.snapshots(answers.put)
+        return frozenset(info.step for info in snapshots(answers.get()))
+
+    def reruns(self) -> Reruns:
+        """Raises UsageError where the history cannot be changed, UnavailableError where another process does so."""
+        self.backend.start()
+        reruns = self.backend.rerunning()
+        if not isinstance(reruns, Reruns):
+            raise UnavailableError("this cannot be done with a runtime on a platform; use an embedded one")
+        return reruns
+
+    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
+        return RuntimeGround(self.reruns(), self.resume, self._rules, atomic=atomic, cause=cause)
+
+    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        self.backend.start()
+        line = self.backend.rerunning()
+        if not isinstance(line, Reruns):
+            return apply_elsewhere(plan, options, line, self._rules, self.read_history)
+        return apply_here(plan, self.ground(atomic=options.atomic, cause=plan.patch.cause), options)
+
+    def go_back(self, step: int) -> None:
+        listener = BlockingListener()
+        self.rollback(step, listener)
+        rollback(listener.wait(self.resume))
 
     def workbench(self) -> Workbench:
-        """Where artifacts are built, see Site. Raises UnavailableError and UsageError where none can be."""
-        self.backend.start()
-        return Workbench(self.backend, self.backend.rerunning(), self.resume, self.author)
+        return Workbench(self.backend, self.reruns(), self.resume, self.author)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

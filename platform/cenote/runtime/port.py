@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cenote.runtime.core import RuntimeCore
     from cenote.runtime.listeners import OnOutput
     from cenote_security.rules import SecurityViolation
-    from cenote_worker.results import ExecutionResult, Rollback, SnapshotInfo, VariableInfo
+    from cenote_worker.results import ExecutionResult, OnError, Rollback, SnapshotInfo, VariableInfo
 
 
 class RuntimePort:
@@ -44,9 +44,15 @@ class RuntimePort:
         return tuple(item for item in self.core.items.values() if isinstance(item, Type))
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: OnOutput | None,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> ExecutionResult:
-        return await self._face().execute(code, timeout, on_output, cause=cause)
+        return await self._face().execute(code, timeout, on_output, cause=cause, on_error=on_error)
 
     async def inject(self, *items: Injectable) -> None:
         await self._face().inject(*items)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cenote.harness.apply import ApplyResult
+from cenote.runtime.patches_elsewhere import result_of
 from cenote.runtime.pickling_unsafe import load_trusted
 from cenote.runtime.references import ObjectReference
 from cenote_security.errors import JailError, JailLostError, MalformedValueError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
+from cenote_worker.history.history import History
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.results import ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.edge import KeptReply, RefusedReply, ValueReply, VariablesReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 
@@ -89,9 +92,11 @@ def rollback(outcome: Outcome) -> Rollback:
     return outcome
 
 
-def past(outcome: Outcome) -> ExecutionResult | None:
-    """What a call gave whose answer was lost: a cell its result, others nothing."""
+def past(outcome: Outcome, history: Callable[[], History]) -> ExecutionResult | ApplyResult | None:
+    """What a call gave whose answer was lost: a cell or a patch its result, others nothing. May block."""
     given = done(outcome, "")
+    if isinstance(given, Patched):
+        return result_of(given, history())
     return given if isinstance(given, ExecutionResult) else None
 
 

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
+from cenote.harness.apply import ApplyResult
 from cenote.harness.live_state import RuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
@@ -147,8 +148,7 @@ class PythonRuntime:
         if it goes on. on_output: called with ("stdout" | "stderr", text) while the cell runs, on this thread.
         cause: what made you run it, such as the id of a model call; `state` tells it. on_error: `rollback` makes the
         cell atomic: if it fails in any way, variables and files are as they were before it (`result.state` is
-        `rolled_back`), unless that state could not be kept, which `result.unkept` explains. Raises UnavailableError
-        for that on a platform.
+        `rolled_back`), unless that state could not be kept, which `result.unkept` explains.
         """
         listener = BlockingListener(on_output)
         withdraw = self.core.execute(code, timeout, listener, cause, on_error)
@@ -168,13 +168,15 @@ class PythonRuntime:
         """
         return self.core.interrupt()
 
-    def outcome(self, key: str) -> ExecutionResult | None:
+    def outcome(self, key: str) -> ExecutionResult | ApplyResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named.
 
-        Waits for one that runs. A cell gives its result, a call that gives nothing None; one that failed raises what
-        it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or long ago.
+        Waits for one that runs. A cell gives its result, a patch too, a call that gives nothing None; one that failed
+        raises what it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or
+        long ago.
         """
-        return past(self._call(lambda listener: self.core.outcome(key, listener)))
+        outcome = self._call(lambda listener: self.core.outcome(key, listener))
+        return past(outcome, self.core.read_history)
 
     # -- snapshots --
 
@@ -371,9 +373,9 @@ class PythonRuntime:
         return status(answers.get())
 
     @property
-    def state(self) -> RuntimeState:
+    def state(self) -> RuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
-        return RuntimeState(self.core, self.core.changes)
+        return RuntimeState(self.core, self.core.changes, self.fork)
 
     @property
     def isolation(self) -> str:

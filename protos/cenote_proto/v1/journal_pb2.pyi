@@ -44,6 +44,7 @@ class JournalEntry(_message.Message):
     FILLED_FIELD_NUMBER: _builtins.int
     MOURNED_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
+    PATCH_BEGUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def began(self) -> Global___Began: ...
     @_builtins.property
@@ -80,6 +81,8 @@ class JournalEntry(_message.Message):
     def mourned(self) -> Global___Mourned: ...
     @_builtins.property
     def moved(self) -> Global___Moved: ...
+    @_builtins.property
+    def patch_begun(self) -> Global___PatchBegun: ...
     def __init__(
         self,
         *,
@@ -101,12 +104,13 @@ class JournalEntry(_message.Message):
         filled: Global___Filled | None = ...,
         mourned: Global___Mourned | None = ...,
         moved: Global___Moved | None = ...,
+        patch_begun: Global___PatchBegun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved", "patch_begun"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -177,6 +181,8 @@ class Asked(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     ask: _builtins.str
     """Name of a kind of request."""
@@ -201,6 +207,12 @@ class Asked(_message.Message):
     code: _builtins.bytes
     """Of a cell, for the record: what it is, UTF-8, and what made its author send it."""
     cause: _builtins.str
+    atomic: _builtins.bool
+    """Of a cell: it is undone if it fails."""
+    @_builtins.property
+    def failed(self) -> _runtime_pb2.CellResult:
+        """Of the rollback that undoes a cell, whose key it has: what the cell has come to."""
+
     def __init__(
         self,
         *,
@@ -219,10 +231,12 @@ class Asked(_message.Message):
         label: _builtins.str = ...,
         code: _builtins.bytes = ...,
         cause: _builtins.str = ...,
+        atomic: _builtins.bool = ...,
+        failed: _runtime_pb2.CellResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "author", b"author", "cause", b"cause", "code", b"code", "cpu", b"cpu", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "cpu", b"cpu", "failed", b"failed", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,6 +402,7 @@ class Settled(_message.Message):
     KEPT_FIELD_NUMBER: _builtins.int
     NO_SUCH_STEP_FIELD_NUMBER: _builtins.int
     NO_SUCH_LABEL_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
@@ -414,6 +429,8 @@ class Settled(_message.Message):
     @_builtins.property
     def rolled_back(self) -> _runtime_pb2.RolledBack: ...
     @_builtins.property
+    def applied(self) -> _runtime_pb2.Applied: ...
+    @_builtins.property
     def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Printed]: ...
     def __init__(
         self,
@@ -428,15 +445,16 @@ class Settled(_message.Message):
         kept: _builtins.int = ...,
         no_such_step: _builtins.int = ...,
         no_such_label: _builtins.str = ...,
+        applied: _runtime_pb2.Applied | None = ...,
         step: _builtins.int = ...,
         missing: _builtins.int = ...,
         printed: _abc.Iterable[Global___Printed] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label", "applied"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
@@ -582,6 +600,35 @@ class Moved(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Moved: _TypeAlias = Moved  # noqa: Y015
+
+@_typing.final
+class PatchBegun(_message.Message):
+    """A patch is about to be applied, which has come to its end once its key is settled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    head: _builtins.int
+    """Whose state is to be there again if it does not."""
+    steps: _builtins.int
+    """How many steps had a number."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        head: _builtins.int = ...,
+        steps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "key", b"key", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PatchBegun: _TypeAlias = PatchBegun  # noqa: Y015
 
 @_typing.final
 class Mourned(_message.Message):

@@ -84,12 +84,15 @@ class NodeDescription(_message.Message):
     RUNTIMES_FIELD_NUMBER: _builtins.int
     REFERENCES_FIELD_NUMBER: _builtins.int
     REFERENCE_BYTES_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     actors: _builtins.int
     runtimes: _builtins.int
     references: _builtins.int
     reference_bytes: _builtins.int
+    silent: _builtins.bool
+    """It does not answer now; nothing but its id is known."""
     def __init__(
         self,
         *,
@@ -99,10 +102,11 @@ class NodeDescription(_message.Message):
         runtimes: _builtins.int = ...,
         references: _builtins.int = ...,
         reference_bytes: _builtins.int = ...,
+        silent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,8 @@ class ClientFrame(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     ROLL_BACK_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    APPLY_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -147,6 +149,14 @@ class ClientFrame(_message.Message):
     def snapshots(self) -> Global___SnapshotsQuestion:
         """answered by Snapshots, at once"""
 
+    @_builtins.property
+    def apply(self) -> Global___Apply:
+        """answered by ApplyProgress, then Applied"""
+
+    @_builtins.property
+    def cancel(self) -> Global___Cancel:
+        """not answered; the Apply of that number is"""
+
     def __init__(
         self,
         *,
@@ -174,12 +184,14 @@ class ClientFrame(_message.Message):
         snapshot: _jail_pb2.Snapshot | None = ...,
         roll_back: Global___RollBack | None = ...,
         snapshots: Global___SnapshotsQuestion | None = ...,
+        apply: Global___Apply | None = ...,
+        cancel: Global___Cancel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -208,6 +220,8 @@ class ServerFrame(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     ROLLED_BACK_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    APPLY_PROGRESS_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -257,6 +271,10 @@ class ServerFrame(_message.Message):
     def rolled_back(self) -> Global___RolledBack: ...
     @_builtins.property
     def snapshots(self) -> Global___Snapshots: ...
+    @_builtins.property
+    def apply_progress(self) -> Global___ApplyProgress: ...
+    @_builtins.property
+    def applied(self) -> Global___Applied: ...
     def __init__(
         self,
         *,
@@ -279,12 +297,14 @@ class ServerFrame(_message.Message):
         history: Global___History | None = ...,
         rolled_back: Global___RolledBack | None = ...,
         snapshots: Global___Snapshots | None = ...,
+        apply_progress: Global___ApplyProgress | None = ...,
+        applied: Global___Applied | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -405,12 +425,15 @@ class Cell(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
     timeout: _builtins.float
     """Seconds; 0 for the policy's own limit."""
     heard: _builtins.int
     """Characters of the output of this cell that the client has, when it repeats the call: output goes on from there."""
     cause: _builtins.str
     """What made the client send it, such as the id of a model call; for the record."""
+    atomic: _builtins.bool
+    """If it fails in any way, variables and files are as they were before it."""
     @_builtins.property
     def code(self) -> _jail_pb2.Payload:
         """UTF-8, lone surrogates included; `count` 0, or one part"""
@@ -422,10 +445,11 @@ class Cell(_message.Message):
         timeout: _builtins.float = ...,
         heard: _builtins.int = ...,
         cause: _builtins.str = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "cause", b"cause", "code", b"code", "heard", b"heard", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1122,6 +1146,272 @@ class KeptState(_message.Message):
 Global___KeptState: _TypeAlias = KeptState  # noqa: Y015
 
 @_typing.final
+class Apply(_message.Message):
+    """Makes another line of the one to the head, and the state that of a full run of it: all of it or nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CODES_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    NOT_ATOMIC_FIELD_NUMBER: _builtins.int
+    GOES_ON_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
+    head: _builtins.int
+    """The step that the line ends with; with another one since then nothing is done."""
+    cause: _builtins.str
+    """What made the client send it; for the record of steps that are not as they were."""
+    not_atomic: _builtins.bool
+    """Begin even where a failure could not be undone."""
+    goes_on: _builtins.bool
+    """Go on behind a step that had ended well and fails now."""
+    aside: _builtins.bool
+    """Keep what was done before a failure as a branch."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PatchedStep]:
+        """The whole line as it is to be."""
+
+    @_builtins.property
+    def codes(self) -> _jail_pb2.Payload:
+        """One part for each step with a change, in their order: UTF-8, lone surrogates included."""
+
+    def __init__(
+        self,
+        *,
+        head: _builtins.int = ...,
+        steps: _abc.Iterable[Global___PatchedStep] | None = ...,
+        codes: _jail_pb2.Payload | None = ...,
+        cause: _builtins.str = ...,
+        not_atomic: _builtins.bool = ...,
+        goes_on: _builtins.bool = ...,
+        aside: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "cause", b"cause", "codes", b"codes", "goes_on", b"goes_on", "head", b"head", "not_atomic", b"not_atomic", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Apply: _TypeAlias = Apply  # noqa: Y015
+
+@_typing.final
+class PatchedStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    origin: _builtins.int
+    """The step of the line to the head that it stands for; 0 for a new one."""
+    change: _builtins.str
+    """What is different in it, in words; empty for one that is as it was recorded."""
+    def __init__(
+        self,
+        *,
+        origin: _builtins.int = ...,
+        change: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PatchedStep: _TypeAlias = PatchedStep  # noqa: Y015
+
+@_typing.final
+class Cancel(_message.Message):
+    """The patch ends behind the step that runs, and all is put back as it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
+
+@_typing.final
+class ApplyProgress(_message.Message):
+    """Before each step. What a broken line loses of it is not sent again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RERUN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    total: _builtins.int
+    number: _builtins.int
+    rerun: _builtins.bool
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        total: _builtins.int = ...,
+        number: _builtins.int = ...,
+        rerun: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "position", b"position", "reason", b"reason", "rerun", b"rerun", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyProgress: _TypeAlias = ApplyProgress  # noqa: Y015
+
+@_typing.final
+class Applied(_message.Message):
+    """Steps by number; they are in the history before this is sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Status:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Applied._Status.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        APPLIED: Applied._Status.ValueType  # 0
+        FAILED: Applied._Status.ValueType  # 1
+        BLOCKED: Applied._Status.ValueType  # 2
+        CANCELLED: Applied._Status.ValueType  # 3
+        REFUSED: Applied._Status.ValueType  # 4
+        """Nothing was done, or all that was is undone; see `refusal`."""
+
+    class Status(_Status, metaclass=_StatusEnumTypeWrapper): ...
+    APPLIED: Applied.Status.ValueType  # 0
+    FAILED: Applied.Status.ValueType  # 1
+    BLOCKED: Applied.Status.ValueType  # 2
+    CANCELLED: Applied.Status.ValueType  # 3
+    REFUSED: Applied.Status.ValueType  # 4
+    """Nothing was done, or all that was is undone; see `refusal`."""
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    RERUN_FIELD_NUMBER: _builtins.int
+    REUSED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CUT_OFFS_FIELD_NUMBER: _builtins.int
+    SECONDS_SAVED_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    BLOCKED_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    status: Global___Applied.Status.ValueType
+    head: _builtins.int
+    seconds_saved: _builtins.float
+    failure: _builtins.int
+    """The step that failed."""
+    aside: _builtins.int
+    """The step whose state was kept aside; 0 for none."""
+    @_builtins.property
+    def rerun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def reused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cut_offs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The new steps."""
+
+    @_builtins.property
+    def blocked(self) -> Global___UnmadeCall:
+        """The host call that was not made."""
+
+    @_builtins.property
+    def refusal(self) -> Global___PatchRefusal: ...
+    def __init__(
+        self,
+        *,
+        status: Global___Applied.Status.ValueType = ...,
+        head: _builtins.int = ...,
+        rerun: _abc.Iterable[_builtins.int] | None = ...,
+        reused: _abc.Iterable[_builtins.int] | None = ...,
+        changed: _abc.Iterable[_builtins.str] | None = ...,
+        cut_offs: _abc.Iterable[_builtins.int] | None = ...,
+        seconds_saved: _builtins.float = ...,
+        records: _abc.Iterable[_builtins.int] | None = ...,
+        failure: _builtins.int = ...,
+        blocked: Global___UnmadeCall | None = ...,
+        aside: _builtins.int = ...,
+        refusal: Global___PatchRefusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "refusal", b"refusal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "blocked", b"blocked", "changed", b"changed", "cut_offs", b"cut_offs", "failure", b"failure", "head", b"head", "records", b"records", "refusal", b"refusal", "rerun", b"rerun", "reused", b"reused", "seconds_saved", b"seconds_saved", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Applied: _TypeAlias = Applied  # noqa: Y015
+
+@_typing.final
+class UnmadeCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    method: _builtins.str
+    arguments: _builtins.str
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        method: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "method", b"method", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnmadeCall: _TypeAlias = UnmadeCall  # noqa: Y015
+
+@_typing.final
+class PatchRefusal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """A name that both sides know; a client that does not shows `message`."""
+    message: _builtins.str
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Each as JSON: what the error is made of."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        facts: _abc.Iterable[_builtins.str] | None = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "kind", b"kind", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PatchRefusal: _TypeAlias = PatchRefusal  # noqa: Y015
+
+@_typing.final
 class NetworkLogQuestion(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1243,6 +1533,7 @@ class HostAnswer(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     REFERENCE_FIELD_NUMBER: _builtins.int
     SEALED_FIELD_NUMBER: _builtins.int
+    UPLOAD_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Id of a reference that the jail gets a handle for, or whose value it gets."""
     sealed: _builtins.str
@@ -1252,6 +1543,10 @@ class HostAnswer(_message.Message):
 
     @_builtins.property
     def error(self) -> _jail_pb2.HostError: ...
+    @_builtins.property
+    def upload(self) -> Global___UploadedValue:
+        """A value of the client's, which the platform keeps from now on: the jail gets a handle for it."""
+
     def __init__(
         self,
         *,
@@ -1259,16 +1554,43 @@ class HostAnswer(_message.Message):
         error: _jail_pb2.HostError | None = ...,
         reference: _builtins.str = ...,
         sealed: _builtins.str = ...,
+        upload: Global___UploadedValue | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "upload", b"upload", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "error", b"error", "reference", b"reference", "sealed", b"sealed", "upload", b"upload", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["value", "error", "reference", "sealed"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["value", "error", "reference", "sealed", "upload"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HostAnswer: _TypeAlias = HostAnswer  # noqa: Y015
+
+@_typing.final
+class UploadedValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def content(self) -> _jail_pb2.Payload:
+        """Sealed by a jail; it is opened in jails and nowhere else."""
+
+    @_builtins.property
+    def info(self) -> _jail_pb2.VariableInfo: ...
+    def __init__(
+        self,
+        *,
+        content: _jail_pb2.Payload | None = ...,
+        info: _jail_pb2.VariableInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "info", b"info"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "info", b"info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadedValue: _TypeAlias = UploadedValue  # noqa: Y015
 
 @_typing.final
 class ReferenceDropped(_message.Message):

@@ -24,6 +24,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
@@ -83,7 +84,7 @@ class RuntimeHost:
     """Thread-safe. Ends with its process, which its runtimes outlive.
 
     folder: of the node's keeper. room: see KeptValues. start_ends: starts jails, in the process that has the zygote.
-    key: of what may be done with references by whoever has no runtime here.
+    key: of what may be done with references by whoever has no runtime here. patcher: see RuntimeServer.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class RuntimeHost:
         key: RuntimeKey,
         start_ends: Callable[[SandboxPolicy], JailEnds],
         elsewhere: Elsewhere,
+        patcher: Patcher | None = None,
     ) -> None:
         self._keeper = KeeperClient(folder)
         self._start_ends = start_ends
@@ -109,7 +111,7 @@ class RuntimeHost:
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
         self.references = KeptReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
-        self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen)
+        self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen, patcher=patcher)
         self._watch = KeeperWatch(folder)
         self.address = self._server.start()
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Protocol
+from typing import Final, Protocol
 
-from cenote_security.errors import CenoteError, UnknownReferenceError, UsageError
+from cenote_security.errors import UnknownReferenceError, UsageError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.kept_leases import KeptLeases
 from cenote_worker.cluster.kept_values import KeptValues, size_of
@@ -25,18 +25,24 @@ from cenote_worker.results import VariableInfo
 from cenote_worker.serving.references import MAX_HOLDERS, Held, Origin, ReferenceRecord
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
+COPY: Final = "copy"
+"""The holder of a value that was brought from another node, for whoever needs it here next."""
+
+COPY_SECONDS: Final = 60.0
+"""For how long a copy is kept that nobody uses."""
+
 
 class Elsewhere(Protocol):
     """Brings values from other nodes."""
 
-    def __call__(self, node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """The record of a value that another node keeps, and its bytes, here. Raises UnknownReferenceError."""
+    def __call__(self, reference: str, tenant: str) -> None:
+        """Has `adopt` called with a value that another node keeps. Raises UnknownReferenceError, UnavailableError."""
 
 
 class KeptReferences:
     """A ReferenceStore over the keeper. room: see KeptValues.
 
-    quotas: what each tenant may have of them, in memory or on disk.
+    elsewhere: None for this node's values alone. quotas: what each tenant may have of them, in memory or on disk.
     """
 
     def __init__(
@@ -44,7 +50,7 @@ class KeptReferences:
         keeper: KeeperClient,
         node: str,
         room: int | None,
-        elsewhere: Elsewhere,
+        elsewhere: Elsewhere | None = None,
         clock: Callable[[], float] = time.time,
         quotas: MachineQuotas | None = None,
     ) -> None:
@@ -61,37 +67,39 @@ class KeptReferences:
         try:
             # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
             reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
-            record, name = _encoded(info, origin, content, self._clock()), _name(reference, origin.tenant)
-            with self._quota(origin.tenant, content.size):
-                self._leases.extend(name, holder, lease)
-                try:
-                    self._keep(name, record, content)
-                except BaseException:
-                    self._leases.drop(name, holder)
-                    raise
+            record = _encoded(info, origin, content, self._clock())
+            self._keep(reference, origin.tenant, record, content, holder, lease)
         finally:
             content.close()
         return self.describe(reference, origin.tenant)
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord:
-        kept = self._find(reference, tenant)
-        if kept is None:
-            record, content = self._fetch(reference, tenant)
-            content.close()
-        else:
-            close_all(kept.descriptors)
-            record = kept.record
-        return self._decoded(reference, tenant, record)
+        kept = self._found(reference, tenant, self._values.get)
+        close_all(kept.descriptors)
+        return self._decoded(reference, tenant, kept.record)
 
     def content(self, reference: str, tenant: str) -> Content:
-        return self.sealed(reference, tenant)[1]
+        return _content(self._found(reference, tenant, self._values.use))
 
     def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """The record and the value, for another node."""
-        kept = self._values.use(_name(reference, tenant))
-        if kept is None:
-            return self._fetch(reference, tenant)
-        return kept.record, _content(kept.record, kept.descriptors[0])
+        """The record and the value, for another node. Raises UnknownReferenceError for what is not kept here."""
+        kept = _known(reference, self._values.use(_name(reference, tenant)))
+        return kept.record, _content(kept)
+
+    def keeps(self, reference: str) -> bool:
+        """Whether it is here, whoever's it is."""
+        return any(name.endswith(f"/{reference}") for name in self._values.names())
+
+    def adopt(self, reference: str, tenant: str, record: bytes, content: Content) -> None:
+        """Keeps a value of another node here too, for a while. Takes the content over.
+
+        Raises UnavailableError where neither memory nor disk has room for it, QuotaExceededError when its tenant has
+        as much as it may have.
+        """
+        try:
+            self._keep(reference, tenant, record, content, COPY, COPY_SECONDS)
+        finally:
+            content.close()
 
     def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
         found, name = self.describe(reference, tenant), _name(reference, tenant)
@@ -106,7 +114,7 @@ class KeptReferences:
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
         name = _name(reference, tenant)
-        if not self._leases.has(name, holder):
+        if self._is_own(reference) and not self._leases.has(name, holder):
             self.describe(reference, tenant)
         self._leases.drop(name, holder)
         self._drop_unheld(name)
@@ -145,27 +153,36 @@ class KeptReferences:
 
     # -- entries --
 
-    def _find(self, reference: str, tenant: str) -> Kept | None:
-        return self._values.get(_name(reference, tenant))
+    def _found(self, reference: str, tenant: str, find: Callable[[str], Kept | None]) -> Kept:
+        """Here or, for another node's, from there: once, while anybody here uses it."""
+        name, elsewhere = _name(reference, tenant), None if self._is_own(reference) else self._elsewhere
+        kept = find(name)
+        if kept is None and elsewhere is not None:
+            elsewhere(reference, tenant)
+            kept = find(name)
+        known = _known(reference, kept)
+        if elsewhere is not None:
+            self._leases.extend(name, COPY, COPY_SECONDS)
+        return known
 
-    def _fetch(self, reference: str, tenant: str) -> tuple[bytes, Content]:
-        """From another node, once: after that this node has it too, for as long as it has a lease here.
+    def _is_own(self, reference: str) -> bool:
+        """What is no name of a reference is nobody else's."""
+        return not reference.startswith("ref_") or _node_of(reference) == self._node
 
-        Raises UnknownReferenceError for one that would be here.
-        """
-        node = reference.rpartition("_")[2]
-        if node == self._node or not reference.startswith("ref_"):
-            raise UnknownReferenceError(reference)
-        record, content = self._elsewhere(node, reference, tenant)
-        try:
-            with self._quota(tenant, content.size):
-                self._keep(_name(reference, tenant), record, content)
-        except CenoteError:
-            content.close()
-            raise
-        return record, content
+    def _keep(
+        self, reference: str, tenant: str, record: bytes, content: Content, holder: str, lease: float
+    ) -> None:
+        """Behind its first lease, so that no sweep comes between them."""
+        name = _name(reference, tenant)
+        with self._quota(tenant, content.size):
+            self._leases.extend(name, holder, lease)
+            try:
+                self._put(name, record, content)
+            except BaseException:
+                self._leases.drop(name, holder)
+                raise
 
-    def _keep(self, name: str, record: bytes, content: Content) -> None:
+    def _put(self, name: str, record: bytes, content: Content) -> None:
         memory = content.memory or SealedMemory.create([content.inline or b""])
         try:
             self._values.put(name, record, memory)
@@ -194,12 +211,23 @@ class KeptReferences:
             created=facts["created"],
             expires=max(leases, default=self._clock()),
             origin=Origin(**facts["origin"]),
-            node=reference.rpartition("_")[2],
+            node=_node_of(reference),
         )
 
 
 def _name(reference: str, tenant: str) -> str:
     return f"{tenant}/{reference}"
+
+
+def _node_of(reference: str) -> str:
+    """Where it was shared."""
+    return reference.rpartition("_")[2]
+
+
+def _known(reference: str, kept: Kept | None) -> Kept:
+    if kept is None:
+        raise UnknownReferenceError(reference)
+    return kept
 
 
 def _encoded(info: VariableInfo, origin: Origin, content: Content, created: float) -> bytes:
@@ -224,6 +252,7 @@ def content_of(record: bytes, data: memoryview) -> Content:
     return Content(size=facts["size"], count=facts["parts"], memory=SealedMemory.create([data]))
 
 
-def _content(record: bytes, descriptor: int) -> Content:
-    facts = json.loads(record)
-    return Content(size=facts["size"], count=facts["parts"], memory=SealedMemory(descriptor, facts["size"]))
+def _content(kept: Kept) -> Content:
+    facts = json.loads(kept.record)
+    memory = SealedMemory(kept.descriptors[0], facts["size"])
+    return Content(size=facts["size"], count=facts["parts"], memory=memory)

@@ -35,6 +35,10 @@ PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
 
 
+HIRE_SECONDS: Final = 10.0
+"""For hosts that were asked for to come, when a node ends: killed on their way, they might leave something."""
+
+
 class Host(Protocol):
     """A RuntimeHost in another process. Raises HostGone when that process has ended."""
 
@@ -244,9 +248,10 @@ class Node:
         return found
 
     def dissolve(self) -> None:
-        """Ends all runtimes, and hires nobody any more."""
-        with self._lock:
+        """Ends all runtimes, and hires nobody any more: whoever was asked for by then is there, or will not come."""
+        with self._news:
             self._placement.most = 0
+            self._news.wait_for(lambda: not self._placement.expects, HIRE_SECONDS)
         for one in self.runtimes():
             with suppress(CenoteError):  # its client has ended it just now
                 self.end(one.runtime)

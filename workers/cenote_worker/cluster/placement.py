@@ -42,6 +42,11 @@ class Placement:
         return not free and len(self._hosts) < self.most
 
     @property
+    def expects(self) -> bool:
+        """Whether a host is on its way."""
+        return self._expected > 0
+
+    @property
     def hopeless(self) -> bool:
         """Whether there is no host and none is on its way."""
         return not self._hosts and not self._expected

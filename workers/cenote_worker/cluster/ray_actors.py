@@ -11,9 +11,8 @@ import secrets
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, Final
 
 import ray
@@ -21,18 +20,19 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from cenote_security.capability import RuntimeKey
-from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
-from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
+from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node, NodeFacts
 from cenote_worker.cluster.placement import HostId
-from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, answer, ask, here
+from cenote_worker.cluster.ray_calls import THREADS, answer, ask, here, raylet
+from cenote_worker.cluster.ray_copies import AGENT, Copies
 from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
-from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
+from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
 from cenote_worker.cluster.spares import take_spare
-from cenote_worker.content import Content
+from cenote_worker.hosted.patching import Patcher
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.deeds import Batch
@@ -51,9 +51,10 @@ _log = logging.getLogger("cenote.cluster")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What an agent is started with. folder: of the keeper. listen: `host:port` of hosts, port 0 for any.
+    """What an agent is started with. listen: `host:port` of hosts, port 0 for any.
 
-    hosts: processes that serve runtimes, at most. room: see KeptValues. key: see RuntimeHost.
+    folder: of the keeper; where no node is named, the one that holds those of all nodes, see `settle`.
+    hosts: processes that serve runtimes, at most. room: see KeptValues. key, patcher: see RuntimeHost.
     """
 
     node: str
@@ -62,10 +63,7 @@ class NodeSettings:
     hosts: int
     room: int | None
     key: RuntimeKey
-
-
-def agent_name(node: str) -> str:
-    return f"node/{node}"
+    patcher: Patcher | None = None
 
 
 class RuntimeActor:
@@ -83,7 +81,8 @@ class RuntimeActor:
             room=settings.room,
             key=settings.key,
             start_ends=self._start_ends,
-            elsewhere=_brought,
+            elsewhere=_bring,
+            patcher=settings.patcher,
         )
         # What was imported stays: to look through it at each full collection stops every client for 50 ms.
         gc.collect()
@@ -123,8 +122,7 @@ class RuntimeActor:
 
     def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
         """By the nursery, which has the zygote."""
-        name = nursery_name(self._settings.node)
-        key: str = ask(lambda: ray.get_actor(name, NAMESPACE), "start_spare", policy)
+        key: str = ask(lambda: ray.get_actor(nursery_name()), "start_spare", policy)
         return take_spare(self._keeper, key)
 
 
@@ -132,12 +130,14 @@ class NodeAgent:
     """A Node as a Ray actor: one per machine, there for as long as the cluster is."""
 
     def __init__(self, settings: NodeSettings) -> None:
-        self._settings = settings
+        self._among_others = not settings.node
+        self._settings = settings = _settled(settings) if self._among_others else settings
         folder = Path(settings.folder)
         ensure_keeper(folder)
-        self._nursery = ensure_nursery(settings.node, settings.folder)
+        self._nursery = ensure_nursery(settings.folder)
         self._keeper = KeeperClient(folder)
-        self._references = KeptReferences(self._keeper, settings.node, settings.room, _brought)
+        self._references = KeptReferences(self._keeper, settings.node, settings.room)
+        self._copies = Copies(raylet(), self._references)
         self._node = Node(
             node=settings.node,
             folder=folder,
@@ -150,6 +150,10 @@ class NodeAgent:
         self._node.find_orphans()
         self._node.get_ready()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
+
+    def name(self) -> str:
+        """The node's: what references and places call it."""
+        return self._settings.node
 
     def create(self, assignment: Assignment) -> str:
         return self._node.create(assignment)
@@ -179,16 +183,20 @@ class NodeAgent:
         """Of a host: each of them has all references of this node."""
         return self._node.any_address()
 
+    def keeps(self, reference: str) -> bool:
+        """Whether this node has a value, its own or a copy."""
+        return self._references.keeps(reference)
+
     def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
-        """The record and the bytes of a value, for another node: in Ray's store while somebody fetches it."""
-        record, content = self._references.sealed(reference, tenant)
-        try:
-            return record, ray.put(SealedBytes(view_of(content)))
-        finally:
-            content.close()
+        """See Copies."""
+        return self._copies.export(reference, tenant)
+
+    def bring(self, reference: str, tenant: str) -> None:
+        """See Copies."""
+        self._copies.bring(reference, tenant)
 
     def dissolve(self) -> None:
-        """Ends all runtimes and hosts of the node, and its keeper."""
+        """Ends all runtimes and hosts of the node, and its keeper; and what nodes have left here that were killed."""
         self._node.dissolve()
         hosts = self._former_hosts()
         ends: list[Any] = [handle.last.remote() for handle in hosts]
@@ -198,7 +206,10 @@ class NodeAgent:
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS)
         self._keeper.shut_down()
-        rmtree(self._settings.folder, ignore_errors=True)
+        folder = Path(self._settings.folder)
+        if self._among_others:
+            clear(folder.parent)
+        vacate(folder, with_root=self._among_others)
 
     # -- hosts --
 
@@ -215,12 +226,11 @@ class NodeAgent:
             self._welcome(handle, expected=True)
 
     def _new_host(self) -> Any:
-        name = f"host/{self._settings.node}/{secrets.token_hex(6)}"
+        name = f"{_hosts()}{secrets.token_hex(6)}"
         return (
             ray.remote(RuntimeActor)
             .options(
                 name=name,
-                namespace=NAMESPACE,
                 lifetime="detached",
                 num_cpus=0,
                 max_restarts=0,
@@ -231,15 +241,11 @@ class NodeAgent:
         )
 
     def _former_hosts(self) -> list[ActorHandle[RuntimeActor]]:
-        prefix = f"host/{self._settings.node}/"
-        named = ray.util.list_named_actors(all_namespaces=True)
-        names = [
-            one["name"] for one in named if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)
-        ]
         found = []
-        for name in names:
-            with suppress(ValueError):  # it has ended just now
-                found.append(ray.get_actor(name, NAMESPACE))
+        for name in ray.util.list_named_actors():
+            if name.startswith(_hosts()):
+                with suppress(ValueError):  # it has ended just now
+                    found.append(ray.get_actor(name))
         return found
 
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
@@ -304,11 +310,16 @@ class _DistantHost:
         ray.kill(self._handle)
 
 
-def _brought(node: str, reference: str, tenant: str) -> tuple[bytes, Content]:
-    try:
-        agent = ray.get_actor(agent_name(node), NAMESPACE)
-        exported: tuple[bytes, ray.ObjectRef[SealedBytes]] = answer(agent.export.remote(reference, tenant))
-    except (ValueError, HostGone) as error:  # ValueError: there is no such actor
-        raise UnknownReferenceError(reference) from error
-    record, stored = exported
-    return record, content_of(record, answer(stored).view)
+def _hosts() -> str:
+    """What the names of hosts begin with that belong to this process's raylet."""
+    return f"host/{raylet()}/"
+
+
+def _settled(settings: NodeSettings) -> NodeSettings:
+    folder = settle(Path(settings.folder), Carrier.of_this_process(raylet()))
+    return replace(settings, node=node_of(folder), folder=str(folder))
+
+
+def _bring(reference: str, tenant: str) -> None:
+    """By the agent, for all hosts of the node."""
+    ask(lambda: ray.get_actor(AGENT + raylet()), "bring", reference, tenant)

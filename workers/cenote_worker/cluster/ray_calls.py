@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnschedulableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.cluster.node import HostGone
-
-NAMESPACE: Final = "cenote"
+from cenote_worker.cluster.residence import SHORT
 
 THREADS: Final = 64
 """Calls to one actor at once. Each may wait for a jail to start."""
@@ -28,6 +34,8 @@ not killed, gives none, and Ray does not notice."""
 
 _PAUSE: Final = 0.2
 
+_ENDING: Final = "the platform is being ended"
+
 _LOOK_EVERY: Final = 0.5
 """Seconds between two looks whether anybody waits for an answer still."""
 
@@ -37,18 +45,43 @@ T = TypeVar("T")
 def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
     """What an actor gives. patience: seconds for it.
 
-    Raises the CenoteError that it raised; HostGone when its process has ended or does not answer in time;
+    Raises the CenoteError that it raised; HostGone when its process or machine has gone or does not answer in time;
     UnavailableError for whatever else goes wrong.
     """
     try:
         return ray.get(reference, timeout=patience)
-    except (RayActorError, GetTimeoutError) as error:
+    except (RayActorError, ActorUnschedulableError, GetTimeoutError) as error:
         raise HostGone(str(error)) from error
     except RayTaskError as error:
         cause = error.cause
         if isinstance(cause, CenoteError):
             raise cause from None
         raise UnavailableError(f"a process of the platform failed: {cause!r}") from error
+    except RayError as error:
+        raise UnavailableError(f"the cluster does not answer: {error}") from error
+
+
+def answers(
+    asked: Mapping[str, ray.ObjectRef[T]], patience: float, ending: threading.Event | None = None
+) -> dict[str, T]:
+    """What actors give that were asked at the same time, by their names; nothing of those that fail, or take longer.
+
+    ending: once it is set nobody waits any longer. Raises UnavailableError.
+    """
+    until = time.monotonic() + patience
+    waited_for, found = dict(asked), {}
+    while waited_for and (left := until - time.monotonic()) > 0 and not (ending and ending.is_set()):
+        arrived = set(_first(list(waited_for.values()), min(left, _LOOK_EVERY)))
+        for name in [name for name, reference in waited_for.items() if reference in arrived]:
+            with suppress(HostGone, CenoteError):
+                found[name] = answer(waited_for.pop(name))
+    return found
+
+
+def _first(references: list[ray.ObjectRef[T]], patience: float) -> list[ray.ObjectRef[T]]:
+    """Those that are there when the first one is."""
+    try:
+        return ray.wait(references, timeout=patience)[0]
     except RayError as error:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
 
@@ -72,7 +105,8 @@ def ask(
         except (HostGone, ValueError) as error:
             if time.monotonic() > deadline:
                 raise UnavailableError(f"a process of the platform does not come back: {error}") from error
-            ending.wait(_PAUSE)
+            if ending.wait(_PAUSE):
+                raise UnavailableError(_ENDING) from error
 
 
 def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.ObjectRef[T]:
@@ -81,16 +115,14 @@ def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.Object
     while not ending.is_set():
         if time.monotonic() > deadline:
             raise UnavailableError("a process of the platform does not answer; `cenote status` tells more")
-        if _is_there(reference):
+        if _first([reference], _LOOK_EVERY):
             return reference
-    raise UnavailableError("the platform is being ended")
+    raise UnavailableError(_ENDING)
 
 
-def _is_there(reference: ray.ObjectRef[T]) -> bool:
-    try:
-        return bool(ray.wait([reference], timeout=_LOOK_EVERY)[0])
-    except RayError as error:
-        raise UnavailableError(f"the cluster does not answer: {error}") from error
+def raylet() -> str:
+    """The short id of the one that this process belongs to."""
+    return ray.get_runtime_context().get_node_id()[:SHORT]
 
 
 def here() -> NodeAffinitySchedulingStrategy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,22 +17,25 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
-from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings, agent_name
-from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS
-
-SHORT: Final = 8
-"""Characters of a node's id that tell the nodes of one cluster apart."""
+from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings
+from cenote_worker.cluster.ray_calls import THREADS
+from cenote_worker.cluster.ray_copies import AGENT, agents
+from cenote_worker.cluster.residence import PREFIX, SHORT
+from cenote_worker.hosted.patching import Patcher
 
 DISSOLVE_SECONDS: Final = 15.0
 """For all machines together."""
 
 
-def join(address: str) -> None:
-    """Makes this process one of the cluster's drivers. Raises ConnectionError."""
+def join(address: str, platform: str) -> None:
+    """Makes this process one of the cluster's drivers. platform: so that others on this cluster are not met.
+
+    Raises ConnectionError.
+    """
     ending = signal.getsignal(signal.SIGTERM)
     ray.init(
         address=address,
-        namespace=NAMESPACE,
+        namespace=f"cenote-{platform}",
         log_to_driver=False,
         configure_logging=False,
         ignore_reinit_error=True,
@@ -41,13 +45,22 @@ def join(address: str) -> None:
         signal.signal(signal.SIGTERM, ending)
 
 
+def joined(address: str) -> str:
+    """Where the cluster is that was joined by this address, which may be a word such as `auto`."""
+    if address.startswith("ray://"):
+        return address
+    found: str = ray.get_runtime_context().gcs_address
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """What the agents of all nodes have in common.
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
     hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of a node, None
-    for half of what it has. only_node: the name of the only machine; empty for those that Ray gives.
+    for half of what it has. only_node: the name of the only machine; empty where each names itself. patcher: see
+    RuntimeServer; a function of a module.
     """
 
     folder: Path
@@ -56,21 +69,29 @@ class AgentSettings:
     hosts: int
     room: int | None
     only_node: str = ""
+    patcher: Patcher | None = None
 
 
-def ensure_agents(settings: AgentSettings) -> dict[str, Any]:
-    """An agent on each machine that is there, by the name of its node. Those that run already are kept."""
-    alive = [node for node in _nodes() if node["Alive"]]
-    described = [(_settings(settings, node), node["NodeID"]) for node in alive]
-    return {one.node: _agent(one, node) for one, node in described}
+def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str, Any]:
+    """An agent on each machine that is there, by the short id of its raylet. Those that run already are kept.
+
+    without: raylets that are to have none.
+    """
+    alive = {node["NodeID"][:SHORT]: node for node in _nodes() if node["Alive"]}
+    return {
+        raylet: _agent(_settings(settings, node), node["NodeID"])
+        for raylet, node in alive.items()
+        if raylet not in without
+    }
 
 
-def dissolve(settings: AgentSettings) -> None:
+def dissolve() -> None:
     """Ends all runtimes, shared values and actors of ours, on each machine; an agent that is stuck, after a while."""
-    agents = list(ensure_agents(settings).values())
-    if ends := [agent.dissolve.remote() for agent in agents]:
+    there = list(agents().values())
+    ends: list[Any] = [agent.dissolve.remote() for agent in there]
+    if ends:
         ray.wait(ends, num_returns=len(ends), timeout=DISSOLVE_SECONDS)
-    for agent in agents:
+    for agent in there:
         ray.kill(agent)
 
 
@@ -79,14 +100,14 @@ def leave() -> None:
 
 
 def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
-    name = common.only_node or node["NodeID"][:SHORT]
     return NodeSettings(
-        node=name,
-        folder=str(common.folder / f"node-{name}"),
+        node=common.only_node,
+        folder=str(common.folder / f"{PREFIX}{common.only_node}" if common.only_node else common.folder),
         listen=f"{common.host or node['NodeManagerAddress']}:0",
         hosts=common.hosts,
         room=common.room,
         key=common.key,
+        patcher=common.patcher,
     )
 
 
@@ -99,8 +120,7 @@ def _agent(settings: NodeSettings, node: str) -> Any:
     return (
         ray.remote(NodeAgent)
         .options(
-            name=agent_name(settings.node),
-            namespace=NAMESPACE,
+            name=AGENT + node[:SHORT],
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,

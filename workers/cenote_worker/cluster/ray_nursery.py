@@ -11,7 +11,7 @@ import ray
 
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.cluster.ray_calls import NAMESPACE, THREADS, here
+from cenote_worker.cluster.ray_calls import THREADS, here, raylet
 from cenote_worker.cluster.spares import put_spare
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.supervisor.autopsy import Death
@@ -22,8 +22,9 @@ SWEEP_SECONDS: Final = 5.0
 _log = logging.getLogger("cenote.cluster")
 
 
-def nursery_name(node: str) -> str:
-    return f"nursery/{node}"
+def nursery_name() -> str:
+    """Of that which belongs to this process's raylet."""
+    return f"nursery/{raylet()}"
 
 
 class NurseryActor:
@@ -54,13 +55,12 @@ class NurseryActor:
             self._nursery.sweep()
 
 
-def ensure_nursery(node: str, folder: str) -> Any:
+def ensure_nursery(folder: str) -> Any:
     """On this machine; the one that runs, if one does."""
     return (
         ray.remote(NurseryActor)
         .options(
-            name=nursery_name(node),
-            namespace=NAMESPACE,
+            name=nursery_name(),
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,

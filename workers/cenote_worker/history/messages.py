@@ -15,7 +15,7 @@ from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
 from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
-from cenote_worker.supervisor.edge import read_info
+from cenote_worker.supervisor.edge import read_error, read_info
 from cenote_worker.wire.results import (
     clean_text,
     from_bundle,
@@ -23,7 +23,6 @@ from cenote_worker.wire.results import (
     from_info,
     from_usage,
     to_bundle,
-    to_error,
     to_usage,
 )
 
@@ -157,7 +156,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         stderr=message.stderr,
         value=message.value if message.HasField("value") else None,
         outputs=tuple(map(to_bundle, message.outputs)),
-        error=to_error(message.error) if message.HasField("error") else None,
+        error=read_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         shed=message.shed,
         trace=traced.read(message.trace) if message.HasField("trace") else None,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
+from cenote_proto.v1 import journal_pb2
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.history import History
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import KeyedCall
 from cenote_worker.hosted.listeners import Unheard, Witness
+from cenote_worker.hosted.patching import Unfinished
 from cenote_worker.hosted.recorder import Change
 from cenote_worker.hosted.refill import Recovery
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -24,7 +26,9 @@ from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, Listener
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.supervisor.undoing import Undone
 from cenote_worker.transcript import Transcript
+from cenote_worker.wire.results import to_result
 
 Equip = Callable[[HostedRuntime], None]
 """Gives a runtime what it stores its states with, before anything is heard of its jail."""
@@ -61,18 +65,28 @@ def adopt(
         if number in injections:
             runtime.noted.restore(injections[number])
     equip(runtime)
+    unfinished = Unfinished(runtime, story.patch, story.steps) if story.patch is not None else None
+    if unfinished is not None:
+        unfinished.hold()
     if story.ended is None:
         _Takeover(runtime, kept, story, injections).carry_out()
     elif not story.jail.mourned and story.jail.filled:
         runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
+    if unfinished is not None:
+        unfinished.undo()
     return runtime
 
 
 def _recorded_by(story: Story) -> int:
     """The last step that can be in the record of the former process: one under way comes into its successor's."""
     asked = story.request.asked if story.request is not None else None
-    recorded = asked is not None and asked.step == story.steps and (asked.code or asked.injection)
+    recorded = asked is not None and _number(asked) == story.steps and (asked.code or asked.injection)
     return story.steps - 1 if recorded else story.steps
+
+
+def _number(asked: journal_pb2.Asked) -> int:
+    """Of the step that it gives, 0 for none. A return that undoes a cell names the step that it goes to."""
+    return asked.failed.step if asked.HasField("failed") else asked.step
 
 
 class _Takeover:
@@ -138,6 +152,8 @@ class _Takeover:
             listener = self._call = self._runtime.calls.restore(key, None, printed)
         injection = self._injections.get(request.asked.injection)
         listener = self._stored(self._recorded(listener, request, injection), request)
+        if request.asked.HasField("failed"):
+            listener = Undone(listener, to_result(request.asked.failed))
         if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
             listener = Witness(listener, self._lost)
         return listener if injection is None else self._runtime.noted.noting(injection, listener)
@@ -145,11 +161,12 @@ class _Takeover:
     def _recorded(self, listener: Listener, request: Request, injection: Injection | None) -> Listener:
         """As the former process would have written it down, if it had not done so already."""
         asked, recorder = request.asked, self._runtime.recorder
-        if request.ask is Ask.ROLLBACK:
+        if request.ask is Ask.ROLLBACK and not asked.HasField("failed"):
             return recorder.rollback(listener)
-        if not asked.step or asked.step in self._runtime.history.tree:
+        number = _number(asked)
+        if not number or number in self._runtime.history.tree:
             return listener
-        if request.ask is Ask.EXECUTE:
+        if request.ask in (Ask.EXECUTE, Ask.ROLLBACK):
             code = asked.code.decode("utf-8", "surrogatepass")
             return recorder.cell(listener, code, seat_of(asked), asked.cause)
         if injection is None:

@@ -208,6 +208,9 @@ class KeptRuntime:
     def settled(self, key: str, outcome: Outcome) -> None:
         self._journal.settled(key, outcome)
 
+    def patch_begun(self, key: str, head: int, steps: int) -> None:
+        self._journal.patch_begun(key, head, steps)
+
     def close(self) -> None:
         with self._lock:
             self._ends = self._channel = None

@@ -32,6 +32,9 @@ class Legacy(Protocol):
     def settled(self, key: str, outcome: Outcome) -> None:
         """A request with a key has an outcome."""
 
+    def patch_begun(self, key: str, head: int, steps: int) -> None:
+        """A patch of this key is about to be applied. head: the step whose state it begins with. steps: so far."""
+
     def close(self) -> None:
         """The runtime was closed: there is nothing to take over."""
 
@@ -58,6 +61,9 @@ class NoLegacy:
         return NoHostLog()
 
     def settled(self, key: str, outcome: Outcome) -> None:
+        pass
+
+    def patch_begun(self, key: str, head: int, steps: int) -> None:
         pass
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 
 from cenote_security.errors import JailLostError
@@ -15,6 +16,14 @@ Admit = Callable[[Listener], Listener]
 """Asked before a cell is queued, once for each that was not sent before. Gives who hears of it from then on; raises
 what its sender is told when nothing is to run.
 """
+
+Admission = Callable[[str], AbstractContextManager[Admit | None]]
+"""What admits a cell of this code, around what queues it; None where nothing is counted."""
+
+
+def admit_all(_code: str) -> AbstractContextManager[None]:
+    """An Admission."""
+    return nullcontext()
 
 
 class Witness:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.listeners import Admission, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
@@ -44,6 +46,7 @@ class Reruns:
         self._between: set[int] = set()
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
         self._seats: dict[str, Seat] = {"": OWNER}
+        self._admission: Admission = admit_all
         self.second_jail = SecondJail(runtime)
 
     @property
@@ -85,6 +88,19 @@ class Reruns:
         return self._runtime.history.ended(
             replace(record, number=number, origin=record.number, outcome="reused")
         )
+
+    def between_all(self, numbers: Iterable[int]) -> None:
+        """States of these numbers, if there are any, are those of no step."""
+        self._between.update(numbers)
+
+    @contextmanager
+    def admitted(self, admission: Admission) -> Iterator[None]:
+        """Cells that are run again meanwhile are counted as their sender's."""
+        self._admission = admission
+        try:
+            yield
+        finally:
+            self._admission = admit_all
 
     def between(self) -> int:
         """A number for a state that is that of no step."""
@@ -132,14 +148,20 @@ class Reruns:
                 self._between.add(step)
 
         replays.begin(replay, self._runtime.interrupt)
-        return self._runtime.execute(
-            rerun.code,
-            None,
-            _Ended(listener, ended),
-            seat=self._seat(record.author if record else ""),
-            cause=rerun.cause,
-            origin=record.number if record else 0,
-        )
+        try:
+            with self._admission(rerun.code) as admit:
+                return self._runtime.execute(
+                    rerun.code,
+                    None,
+                    _Ended(listener, ended),
+                    seat=self._seat(record.author if record else ""),
+                    cause=rerun.cause,
+                    admit=admit,
+                    origin=record.number if record else 0,
+                )
+        except BaseException:  # nothing was queued
+            replays.end()
+            raise
 
     def _seat(self, author: str) -> Seat:
         """Steps are run where their authors have run them: with their directory, environment and import path."""

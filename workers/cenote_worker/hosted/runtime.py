@@ -35,6 +35,7 @@ from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Admit, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
+from cenote_worker.hosted.patching import Patches
 from cenote_worker.hosted.recorder import Change, Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.replays import Replays
@@ -97,6 +98,7 @@ class HostedRuntime:
         self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
+        self.patches = Patches(self, legacy.patch_begun)
         self._bereft: Death | None = None
         self._begun: list[Injection] = []
         """What the jail that was filled last had then, if nothing else."""
@@ -300,6 +302,8 @@ class HostedRuntime:
         with self._lock:
             self.check_open()
             supervisor = self._supervisor
+            if self.patches.busy:
+                return False
             if supervisor is not None and supervisor.death is None and not supervisor.let_go():
                 return False
             self._closed = True

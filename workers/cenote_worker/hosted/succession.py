@@ -18,6 +18,7 @@ from cenote_worker.supervisor.chronicle import Piece, Succession, Underway
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat
+from cenote_worker.wire.results import to_result
 
 VANISHED = Death(
     reason="killed", text="the runtime's process and whatever held its jail beside it were ended together"
@@ -66,11 +67,13 @@ def _setback(moved: journal_pb2.Moved | None) -> Setback | None:
 
 
 def _underway(request: Request, listener: Listener) -> Underway:
-    asked, interrupted = request.asked, request.interrupted
+    asked, interrupted, message = request.asked, request.interrupted, jail_pb2.Request()
+    if asked.atomic:
+        message.execute.atomic = True
     return Underway(
         request=JailRequest(
             request.ask,
-            jail_pb2.Request(),
+            message,
             listener,
             timeout=asked.timeout or None,
             step=asked.step,
@@ -78,6 +81,9 @@ def _underway(request: Request, listener: Listener) -> Underway:
             injection=asked.injection,
             seat=seat_of(asked),
             label=asked.label,
+            code=asked.code.decode("utf-8", "surrogatepass"),
+            cause=asked.cause,
+            undoes=to_result(asked.failed) if asked.HasField("failed") else None,
         ),
         started=asked.started,
         interrupted_at=interrupted.at if interrupted is not None else None,

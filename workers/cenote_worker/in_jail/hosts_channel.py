@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -43,6 +44,26 @@ class HostCallFailed(Exception):
 Answer = Content | ReferenceAnswer
 
 
+_LOOKS: Final = 500
+"""At a thread that ends, with a millisecond between two: a thousand times what it takes on an idle machine."""
+
+_sleep = time.sleep
+
+
+def _wait_for_end(joined: threading.Thread) -> None:
+    """The kernel has it for a moment longer than Python has, and with it the process would not be copied."""
+    for _ in range(_LOOKS):
+        try:
+            os.stat(f"/proc/self/task/{joined.native_id}")  # noqa: PTH116  (as plain as can be)
+        except OSError:
+            return  # also where the walls hide it
+        _sleep(0.001)
+
+
+def _untouched() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+
 @dataclass(slots=True)
 class HostChannel:
     """One socket to the supervisor, and how packets are sent on it. Its reader thread starts with the first call.
@@ -56,7 +77,7 @@ class HostChannel:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _sending: threading.Lock = field(default_factory=threading.Lock)
     _reader: threading.Thread | None = None
-    _rest: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+    _rest: int = field(default_factory=_untouched)
     _pid: int = field(default_factory=os.getpid)
 
     def call(
@@ -113,6 +134,7 @@ class HostChannel:
             os.eventfd_write(self._rest, 1)
             reader.join()
             os.eventfd_read(self._rest)
+            _wait_for_end(reader)
 
     def resume(self) -> None:
         """Behind `rest`, in the same process."""
@@ -122,6 +144,8 @@ class HostChannel:
     def revive(self) -> None:
         """In a process that was copied from the one that had this channel: what it waited for was for that one."""
         self._pid = os.getpid()
+        former, self._rest = self._rest, _untouched()  # that one may have been killed in the middle of `rest`
+        os.close(former)
         self._numbers = itertools.count(
             time.monotonic_ns()
         )  # a late answer to that one must not pass for ours

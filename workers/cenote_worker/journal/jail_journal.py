@@ -21,6 +21,7 @@ from cenote_worker.supervisor.account import Baseline
 from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.edge import MAX_REPLY
 from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.wire.results import from_result
 
 SO_PEEK_OFF: Final = 42
 """Since Linux 3.4. Where the next look into a socket begins: behind the packet that was looked at and not yet taken.
@@ -78,7 +79,10 @@ class JailJournal:
             label=request.label,
             code=request.code.encode("utf-8", "surrogatepass"),
             cause=request.cause,
+            atomic=request.message.execute.atomic,
         )
+        if request.undoes is not None:
+            asked.failed.CopyFrom(from_result(request.undoes))
         self._write(JournalEntry(asked=asked))
 
     def sent(self) -> None:

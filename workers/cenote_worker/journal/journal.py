@@ -94,6 +94,10 @@ class Journal:
     def settled(self, key: str, outcome: Outcome) -> None:
         self.write(JournalEntry(settled=to_entry(key, outcome)))
 
+    def patch_begun(self, key: str, head: int, steps: int) -> None:
+        """A patch is about to be applied."""
+        self.write(JournalEntry(patch_begun=journal_pb2.PatchBegun(key=key, head=head, steps=steps)))
+
     def accepted(self, injection: int, superseded: list[int]) -> None:
         """Every later jail begins with this injection too."""
         self.write(JournalEntry(accepted=journal_pb2.Accepted(injection=injection, superseded=superseded)))

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cenote_proto.v1 import jail_pb2, journal_pb2
+from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.protocol import Ask
@@ -73,6 +73,8 @@ class Story:
         self.forgotten: OrderedDict[str, int] = OrderedDict()
         """Step by key, 0 for what was none."""
         self.injections: list[int] = []
+        self.patch: journal_pb2.PatchBegun | None = None
+        """That is being applied."""
         self.host_calls: dict[int, None] = {}
         self._size = 0
 
@@ -114,6 +116,8 @@ class Story:
                 self.steps = entry.counted.steps
             case "filled":
                 self.jail.filled = True
+            case "patch_begun":
+                self.patch = entry.patch_begun
             case "moved":
                 self.jail.head = entry.moved.step
                 self.setback = entry.moved if entry.moved.reason else None
@@ -143,7 +147,9 @@ class Story:
     def _ask(self, asked: journal_pb2.Asked) -> None:
         if self.ended is not None:
             return
-        self.request, self.setback = Request(asked, Transcript(self._limit), room=self._limit), None
+        undoes = asked.HasField("failed") and self.request is not None  # whoever waits for it has its output
+        printed = self.request.printed if undoes and self.request else Transcript(self._limit)
+        self.request, self.setback = Request(asked, printed, room=self._limit), None
         self.jail.number = asked.number
         self.jail.kills = max(self.jail.kills, asked.kills)
         self.steps = max(self.steps, asked.step)
@@ -178,7 +184,7 @@ class Story:
     def _answer(self, arrived: journal_pb2.Arrived) -> None:
         if self.request is None:
             return
-        if self.request.ask is Ask.EXECUTE:
+        if self.request.ask is Ask.EXECUTE and not self.request.asked.atomic:
             self.jail.head = self.request.asked.step
         if self.request.asked.key:
             self.request.answered = True
@@ -188,7 +194,11 @@ class Story:
 
     def _settle(self, settled: journal_pb2.Settled) -> None:
         printed = Transcript(self._limit)
+        if self.patch is not None and self.patch.key == settled.key:
+            self.patch = None
         if self.request is not None and self.request.asked.key == settled.key:
+            if _is_atomic(self.request) and settled.result.state == runtime_pb2.CellResult.KEPT:
+                self.jail.head = settled.result.step
             printed, self.request = self.request.printed, None
         if settled.missing or settled.printed:
             printed.skip(settled.missing)
@@ -227,6 +237,8 @@ class Story:
             yield JournalEntry(settled=journal_pb2.Settled(key=key, step=step))
         for outcome in self.outcomes.values():
             yield JournalEntry(settled=_with_output(outcome))
+        if self.patch is not None:
+            yield JournalEntry(patch_begun=self.patch)
         if self.jail.jail:
             yield from self._retold_jail()
 
@@ -242,6 +254,11 @@ class Story:
             yield JournalEntry(moved=self.setback)
         if self.ended is not None:
             yield JournalEntry(ended=self.ended)
+
+
+def _is_atomic(request: Request) -> bool:
+    """Whether it is a cell, or the undoing of one, that moves the head only if its state is kept."""
+    return request.asked.atomic or request.asked.HasField("failed")
 
 
 def _retold_request(request: Request) -> Iterator[JournalEntry]:

@@ -144,7 +144,7 @@ def ensure_keeper(folder: Path, linger: float = LINGER_SECONDS, abandoned: float
     Raises UnavailableError, UsageError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_private(folder)
+    check_private(folder)
     deadline = time.monotonic() + START_SECONDS
     while not _answers(folder):
         if time.monotonic() > deadline:
@@ -170,7 +170,8 @@ def _answers(folder: Path) -> bool:
     return False
 
 
-def _check_private(folder: Path) -> None:
+def check_private(folder: Path) -> None:
+    """Raises UsageError for a folder that others may enter, or own."""
     status = folder.stat()
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(f"{folder} must belong to this user and be closed to all others (mode 0700)")

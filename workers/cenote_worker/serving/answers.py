@@ -8,11 +8,12 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult, JailStatus, Rollback, SnapshotInfo
+from cenote_worker.results import ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.failures import to_failure
+from cenote_worker.wire.patches import from_patched
 from cenote_worker.wire.replies import from_reply
 from cenote_worker.wire.results import from_info, from_result, from_status
 from cenote_worker.wire.snapshots import from_rollback, from_snapshots
@@ -35,6 +36,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, rolled_back=from_rollback(outcome)), None
         case JailStatus():
             return Frame(call=call, status=from_status(outcome)), None
+        case Patched():
+            return Frame(call=call, applied=from_patched(outcome)), None
         case ExecutionResult():
             return Frame(call=call, result=from_result(outcome)), None
         case NotDurableError(outcome=ExecutionResult() as result):

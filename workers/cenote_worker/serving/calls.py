@@ -14,7 +14,7 @@ from cenote_worker.supervisor.requests import Withdraw
 class Call:
     """A call that its runtime has not answered.
 
-    number: as its client counts. key: what it is known by when it is sent again; cells always have one.
+    number: as its client counts. key: what it is known by when it is sent again; cells and patches always have one.
     run: sends it to the runtime; what it returns is the answer already. It blocks where there is no jail yet.
     at_once: does not wait behind other calls. blocks: running it blocks in any case.
     carries: its answer may be as large as the policy allows.
@@ -30,7 +30,7 @@ class Call:
     dispose: Callable[[], None] | None = None
     cell: CellListener | None = None
     withdraw: Withdraw | None = None
-    """Set when a cell has been sent."""
+    """Set when a cell or a patch has been sent."""
     withdrawn: bool = False
     """Its client wants no answer any more."""
     settled: bool = False

@@ -51,7 +51,7 @@ class Client:
         self._cells[key] = withdraw
 
     def claim(self, key: str) -> None:
-        """The client asks for this cell again."""
+        """The client asks for this cell again, or for anything else."""
         self._cells.pop(key, None)
 
     def give_up(self) -> None:

@@ -43,6 +43,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "snapshot": "run",
     "roll_back": "run",
     "snapshots": "read",
+    "apply": "run",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 
@@ -88,6 +89,8 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_name(getattr(frame, "delete").name)  # noqa: B009  (mypy-protobuf has no word for it)
         case "file":
             _check_file(frame.file)
+        case "apply":
+            _check_patch(frame.apply)
         case "roll_back" if frame.roll_back.WhichOneof("target") is None:
             raise UsageError("a rollback names a step or a label")
 
@@ -97,18 +100,22 @@ def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | 
     match body:
         case "cell":
             return frame.cell.code
+        case "apply":
+            return frame.apply.codes
         case "injection" if not frame.injection.reference:
             return frame.injection.values
         case "file" if frame.file.operation == jail_pb2.FileRequest.WRITE:
             return frame.file.content
         case "host_answer" if frame.host_answer.WhichOneof("body") == "value":
             return frame.host_answer.value
+        case "host_answer" if frame.host_answer.WhichOneof("body") == "upload":
+            return frame.host_answer.upload.content
     return None
 
 
 def most_bytes(body: str, policy: SandboxPolicy) -> int:
     """Of the content of such a frame."""
-    if body == "cell":
+    if body in ("cell", "apply"):
         return MAX_CODE
     return most_of_a_file(policy) if body == "file" else 2 * policy.memory_bytes
 
@@ -121,6 +128,16 @@ def most_of_a_file(policy: SandboxPolicy) -> int:
 def _check_cell(cell: runtime_pb2.Cell) -> None:
     if not (math.isfinite(cell.timeout) and cell.timeout >= 0):
         raise UsageError(f"a timeout is a number of seconds above 0, not {cell.timeout}")
+
+
+def _check_patch(apply: runtime_pb2.Apply) -> None:
+    changes = [step.change for step in apply.steps if step.change]
+    if any(len(change) > MAX_NAME for change in changes):
+        raise UsageError(f"a change is told in at most {MAX_NAME} characters")
+    if apply.codes.count != len(changes):
+        raise UsageError(
+            f"{len(changes)} steps are changed, and the code of {apply.codes.count} came with them"
+        )
 
 
 def _check_injection(injection: runtime_pb2.Injection) -> None:

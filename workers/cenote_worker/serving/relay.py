@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -18,13 +18,13 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord, ReferenceStore
+from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
 
 _NUMBER_BITS: Final = 60
 """Of the first number: so many follow it below 2^64 that nobody counts to the end."""
-
 
 _HANDLE: Final = re.compile("runtime [^ ]+ handle (?P<number>[0-9]+) (?P<client>.*)", re.DOTALL)
 
@@ -264,21 +264,35 @@ class HostRelay:
                 return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
                 return self._handle(answer.reference, client)
+            case "upload":
+                assert content is not None
+                return self._kept(content, read_info(answer.upload.info), client)
         return HostFailure("RuntimeError", "the client answered nothing")
 
     def _handle(self, reference: str, client: Offerer) -> HostReference:
         assert self._place is not None
         number = next(self._handle_numbers)
-        told = client.id if len(client.id.encode()) <= _MAX_TOLD else ""
-        handle = _Handle(reference, client.tenant, told)
-        holder = self._handle_holder(number, handle)
-        record = self._place.references.hold(reference, handle.tenant, holder=holder, lease=math.inf)
-        self._handles[number] = handle
+        holder = self._handle_holder(number, _told(client))
+        record = self._place.references.hold(reference, client.tenant, holder=holder, lease=math.inf)
+        return self._handed_out(number, record, client)
+
+    def _kept(self, content: Content, info: VariableInfo, client: Offerer) -> HostReference:
+        """Of a value that the client has sent along."""
+        assert self._place is not None
+        number = next(self._handle_numbers)
+        holder = self._handle_holder(number, _told(client))
+        origin = Origin(tenant=client.tenant, runtime=self._place.id, step=self._place.step)
+        told = replace(info, size=content.size)
+        record = self._place.references.put(content, told, origin, holder=holder, lease=math.inf)
+        return self._handed_out(number, record, client)
+
+    def _handed_out(self, number: int, record: ReferenceRecord, client: Offerer) -> HostReference:
+        self._handles[number] = _Handle(record.id, client.tenant, _told(client))
         return HostReference(number, record.info)
 
-    def _handle_holder(self, number: int, handle: _Handle) -> str:
+    def _handle_holder(self, number: int, client: str) -> str:
         assert self._place is not None
-        return f"{holders_of(self._place.id)}handle {number} {handle.client}"
+        return f"{holders_of(self._place.id)}handle {number} {client}"
 
     def _call_holder(self, asked: Asked) -> str:
         assert self._place is not None
@@ -303,11 +317,8 @@ class HostRelay:
         dropped = self._handles.pop(handle, None)
         if dropped is None:
             return
-        store, holder, reference = (
-            self._place.references,
-            self._handle_holder(handle, dropped),
-            dropped.reference,
-        )
+        store, reference = self._place.references, dropped.reference
+        holder = self._handle_holder(handle, dropped.client)
         self._place.apart(lambda: _release(store, reference, dropped.tenant, holder))
         client = self._place.client(dropped.client)
         if client is not None:
@@ -333,6 +344,11 @@ class HostRelay:
 def holders_of(runtime: str) -> str:
     """What the names of all holders begin with that a relay of this runtime has, or a former one had."""
     return f"runtime {runtime} "
+
+
+def _told(client: Offerer) -> str:
+    """What the name of a holder says of whose it is."""
+    return client.id if len(client.id.encode()) <= _MAX_TOLD else ""
 
 
 _TOO_MUCH = HostFailure("RuntimeError", f"over {MAX_ARGUMENTS} bytes of arguments wait with host calls")

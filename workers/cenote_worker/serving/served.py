@@ -11,6 +11,7 @@ from typing import TypeVar
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.client import Client, Line
 from cenote_worker.serving.limits import MAX_CLIENTS
@@ -32,17 +33,19 @@ class ServedRuntime:
         relay: HostRelay,
         references: ReferenceStore,
         books: Books,
+        patcher: Patcher | None = None,
         *,
         loop: AbstractEventLoop,
         pool: Executor,
         grace: float,
     ) -> None:
-        """pool: for what may block. grace: see Patience."""
+        """patcher: applies patches, where that can be done. pool: for what may block. grace: see Patience."""
         self.id = id
         self.hosted = hosted
         self.relay = relay
         self.references = references
         self.books = books
+        self.patcher = patcher
         self.loop = loop
         self._pool = pool
         self._grace = grace

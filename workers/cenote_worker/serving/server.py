@@ -12,6 +12,7 @@ from cenote_proto.v1 import reference_pb2, runtime_pb2
 from cenote_proto.v1.reference_pb2_grpc import add_ReferenceServiceServicer_to_server
 from cenote_proto.v1.runtime_pb2_grpc import add_RuntimeServiceServicer_to_server
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
+from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.limits import MAX_STREAMS, PATIENCE, Patience
 from cenote_worker.serving.reference_service import ReferenceService
@@ -49,11 +50,16 @@ class RuntimeServer:
         listen: str = "127.0.0.1:0",
         credentials: grpc.ServerCredentials | None = None,
         patience: Patience = PATIENCE,
+        patcher: Patcher | None = None,
     ) -> None:
-        """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. credentials: for TLS."""
+        """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. credentials: for TLS.
+
+        patcher: applies patches to histories, if that can be done here.
+        """
         self._authorise = authorise
         self._references = references
         self._patience = patience
+        self._patcher = patcher
         self._runtimes: dict[str, ServedRuntime] = {}
         self._nobodys = MachineQuotas()
         self._thread = ServerThread(
@@ -134,6 +140,7 @@ class RuntimeServer:
             relay,
             self._references,
             books or no_books(runtime, hosted.policy, self._nobodys),
+            self._patcher,
             loop=self._thread.loop,
             pool=self._thread.pool,
             grace=self._patience.grace,

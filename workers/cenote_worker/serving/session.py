@@ -97,6 +97,8 @@ class Session:
                 self._interrupt()
             case "withdraw":
                 self._withdraw(frame.call)
+            case "cancel":
+                self._cancel(frame.call)
             case "host_answer":
                 self._host_answer(frame)
             case str() if body in RIGHTS:
@@ -157,6 +159,9 @@ class Session:
             case "cell":
                 assert content is not None
                 return requests.cell(frame, content)
+            case "apply":
+                assert content is not None
+                return requests.patch(frame, content)
             case "injection":
                 return requests.injection(frame, content)
             case "file":
@@ -198,6 +203,11 @@ class Session:
             if call.withdraw is not None:
                 call.withdraw(waiting=False)
 
+    def _cancel(self, number: int) -> None:
+        call = self._calls.get(number)
+        if call is not None:
+            self._served.hosted.patches.cancel(call.key)
+
     def _host_answer(self, frame: runtime_pb2.ClientFrame) -> None:
         content = None
         payload = payload_of(frame, "host_answer")
@@ -224,8 +234,7 @@ class Session:
     def _add(self, call: Call) -> None:
         self._served.used()
         self._calls[call.number] = call
-        if call.cell is not None:
-            self._client.claim(call.key)
+        self._client.claim(call.key)
         self._turns.add(call)
 
     def _sent(self, call: Call, result: Result) -> None:

@@ -289,7 +289,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
     return ExecutedReply(
         success=message.success,
         value=message.value if message.HasField("value") else None,
-        error=_error(message.error) if message.HasField("error") else None,
+        error=read_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         duration=max(message.duration, 0.0),
         notices=_notices(message) if message.notices else (),
@@ -311,7 +311,8 @@ def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
     )
 
 
-def _error(message: jail_pb2.CellError) -> ErrorInfo:
+def read_error(message: jail_pb2.CellError) -> ErrorInfo:
+    """Bounded, whoever wrote it."""
     span = None
     if len(message.span) == 4:
         line, column, end_line, end_column = message.span

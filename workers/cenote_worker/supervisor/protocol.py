@@ -100,17 +100,13 @@ class Conversation:
         self._number = 0
         self._probe = 0
         """Number of a question that is asked behind a request of which nobody knows whether it was sent."""
+        self._anew = False
 
     def take_up(self, number: int, ask: Ask | None, *, ready: bool) -> None:
         """Goes on with a conversation that another has begun. ask: of the request that is not answered yet."""
         self._number, self._ask = number, ask
         if ready:
             self.phase = Phase.IDLE if ask is None else Phase.BUSY
-
-    @property
-    def number(self) -> int:
-        """Of the last request."""
-        return self._number
 
     def probe(self) -> int:
         """Asks behind a request that may not have been sent: if the answer comes first, it was not.
@@ -120,6 +116,13 @@ class Conversation:
         assert self.phase is Phase.BUSY
         self._probe = max(self._probe, self._number) + 1
         return self._probe
+
+    def again(self) -> int:
+        """Opens the request under way anew: an answer to a former try, which may still come, counts for nothing."""
+        assert self.phase is Phase.BUSY
+        self._anew = True
+        self._number += 1
+        return self._number
 
     def ask(self, kind: Ask) -> int:
         """Opens a request; returns its number. The jail must be idle."""
@@ -144,13 +147,13 @@ class Conversation:
 
     def unsent(self) -> None:
         """The request that was just opened never left."""
-        self.phase, self._ask = Phase.IDLE, None
+        self.phase, self._ask, self._anew = Phase.IDLE, None, False
 
     def end(self) -> None:
         self.phase = Phase.ENDED
 
     def _answer(self, event: ReplyEvent) -> ReplyBody | NeverLeft | None:
-        if self._number < event.id < self._probe:
+        if self._number < event.id < self._probe or (self._anew and event.id < self._number):
             return None
         if self._probe and event.id == self._probe:
             return self._probed(event.body)
@@ -160,7 +163,7 @@ class Conversation:
             raise ProtocolViolation("an answer to another request")
         if not isinstance(event.body, _ANSWERS[self._ask]):
             raise ProtocolViolation(f"a {type(event.body).__name__} in answer to {self._ask.name.lower()}")
-        self._ask = None
+        self._ask, self._anew = None, False
         if not self._probe:
             self.phase = Phase.IDLE
         return event.body

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
-from cenote_worker.results import ExecutionResult, Rollback, StreamName, VariableInfo
+from cenote_worker.results import ExecutionResult, Patched, Rollback, StreamName, VariableInfo
 from cenote_worker.supervisor.edge import ReplyBody
 from cenote_worker.supervisor.protocol import Ask
 
@@ -21,7 +21,7 @@ class SharedReply:
     info: VariableInfo
 
 
-Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Exception
+Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Exception
 """A cell gives a result in any case; other requests a reply, or the error to raise."""
 
 
@@ -67,6 +67,7 @@ class JailRequest:
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
     code and cause of a cell: for whoever writes it down.
+    undoes: what the cell has come to that this rollback undoes.
     """
 
     ask: Ask
@@ -83,6 +84,7 @@ class JailRequest:
     label: str = ""
     code: str = ""
     cause: str = ""
+    undoes: ExecutionResult | None = None
 
     def dispose(self) -> None:
         for close in self.owned:

@@ -14,7 +14,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
 from cenote_worker.frames import send_packet
 from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor.account import Account
+from cenote_worker.supervisor.account import Account, Baseline
 from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Chronicle
 from cenote_worker.supervisor.control import ControlLine, Told
@@ -213,8 +213,10 @@ class Revival(ABC):
         if sent or request.ask is not Ask.ROLLBACK:
             self._probe()
             return
-        # The warden may have been asked, and have done it. Nothing has run since: twice is as good as once.
-        request.message.id = self._conversation.number
+        # The warden may have been asked, and have done it. Nothing has run since: twice is as good as once. What the
+        # worker may have answered to the survey behind the former try would come before the warden's answer to this.
+        request.message.id = number = self._conversation.again()
+        self._chronicle.asked(number, request, time.monotonic(), Baseline())
         self._control.rollback(request.step, request.label)
 
     def _probe(self) -> None:

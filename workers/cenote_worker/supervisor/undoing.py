@@ -9,7 +9,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError, RolledBackError
 from cenote_worker.results import ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Outcome
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome
 
 _TIMEOUT: Final = 60.0
 """Seconds that going back may take: a thousand times what a gigabyte takes."""
@@ -25,25 +25,29 @@ def undoing(request: JailRequest, result: ExecutionResult, before: int) -> JailR
     return JailRequest(
         Ask.ROLLBACK,
         jail_pb2.Request(),
-        _Undone(request, result),
+        Undone(request.listener, result),
         timeout=_TIMEOUT,
         step=before,
+        key=request.key,
         seat=request.seat,
+        code=request.code,
+        cause=request.cause,
+        undoes=result,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Undone:
-    """Hears what became of the return, on behalf of whoever waits for the cell."""
+class Undone:
+    """Hears what became of the return, on behalf of whoever waits for the cell. result: what that has come to."""
 
-    request: JailRequest
+    listener: Listener
     result: ExecutionResult
 
     def output(self, stream: StreamName, text: str) -> bool:
-        return self.request.listener.output(stream, text)
+        return self.listener.output(stream, text)
 
     def done(self, outcome: Outcome) -> None:
-        self.request.listener.done(self._told(outcome))
+        self.listener.done(self._told(outcome))
 
     def _told(self, outcome: Outcome) -> ExecutionResult:
         match outcome:

@@ -16,10 +16,10 @@ from cenote_worker.results import (
     JailStatus,
     MimeBundle,
     Notice,
-    Span,
     StateAfter,
     VariableInfo,
 )
+from cenote_worker.supervisor.edge import read_error
 
 _STATES: Final[Mapping[StateAfter, runtime_pb2.CellResult.State.ValueType]] = {
     "kept": runtime_pb2.CellResult.KEPT,
@@ -65,7 +65,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         stderr=message.stderr,
         value=message.value if message.HasField("value") else None,
         outputs=tuple(map(to_bundle, message.outputs)),
-        error=to_error(message.error) if message.HasField("error") else None,
+        error=read_error(message.error) if message.HasField("error") else None,
         step=message.step,
         duration=message.duration,
         state=_STATE_NAMES.get(message.state, "lost"),
@@ -201,17 +201,3 @@ def from_error(error: ErrorInfo) -> jail_pb2.CellError:
     if (span := error.span) is not None:
         message.span.extend((span.line, span.column, span.end_line, span.end_column))
     return message
-
-
-def to_error(message: jail_pb2.CellError) -> ErrorInfo:
-    span = None
-    if len(message.span) == 4:
-        line, column, end_line, end_column = message.span
-        span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
-    return ErrorInfo(
-        type=message.type,
-        message=message.message,
-        traceback=message.traceback,
-        span=span,
-        reason=message.reason,
-    )

@@ -27,7 +27,7 @@ from cenote.gateway.teams.runs import Runs
 from cenote_security.errors import CenoteError
 from cenote_security.ids import TeamId
 from cenote_worker.cluster.node import HostGone
-from cenote_worker.cluster.ray_calls import NAMESPACE, answer, here
+from cenote_worker.cluster.ray_calls import answer, here
 
 log = logging.getLogger("cenote.teams")
 
@@ -143,12 +143,11 @@ class RayOrchestrators:
 
     def _adopt(self) -> None:
         """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now."""
-        for found in ray.util.list_named_actors(all_namespaces=True):
-            name, namespace = found["name"], found["namespace"]
+        for name in ray.util.list_named_actors():
             team = TeamId(name.removeprefix(PREFIX))
-            if namespace == NAMESPACE and name.startswith(PREFIX) and self._runs.of(team, 1):
+            if name.startswith(PREFIX) and self._runs.of(team, 1):
                 with suppress(ValueError):  # it has ended just now
-                    self._actors[team] = ray.get_actor(name, NAMESPACE)
+                    self._actors[team] = ray.get_actor(name)
 
     def _actor(self, team: TeamId) -> Any:
         address, authority = self._where
@@ -157,7 +156,6 @@ class RayOrchestrators:
             ray.remote(OrchestratorActor)
             .options(
                 name=PREFIX + team,
-                namespace=NAMESPACE,
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=0,

@@ -21,10 +21,10 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.platform_client import PlatformClient, client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote.runtime.replies import result
-from cenote_security.errors import RuntimeClosedError, UnknownRuntimeError
+from cenote_security.errors import RuntimeLostError, UnknownRuntimeError
 from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult
+from cenote_worker.results import ExecutionResult, OnError
 
 LEASE: Final = 900.0
 """Seconds that an agent's runtime outlives the process that works on its team: another takes the team over in much
@@ -87,7 +87,7 @@ class TeamRuntimes:
         try:
             question = self._client_of_platform().describe(self.name_of(agent))
             described = background().wait(question, PATIENCE, "answer")
-        except (UnknownRuntimeError, RuntimeClosedError):
+        except (UnknownRuntimeError, RuntimeLostError):
             return False
         return described.state != platform_pb2.RuntimeDescription.LOST
 
@@ -134,7 +134,13 @@ class _KeyedPort(RuntimePort):
         self._key = key
 
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: OnOutput | None,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> ExecutionResult:
         core, backend = self.core, self.core.backend
         assert isinstance(backend, RemoteRuntime)
@@ -142,7 +148,7 @@ class _KeyedPort(RuntimePort):
         if not core.running:
             await asyncio.to_thread(core.start)
         listener = AsyncListener(core.resume, on_output)
-        withdraw = backend.execute(code, timeout, listener, cause=cause, key=self._key())
+        withdraw = backend.execute(code, timeout, listener, cause=cause, on_error=on_error, key=self._key())
         try:
             return result(await listener.future)
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk
+from cenote.runtime.remote.patches import RemotePatches
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_proto.v1 import platform_pb2
@@ -45,6 +46,10 @@ class AttachedRemoteRuntime(RemoteRuntime):
     def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
+
+    def rerunning(self) -> RemotePatches:
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 
     async def _described(self) -> platform_pb2.RuntimeDescription:
         return await self._platform.describe(self._id or await self._owner.opened())

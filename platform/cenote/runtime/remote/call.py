@@ -30,8 +30,9 @@ class Call:
     """A request that waits for its answer.
 
     settle: called once, must not raise. limit: bytes of content in the answer. changes: repeating it without its key
-    could do something twice. content: what follows the frame; the call owns it. position: characters of output that
-    were heard. sent: the server may have had it. slow: whoever hears the output cannot keep up.
+    could do something twice. content: what follows the frame; the call owns it. output, progress: hear what comes
+    before the answer. position: characters of output that were heard. sent: the server may have had it. slow: whoever
+    hears the output cannot keep up.
     """
 
     frame: runtime_pb2.ClientFrame
@@ -40,6 +41,7 @@ class Call:
     changes: bool = False
     content: Content | None = None
     output: Output | None = None
+    progress: Callable[[runtime_pb2.ApplyProgress], None] | None = None
     position: int = 0
     sent: bool = False
     slow: bool = False
@@ -70,6 +72,10 @@ class Call:
         match frame.WhichOneof("body"):
             case "output":
                 self._print(frame.output)
+                return None
+            case "apply_progress":
+                if self.progress is not None:
+                    self.progress(frame.apply_progress)
                 return None
             case "part":
                 return self._join(frame.part)

@@ -12,11 +12,13 @@ from cenote_worker.content import Content
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.patching import PatchRequest
 from cenote_worker.results import ExecutionResult, JailStatus, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.contents import announce
+from cenote_worker.wire.patches import to_patched
 from cenote_worker.wire.results import clean_text, to_result, to_status
 from cenote_worker.wire.snapshots import to_rollback, to_snapshots
 
@@ -24,10 +26,22 @@ Request = tuple[runtime_pb2.ClientFrame, Content | None]
 """A frame, and what follows it; whoever takes it owns that."""
 
 
-def cell(code: str, timeout: float | None, cause: str = "") -> Request:
+def cell(code: str, timeout: float | None, cause: str = "", *, atomic: bool = False) -> Request:
     content = Content.pack([code.encode("utf-8", "surrogatepass")])
-    frame = runtime_pb2.ClientFrame(cell=runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause)))
+    message = runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause), atomic=atomic)
+    frame = runtime_pb2.ClientFrame(cell=message)
     return frame, content if announce(frame.cell.code, content) else None
+
+
+def patch(request: PatchRequest) -> Request:
+    frame, changed = runtime_pb2.ClientFrame(), [step for step in request.steps if step.change]
+    message = frame.apply
+    message.head, message.cause, message.aside = request.head, clean_text(request.cause), request.aside
+    message.not_atomic, message.goes_on = not request.atomic, not request.stop_on_failure
+    for step in request.steps:
+        message.steps.add(origin=step.origin, change=clean_text(step.change))
+    content = Content.pack([step.code.encode("utf-8", "surrogatepass") for step in changed])
+    return frame, content if announce(message.codes, content) else None
 
 
 def injection(injected: Injection, *, replace: bool) -> Request:
@@ -91,6 +105,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return NotDurableError(done, answer.result.not_durable) if answer.result.not_durable else done
         if body == "rolled_back":
             return to_rollback(answer.rolled_back)
+        if body == "applied":
+            return to_patched(answer.applied)
         return JailError(f"the platform answered with {body}, which is no answer to this")
     return answer
 

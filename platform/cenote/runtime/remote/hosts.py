@@ -14,9 +14,11 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, ProtocolViolation, RuntimeClosedError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.holding import Holding
+from cenote_worker.results import VariableInfo
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import HostFailure
 from cenote_worker.wire.contents import Incoming, announce, inline
+from cenote_worker.wire.results import from_info
 
 FIRST: Final = 1 << 63
 """Host calls are numbered by the server, from here on."""
@@ -49,6 +51,14 @@ class _Answered:
     frame: runtime_pb2.ClientFrame
     content: Content | None
     kept: ObjectReference | None
+
+
+@dataclass(slots=True)
+class _Upload:
+    """A value of another place, for the platform to keep: the jail gets a handle to it."""
+
+    content: Content
+    info: VariableInfo
 
 
 class RemoteCalls:
@@ -195,19 +205,25 @@ class RemoteCalls:
 
     # -- out --
 
-    def _answer(self, number: int, result: HostResult) -> None:
+    def _answer(self, number: int, result: HostResult | _Upload) -> None:
         if number not in self._running:
             _close(result)
         elif isinstance(result, Sealed) and self._is_elsewhere(result.reference):
-            background().spawn(self._bring(number, result.reference))
+            background().spawn(self._bring(number, result.reference, lambda content: content))
+        elif isinstance(result, ObjectReference) and self._is_elsewhere(result):
+            info = result.info
+            background().spawn(self._bring(number, result, lambda content: _Upload(content, info)))
         else:
             self._running.discard(number)
             self._tell(number, result)
 
-    async def _bring(self, number: int, reference: ObjectReference) -> None:
+    async def _bring(
+        self, number: int, reference: ObjectReference, made: Callable[[Content], Content | _Upload]
+    ) -> None:
         """A value of this process or of another platform: it goes as it is."""
+        result: HostResult | _Upload
         try:
-            result: HostResult = await self._loop.run_in_executor(None, reference.content)
+            result = made(await self._loop.run_in_executor(None, reference.content))
         except (CenoteError, OSError, RuntimeError) as error:
             result = HostFailure("RuntimeError", str(error))
         self._answer(number, result)
@@ -218,7 +234,7 @@ class RemoteCalls:
         except UsageError:  # released; `_tell` says so
             return False
 
-    def _tell(self, number: int, result: HostResult) -> None:
+    def _tell(self, number: int, result: HostResult | _Upload) -> None:
         frame = runtime_pb2.ClientFrame(call=number)
         answer, content = frame.host_answer, None
         try:
@@ -226,6 +242,9 @@ class RemoteCalls:
                 answer.error.type, answer.error.message = result.type, result.message
             elif isinstance(result, Content):
                 content = result if announce(answer.value, result) else None
+            elif isinstance(result, _Upload):
+                answer.upload.info.CopyFrom(from_info(result.info))
+                content = result.content if announce(answer.upload.content, result.content) else None
             elif isinstance(result, Sealed):
                 answer.sealed = result.reference.holding.id
             else:
@@ -238,11 +257,6 @@ class RemoteCalls:
 
     def _kept_for_jail(self, reference: ObjectReference) -> str:
         holding = reference.holding
-        if holding.place != self._place:
-            raise UsageError(
-                "this reference is to a value in another place, which the platform does not know; use retrieve, "
-                "or return the value"
-            )
         self._held.setdefault(holding.id, []).append(reference)
         return holding.id
 
@@ -260,7 +274,9 @@ class RemoteCalls:
             self._held.pop(reference, None)
 
 
-def _close(result: HostResult) -> None:
+def _close(result: HostResult | _Upload) -> None:
     """Nobody takes it."""
     if isinstance(result, Content):
         result.close()
+    elif isinstance(result, _Upload):
+        result.content.close()

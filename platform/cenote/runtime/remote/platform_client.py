@@ -15,7 +15,7 @@ from cenote.runtime.remote.references import References, Terms
 from cenote.runtime.remote.session import Place
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
-from cenote_security.errors import RuntimeClosedError
+from cenote_security.errors import RuntimeLostError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import policies
 
@@ -92,8 +92,7 @@ class PlatformClient:
         async def locate() -> Place:
             description = known.pop() if known else await self.describe(first.id)
             if description.state == platform_pb2.RuntimeDescription.LOST:
-                why = description.reason or "its machine is gone"
-                raise RuntimeClosedError(f"this runtime is lost ({why}); make a new one")
+                raise RuntimeLostError(description.reason or "its machine is gone")
             return Place(
                 runtime=description.id,
                 address=description.address or self._destination.address,

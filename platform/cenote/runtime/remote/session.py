@@ -27,6 +27,7 @@ from cenote_security.errors import (
     OutcomeUnknownError,
     ProtocolViolation,
     RuntimeClosedError,
+    RuntimeLostError,
     UnavailableError,
     UnknownRuntimeError,
     UsageError,
@@ -291,6 +292,6 @@ def _too_large(call: Call) -> UsageError | None:
 
 def _left_with(call: Call, error: CenoteError, runtime: str) -> CenoteError:
     """What a request is told whose answer will not come."""
-    if call.changes and call.sent and not isinstance(error, UsageError):
+    if call.changes and call.sent and not isinstance(error, UsageError | RuntimeLostError):
         return OutcomeUnknownError(runtime, call.frame.key, str(error))
     return error

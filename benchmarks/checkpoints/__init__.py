@@ -1,1 +1,0 @@
-"""What checkpoints cost."""

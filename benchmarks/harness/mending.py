@@ -1,0 +1,122 @@
+"""An agent has run a notebook and is asked to change one step: it writes a patch, or the steps anew.
+
+Models are scripted, as good ones write: a patch quotes the lines that change; who writes anew knows without a mistake
+which steps depend on the change, and writes those only, in one block. Writing everything behind it is the third way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import partial
+from typing import Literal
+
+from tests.notebooks.notebook import NAMES, Edit, Notebook, load
+
+from benchmarks.harness.notebooks import DATA, differ, run_cells
+from benchmarks.state.cpu import timed
+from benchmarks.tokens.account import Cost, ModelCall, add_up
+from cenote.agent import CaveAgent
+from cenote.demo.dataset import read_csv_bytes
+from cenote.models import ScriptedModel
+from cenote.runtime import PythonRuntime
+from cenote.tokens import count_tokens
+
+Way = Literal["patch", "affected anew", "all behind anew"]
+WAYS: tuple[Way, ...] = ("patch", "affected anew", "all behind anew")
+MODEL = "gpt-4.1"
+"""Whose tokenizer counts."""
+DONE = "Done."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mended:
+    """One change in one way. cost: of the model calls from the request on. cpu, wall: seconds of the same.
+
+    outcome: `success`, or how the agent's run ended, or that the step is not what it was to become.
+    """
+
+    notebook: str
+    reason: str
+    way: Way
+    cost: Cost
+    cpu: float
+    wall: float
+    outcome: str
+
+
+def measure(edits: int, progress: Callable[[Mended], None]) -> list[Mended]:
+    """So many changes of each notebook, in each way."""
+    found = []
+    for name in NAMES:
+        notebook = load(name)
+        for edit in notebook.edits[:edits]:
+            affected = _affected(notebook, edit)
+            for way in WAYS:
+                found.append(_play(notebook, edit, way, _answer(notebook, edit, way, affected)))
+                progress(found[-1])
+    return found
+
+
+def _affected(notebook: Notebook, edit: Edit) -> list[int]:
+    """Steps, from 1, that a full run shows to depend on the change, with the changed one."""
+    with PythonRuntime() as one, PythonRuntime() as other:
+        run_cells(one, notebook.cells)
+        run_cells(other, notebook.edited(edit))
+        pairs = zip(one.state.steps[edit.step :], other.state.steps[edit.step :], strict=True)
+        return [edit.step, *(n for n, pair in enumerate(pairs, edit.step + 1) if differ(*pair))]
+
+
+def _answer(notebook: Notebook, edit: Edit, way: Way, affected: Sequence[int]) -> str:
+    """What the model writes when it is asked for the change."""
+    cells = notebook.edited(edit)
+    if way == "patch":
+        return patch_block(edit.step, edit.reason, notebook.cells[edit.step - 1], cells[edit.step - 1])
+    steps = affected if way == "affected anew" else range(edit.step, len(cells) + 1)
+    code = "\n\n".join(cells[step - 1] for step in steps)
+    return f"```python\n{code}\n```"
+
+
+def patch_block(step: int, reason: str, old: str, new: str) -> str:
+    """The lines that differ, and as many before them as it takes for the quotation to have one place."""
+    before, after = old.split("\n"), new.split("\n")
+    parts = [
+        op for op in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if op[0] != "equal"
+    ]
+    start, end = parts[0][1], max(parts[-1][2], parts[0][1] + 1)
+    tail = len(before) - end
+    while old.count("\n".join(before[start:end])) > 1 and start:
+        start -= 1
+    search, replacement = "\n".join(before[start:end]), "\n".join(after[start : len(after) - tail])
+    edits = f"<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n>>>>>>> REPLACE"
+    return f"```patch\nstep {step}: {reason}\n{edits}\n```"
+
+
+def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:
+    blocks = [f"```python\n{cell}\n```" for cell in notebook.cells]
+    script = [*blocks, DONE, answer, DONE]
+    model = ScriptedModel(script)
+    with PythonRuntime() as runtime:
+        runtime.files.write(DATA, read_csv_bytes())
+        agent = CaveAgent(model, runtime, max_steps=len(script), patches=way == "patch")
+        agent.run_sync("Analyse the data step by step.")
+        before = len(model.prompts)
+        response, wall, cpu = timed(
+            partial(agent.run_sync, f"Please change step {edit.step}: {edit.reason}.")
+        )
+        changed = runtime.state.steps[edit.step - 1].code == notebook.edited(edit)[edit.step - 1]
+    calls = [
+        ModelCall(prompt=tuple(f"{one.role}\n{one.content}" for one in prompt), completion=text)
+        for prompt, text in list(zip(model.prompts, script, strict=False))[before:]
+    ]
+    cost = add_up(calls, partial(count_tokens, model_id=MODEL))
+    return Mended(
+        notebook=notebook.name,
+        reason=edit.reason,
+        way=way,
+        cost=cost,
+        cpu=cpu,
+        wall=wall,
+        outcome=response.status.value if changed or way != "patch" else "the patch was not applied",
+    )

@@ -1,0 +1,18 @@
+"""Rivals that need an environment of their own, which `benchmarks/run` makes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "CENOTE_BENCH_RIVALS"
+"""Names the folder that holds `.venv-bench-NAME` of each rival; this project's by default."""
+
+
+def interpreter(name: str) -> str:
+    """The Python that a rival is installed for. Raises ImportError when there is none."""
+    python = Path(os.environ.get(FOLDER, ROOT)) / f".venv-bench-{name}" / "bin" / "python"
+    if not python.exists():
+        raise ImportError(f"no environment of {name}: `benchmarks/run` makes it")
+    return str(python)

@@ -1,0 +1,27 @@
+"""The contenders, each imported only in the process that measures it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from benchmarks.state.keeper import StateKeeper
+
+KEEPERS: dict[str, str] = {
+    "cenote": "benchmarks.state.keepers.cenote_runtime:CenoteKeeper",
+    "cenote durable": "benchmarks.state.keepers.cenote_runtime:CenoteDurableKeeper",
+    "kishu": "benchmarks.state.keepers.kishu_kernel:KishuKeeper",
+    "dill": "benchmarks.state.keepers.dumping_kernel:DillKeeper",
+    "cloudpickle": "benchmarks.state.keepers.dumping_kernel:CloudpickleKeeper",
+    "restart and re-run": "benchmarks.state.keepers.rerunning_kernel:RerunningKeeper",
+}
+"""Name in the report -> where its class is. The first one is what the others are compared with."""
+
+PEERS = tuple(name for name in KEEPERS if name != "cenote durable")
+"""All but the one that differs from another in what a cell costs only."""
+
+
+def load_keeper(name: str) -> type[StateKeeper]:
+    """The class of a contender. Raises ImportError when its library is not installed."""
+    module_name, _, class_name = KEEPERS[name].partition(":")
+    kind: type[StateKeeper] = getattr(import_module(module_name), class_name)
+    return kind

@@ -1,0 +1,75 @@
+"""Cenote's embedded runtime, through its public face: snapshots between cells, checkpoints in a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Self
+
+from benchmarks.runtime.contender import CellFailedError
+from benchmarks.state.keeper import Kept, StateKeeper
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+
+NAME = "state"
+
+
+class CenoteKeeper(StateKeeper):
+    durable: ClassVar[bool] = False
+
+    def __init__(self, folder: Path, memory: int, *, keeping: bool = True) -> None:
+        super().__init__(folder, memory, keeping=keeping)
+        self._runtime = PythonRuntime(
+            sandbox=self._policy(), store=str(folder), name=NAME, durable=self.durable and keeping
+        )
+
+    def _policy(self) -> SandboxPolicy:
+        """Cells are tracked in both cases: what that costs is another benchmark's question."""
+        return SandboxPolicy(memory=self.memory, snapshots="auto" if self.keeping else "none")
+
+    def execute(self, code: str) -> str:
+        result = self._runtime.execute(code)
+        if not result.success:
+            raise CellFailedError(str(result.error))
+        return result.stdout
+
+    def prepare(self, code: str) -> None:
+        self.execute(code)
+
+    def peek(self, code: str) -> str:
+        return self.execute(code)
+
+    def keep(self) -> Kept:
+        """The copy that is made behind each cell is waited for, and gets a label."""
+        return Kept.by(lambda: self._runtime.snapshot("kept").memory)
+
+    def go_back(self) -> None:
+        self._runtime.rollback("kept")
+
+    def branch(self) -> Self:
+        return self._over(self._runtime.fork())
+
+    def crash(self, code: str) -> None:
+        result = self._runtime.execute(code)
+        if result.state != "rolled_back":
+            raise CellFailedError(f"the state is {result.state}: {result.error}")
+
+    def store(self) -> Kept:
+        return Kept.by(lambda: self._runtime.checkpoint().stored)
+
+    def reopened(self) -> Self:
+        return self._over(PythonRuntime.restore(str(self.folder), NAME, sandbox=self._policy()))
+
+    def _over(self, runtime: PythonRuntime) -> Self:
+        other = type(self).__new__(type(self))
+        StateKeeper.__init__(other, self.folder, self.memory, keeping=self.keeping)
+        other._runtime = runtime
+        return other
+
+    def close(self) -> None:
+        self._runtime.close()
+
+
+class CenoteDurableKeeper(CenoteKeeper):
+    """Each cell's end is on disk before it is acknowledged, as with Kishu and dumps."""
+
+    durable = True

@@ -1,0 +1,8 @@
+"""The measures, in the order of the report."""
+
+from __future__ import annotations
+
+from benchmarks.state.measure import Measure
+from benchmarks.state.measures import cells, moves, recovery, storage
+
+MEASURES: tuple[Measure, ...] = (*cells.MEASURES, *moves.MEASURES, *storage.MEASURES, *recovery.MEASURES)

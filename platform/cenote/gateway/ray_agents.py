@@ -1,0 +1,77 @@
+"""The agents of a cluster's machines, under the names of their nodes: machines come and go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+import ray
+
+from cenote_security.errors import CenoteError
+from cenote_worker.cluster.node import HostGone
+from cenote_worker.cluster.ray_calls import answer
+from cenote_worker.cluster.ray_cluster import AgentSettings, ensure_agents
+
+log = logging.getLogger("cenote.gateway")
+
+FRESH_FOR: Final = 1.0
+"""Seconds for which the list of machines is taken to be true."""
+
+FIRST_SECONDS: Final = 45.0
+"""For the first agent of a cluster to come up. Further ones are waited for by nobody."""
+
+PAUSE: Final = 10.0
+"""Seconds before a machine is tried again on which no agent came up."""
+
+
+class RayAgents:
+    """Looked up anew when the last look was a while ago. A machine that has just come counts once its agent is up."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._known: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        """Of nodes, by the raylets that carry them."""
+        self._asked: dict[str, ray.ObjectRef[str]] = {}
+        """Agents that have not yet said what their node is called."""
+        self._failed: dict[str, float] = {}
+        """Raylets without an agent, and when the next one is tried there."""
+
+    def __call__(self) -> dict[str, Any]:
+        with self._lock:
+            if time.monotonic() > self._until:
+                self._known = self._looked()
+                self._until = time.monotonic() + FRESH_FOR
+            return self._known
+
+    def _looked(self) -> dict[str, Any]:
+        now = time.monotonic()
+        self._failed = {raylet: until for raylet, until in self._failed.items() if until > now}
+        agents = ensure_agents(self._settings, without=self._failed.keys())
+        if self._settings.only_node:
+            return dict(zip((self._settings.only_node,), agents.values(), strict=False))
+        self._names = {raylet: name for raylet, name in self._names.items() if raylet in agents}
+        self._asked = {raylet: name for raylet, name in self._asked.items() if raylet in agents}
+        for raylet in agents.keys() - self._names.keys() - self._asked.keys():
+            self._asked[raylet] = agents[raylet].name.remote()
+        if self._asked:
+            self._hear(0.0 if self._names else FIRST_SECONDS)
+        return {name: agents[raylet] for raylet, name in self._names.items()}
+
+    def _hear(self, patience: float) -> None:
+        ready = set(ray.wait(list(self._asked.values()), num_returns=1, timeout=patience)[0])
+        for raylet, name in list(self._asked.items()):
+            if name in ready:
+                del self._asked[raylet]
+                self._heard(raylet, name)
+
+    def _heard(self, raylet: str, name: ray.ObjectRef[str]) -> None:
+        try:
+            self._names[raylet] = answer(name)
+        except (HostGone, CenoteError) as error:
+            log.error("machine %s carries no runtimes: %s", raylet, error)
+            self._failed[raylet] = time.monotonic() + PAUSE

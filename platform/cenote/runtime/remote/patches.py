@@ -1,0 +1,93 @@
+"""Patches of a runtime on a platform: sent whole, carried out there, followed and cancelled from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from cenote.runtime.remote import frames
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.call import Answer, Call
+from cenote.runtime.remote.session import Session
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import JailError, RuntimeClosedError
+from cenote_worker.hosted.patching import PatchRequest, PatchWatch
+from cenote_worker.results import Patched
+
+_LOOK_EVERY: Final = 0.2
+"""Seconds between two looks whether it was cancelled, while a step runs."""
+
+MAX_ANSWER: Final = 64 * 2**20
+"""Bytes: names and numbers of a line that is longer than any."""
+
+_News = runtime_pb2.ApplyProgress | Answer
+
+
+class RemotePatches:
+    """See PatchLine. session: of a runtime that was started. under_way: calls that an interrupt is for."""
+
+    def __init__(self, session: Session, under_way: set[Call]) -> None:
+        self._session = session
+        self._under_way = under_way
+
+    def apply(self, request: PatchRequest, watch: PatchWatch) -> Patched:
+        news: SimpleQueue[_News] = SimpleQueue()
+        call = self._call(request, news.put)
+        try:
+            outcome = frames.outcome_of(self._followed(call, news, watch))
+        except BaseException:
+            self._give_up(call, news)
+            raise
+        finally:
+            self._under_way.discard(call)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if not isinstance(outcome, Patched):
+            raise JailError("the platform did not say what became of the patch")
+        return outcome
+
+    def _call(self, request: PatchRequest, heard: Callable[[_News], None]) -> Call:
+        frame, content = frames.patch(request)
+        call = Call(
+            frame=frame, settle=heard, limit=MAX_ANSWER, changes=True, content=content, progress=heard
+        )
+        self._under_way.add(call)
+        try:
+            background().post(self._session.call, call)
+        except RuntimeClosedError:
+            self._under_way.discard(call)
+            call.close()
+            raise
+        return call
+
+    def _followed(self, call: Call, news: SimpleQueue[_News], watch: PatchWatch) -> Answer:
+        """The answer; the watch is told and asked on this thread meanwhile."""
+        cancelled = False
+        while True:
+            if not cancelled and watch.cancelled():
+                cancelled = True
+                self._say(call, runtime_pb2.ClientFrame(cancel=runtime_pb2.Cancel()))
+            try:
+                item = news.get(timeout=_LOOK_EVERY)
+            except Empty:
+                continue
+            if not isinstance(item, runtime_pb2.ApplyProgress):
+                return item
+            watch.progress(item)
+
+    def _give_up(self, call: Call, news: SimpleQueue[_News]) -> None:
+        """Whoever waits is leaving: the step that runs is stopped, and all is put back first."""
+        self._say(call, runtime_pb2.ClientFrame(cancel=runtime_pb2.Cancel()))
+        self._say(call, runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
+        while isinstance(news.get(), runtime_pb2.ApplyProgress):
+            pass
+
+    def _say(self, call: Call, frame: runtime_pb2.ClientFrame) -> None:
+        def say() -> None:  # on the loop, where the call has its number
+            frame.call = call.number
+            self._session.say(frame)
+
+        with suppress(RuntimeClosedError):  # the process ends, and the line with it
+            background().post(say)

@@ -1,0 +1,99 @@
+"""A Ray cluster that belongs to no platform: machines as `ray start` makes them, all of them on this one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cluster.standing import living_in, title, until
+
+QUICK_NEWS = {
+    "RAY_health_check_initial_delay_ms": "0",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""By default a cluster takes a quarter of a minute to be sure that a machine is gone."""
+
+_STORE = 256 * 1024 * 1024
+"""Bytes of Ray's object store of one machine."""
+
+
+class RayMachine:
+    """The head of a cluster, or another machine of the one at `head`. Its processes are a session of their own.
+
+    prefix: of its command, such as what enters a network namespace, where it has the address `ip`.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        head: str = "",
+        *,
+        ip: str = "127.0.0.1",
+        client_port: int = 0,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        # Not where TMPDIR says: the path of a socket has 107 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="ct-ray-", dir="/tmp"))
+        self.address = head or f"{ip}:{free_port()}"
+        with (self.folder / "said").open("wb") as said:
+            self._process = subprocess.Popen(
+                [
+                    *(*prefix, sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
+                    *([f"--address={head}"] if head else self._head(client_port or free_port())),
+                    *(f"--node-ip-address={ip}", "--disable-usage-stats"),
+                    *("--num-cpus=1", f"--object-store-memory={_STORE}"),
+                ],
+                env=dict(environment) | QUICK_NEWS,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _head(self, client_port: int) -> list[str]:
+        return [
+            *("--head", f"--port={self.address.rpartition(':')[2]}", f"--temp-dir={self.folder}"),
+            *("--include-dashboard=false", f"--ray-client-server-port={client_port}"),
+        ]
+
+    def wait(self) -> None:
+        """Until it works."""
+        until(lambda: "Ray runtime started" in self.said or self._process.poll() is not None)
+        assert "Ray runtime started" in self.said, self.said
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text(errors="replace")
+
+    def processes(self, kind: str = "") -> list[int]:
+        """Those whose title begins so."""
+        return [pid for pid in living_in(self._process.pid) if title(pid).startswith(kind)]
+
+    def raylet(self) -> int:
+        (found,) = [pid for pid in living_in(self._process.pid) if "/raylet/raylet " in title(pid)]
+        return found
+
+    def end(self) -> None:
+        """Whatever is left of it. Never raises."""
+        for pid in living_in(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        port: int = sock.getsockname()[1]
+        return port

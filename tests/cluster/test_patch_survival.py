@@ -1,0 +1,40 @@
+"""Patches on a platform whose processes that serve runtimes are killed: applied, or never been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster.standing import StandingPlatform, kill
+
+from cenote import PythonRuntime
+from cenote.harness import ApplyOptions, Patch, Progress, StalePlanError
+from cenote_security.policy import SandboxPolicy
+
+SLOW = "import time\nfor _ in range(20 * (n > 2)): time.sleep(0.1)\nm = n"
+
+
+@pytest.fixture
+def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
+    policy = SandboxPolicy(preload=())
+    with PythonRuntime(address=platform.address, token=platform.token, sandbox=policy) as runtime:
+        assert runtime.execute("n = 1").success
+        assert runtime.execute(SLOW).success
+        yield runtime
+
+
+def test_killed_in_the_middle_of_a_patch(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """One was applied and stays; the next is undone by whoever takes the runtime over, without its record."""
+    state = runtime.state
+    assert "applied" == state.apply(state.plan(Patch.replace_step(1, "n = 2"))).status
+    first, slow = (step.number for step in state.steps)
+    victims = [platform.processes("ray::RuntimeActor")]
+
+    def begun(progress: Progress) -> None:
+        if progress.number == slow and victims:
+            kill(*victims.pop())
+
+    with pytest.raises(StalePlanError):
+        state.apply(state.plan(Patch.replace_step(first, "n = 3")), ApplyOptions(progress=begun))
+    assert not victims
+    assert "(2, 2)" == runtime.execute("n, m").value

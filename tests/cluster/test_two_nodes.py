@@ -1,0 +1,266 @@
+"""A platform on a Ray cluster that is not its own: values and teams over its machines, and one that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.cluster.foreign import RayMachine
+from tests.cluster.long_cell import Running, check_whole
+from tests.cluster.standing import StandingPlatform, kill, until
+
+import cenote
+from cenote import PythonRuntime, SandboxPolicy, Variable
+from cenote.platform_team import ModelSpec
+from cenote_security.errors import RuntimeLostError, UnavailableError, UnknownReferenceError
+from cenote_worker.cluster.residence import Carrier, node_of
+from cenote_worker.keeper.client import KeeperClient
+
+pytestmark = pytest.mark.timeout(300)
+"""The first test waits for all processes of a cluster to come up."""
+
+SMALL = SandboxPolicy(preload=("numpy",), memory="512MiB", snapshots="none", tracking=False)
+
+LOSS_SECONDS = 40.0
+"""Within which a lost machine is told of; Ray takes most of it to be sure."""
+
+MAKE = "import numpy as np\ndata = np.arange(2_000_000)"
+SUM = "1999999000000"
+
+
+class Machines:
+    """Two machines of a cluster and a platform that has joined it: the second came when the platform was there."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        self._opened = opened
+        self.platform = StandingPlatform(folder)
+        self.head = self._machine("")
+        opened.callback(self._end)
+        self.up()
+        self.second = self._machine(self.head.address)
+        until(lambda: 2 == len(self.nodes()))
+
+    def up(self) -> None:
+        self.platform.up("--ray-address", self.head.address)
+
+    def _machine(self, head: str) -> RayMachine:
+        machine = RayMachine(self.platform.environment, head)
+        self._opened.callback(machine.end)
+        machine.wait()
+        return machine
+
+    def _end(self) -> None:
+        """Whatever the tests have shown; before the cluster ends, which would take the platform by surprise."""
+        self.platform.command("down")
+
+    def again(self) -> None:
+        """Starts Ray again on the second machine."""
+        self.second = self._machine(self.head.address)
+
+    @property
+    def here(self) -> cenote.Platform:
+        return cenote.connect(self.platform.address, self.platform.token)
+
+    def nodes(self) -> list[str]:
+        return [node.id for node in self.here.describe().nodes if not node.silent]
+
+    @property
+    def root(self) -> Path:
+        (root,) = Path("/tmp").glob(f"cenote-{os.geteuid()}-{self.platform.joined['platform']}")
+        return root
+
+    def folder(self, machine: RayMachine) -> Path:
+        """Of the node that the machine's raylet carries."""
+        raylet = machine.raylet()
+        carriers = {folder: Carrier.read(folder) for folder in self.root.glob("node-*")}
+        (found,) = [folder for folder, by in carriers.items() if by is not None and by.pid == raylet]
+        return found
+
+    def runtime(self, machine: RayMachine, name: str) -> PythonRuntime:
+        """A named runtime on that machine: another try is placed elsewhere, since this one is there already."""
+        node = node_of(self.folder(machine))
+        for attempt in range(8):
+            runtime = self.here.runtime(f"{name}-{attempt}", sandbox=SMALL)
+            if node == self.here.find(f"{name}-{attempt}").node:
+                return runtime
+        raise AssertionError(f"nothing is placed on {node}")
+
+
+@pytest.fixture(autouse=True)
+def tidy(machines: Machines) -> Iterator[None]:
+    """Each test begins without runtimes."""
+    yield
+    for info in machines.here.runtimes():
+        machines.here.delete(info.id)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """In the end `cenote down` takes along all that the platform had there, and leaves the cluster as it was."""
+    with ExitStack() as opened:
+        machines = Machines(tmp_path_factory.mktemp("two"), opened)
+        yield machines
+        root = machines.root
+        assert "" == machines.platform.command("down").stderr
+        check_nothing_is_left(machines, root)
+
+
+OURS = ("ray::NodeAgent", "ray::RuntimeActor", "ray::NurseryActor")
+
+
+def check_nothing_is_left(machines: Machines, root: Path) -> None:
+    """Of the platform; the cluster goes on."""
+    both = machines.head, machines.second
+    until(lambda: not [pid for machine in both for kind in OURS for pid in machine.processes(kind)])
+    assert 2 == len({machine.raylet() for machine in both})
+    assert not root.exists()
+
+
+def values(folder: Path) -> list[str]:
+    client = KeeperClient(folder)
+    try:
+        return [key.rpartition("/")[2] for key in client.keys("value/")]
+    finally:
+        client.close()
+
+
+def test_a_machine_that_joins_later_gets_its_part(machines: Machines) -> None:
+    """Runtimes go where fewest are."""
+    with ExitStack() as opened:
+        for number in range(4):
+            runtime = PythonRuntime(
+                sandbox=SMALL, address=machines.platform.address, token=machines.platform.token
+            )
+            assert str(number) == opened.enter_context(runtime).execute(f"{number}").value
+        assert [2, 2] == [node.runtimes for node in machines.here.describe().nodes]
+        shown = machines.platform.command("status", "--address", machines.platform.address).stdout
+        assert 2 == shown.count(": 2 runtimes")
+
+
+def test_a_value_crosses_once(machines: Machines) -> None:
+    """Two consumers ask for it at once; a third one gets it while where it was made hangs."""
+    maker = machines.runtime(machines.head, "maker")
+    users = [machines.runtime(machines.second, f"user{number}") for number in range(3)]
+    assert maker.execute(MAKE).success
+    reference = maker.share("data")
+    both = [threading.Thread(target=user.inject, args=(Variable("data", reference),)) for user in users[:2]]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert [SUM, SUM] == [user.execute("int(data.sum())").value for user in users[:2]]
+    assert values(machines.folder(machines.head)) == values(machines.folder(machines.second))
+    (agent,) = machines.head.processes("ray::NodeAgent")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        users[2].inject(Variable("data", reference))
+        assert SUM == users[2].execute("data[0] = 0\nint(data.sum())").value
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert SUM == users[0].execute("int(data.sum())").value
+
+
+LEAD = """
+await one.run("make rows")
+answer = await two.run("sum rows")
+reply(answer.content)
+"""
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+async def test_a_team_on_both_machines(machines: Machines) -> None:
+    """Members are where there is room; what one has made goes to the next by reference, from machine to machine."""
+    team = machines.here.team("spread", sandbox=SandboxPolicy(preload=(), memory="256MiB"))
+    team.add("lead", model=ModelSpec(script=[code(LEAD)]), lead=True)
+    team.add("one", model=ModelSpec(script=[code("team.put('rows', list(range(100_000)))\nreply('made')")]))
+    team.add("two", model=ModelSpec(script=[code("reply(str(sum(team.get('rows'))))")]))
+    run = await asyncio.wait_for(team.run("See to it"), 90)
+    assert "4999950000" == run.answer
+    team.delete()
+
+
+def test_an_agent_that_comes_back_knows_its_jails(machines: Machines) -> None:
+    """The agent of a machine and all that serves its runtimes are killed, under a cell."""
+    runtime = machines.runtime(machines.second, "kept")
+    assert runtime.execute("before = 13").success
+    running = Running(runtime)
+    kill(*machines.second.processes("ray::NodeAgent"), *machines.second.processes("ray::RuntimeActor"))
+    check_whole(running)
+
+
+class Lossy:
+    """Before a machine is killed: runtimes on both, a value that only the one has, and one that both have."""
+
+    def __init__(self, machines: Machines) -> None:
+        self.there = machines.runtime(machines.second, "there")
+        self.here = machines.runtime(machines.head, "here")
+        assert self.there.execute(f"{MAKE}\nbefore = 13").success
+        self.only_there, self.copied = self.there.share("before"), self.there.share("data")
+        self.here.inject(Variable("data", self.copied))
+
+
+def test_a_machine_that_is_killed(machines: Machines) -> None:
+    """What it had is said to be lost, to whoever waits and whoever comes; the rest goes on. Started again in time it
+    brings back what had a name, cells and values included."""
+    lossy = Lossy(machines)
+    name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
+    node, running = node_of(machines.folder(machines.second)), Running(lossy.there)
+    began = time.monotonic()
+    kill(machines.second.raylet())
+    check_creation(machines)
+    assert isinstance(lost := running.result(), RuntimeLostError), lost
+    assert f"node {node}, has left" in str(lost)
+    assert time.monotonic() - began < LOSS_SECONDS
+    check_loss(machines, lossy, name)
+    machines.again()
+    until(lambda: node in machines.nodes())
+    with machines.here.runtime(name) as back:
+        assert "13" == back.execute("before").value
+        back.inject(Variable("again", lossy.only_there))
+        assert "13" == back.execute("again").value
+
+
+def check_creation(machines: Machines) -> None:
+    """One that went to the machine in the moment of its end may be refused; the next one is not."""
+    until = time.monotonic() + LOSS_SECONDS
+    while True:
+        where = {"address": machines.platform.address, "token": machines.platform.token}
+        try:
+            with PythonRuntime(sandbox=SMALL, **where) as other:
+                assert "2" == other.execute("1 + 1").value
+                return
+        except UnavailableError:
+            assert time.monotonic() < until
+
+
+def check_loss(machines: Machines, lossy: Lossy, name: str) -> None:
+    found = machines.here.find(name)
+    assert ("lost", True) == (found.state, "has left" in found.reason)
+    with pytest.raises(RuntimeLostError):
+        lossy.there.execute("before")
+    with pytest.raises(UnknownReferenceError, match="share again"):
+        lossy.here.inject(Variable("before", lossy.only_there))
+    assert SUM == lossy.here.execute("int(data.sum())").value
+    lossy.here.inject(Variable("again", lossy.copied))
+    assert SUM == lossy.here.execute("int(again.sum())").value
+
+
+@pytest.mark.long
+def test_down_in_place_of_a_gateway_that_was_killed(machines: Machines) -> None:
+    """And of whoever would start it again: the command joins the cluster itself."""
+    machines.here.runtime("last", sandbox=SMALL).close()
+    root = machines.root
+    kill(machines.platform.watcher, machines.platform.gateway)
+    assert "killed" in machines.platform.command("down").stderr
+    check_nothing_is_left(machines, root)
+    machines.up()

@@ -1,0 +1,54 @@
+"""Why a patch was not applied is the same error for a client as it was where the runtime is."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.harness.patch_errors import (
+    NotPutBackError,
+    NoWayError,
+    StalePlanError,
+    StateNotKeptError,
+    StepNotRepeatedError,
+)
+from cenote.runtime.patch_refusals import REFUSALS, error_of, refusal_of
+from cenote_security.errors import CenoteError, UsageError
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import PatchRefusal
+
+UPLOAD = StepRecord(number=1, kind="upload")
+
+ERRORS = [
+    StalePlanError(3, 5),
+    StateNotKeptError("a thread is running"),
+    NoWayError("the start is gone"),
+    NotPutBackError(3, 2),
+    NotPutBackError(3, None),
+    StepNotRepeatedError(UPLOAD),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_an_error_comes_back_as_it_was(error: CenoteError) -> None:
+    """With its class, what it is made of, and its text."""
+    history = History()
+    history.ended(UPLOAD)
+    back = error_of(refusal_of(error), history)
+    assert (type(error), error.args, str(error)) == (type(back), back.args, str(back))
+    assert {type(one) for one in ERRORS} == set(REFUSALS)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        PatchRefusal(kind="of tomorrow", facts=(), message="why"),
+        PatchRefusal(kind="stale", facts=("three", 5), message="why"),
+        PatchRefusal(kind="stale", facts=(3,), message="why"),
+        PatchRefusal(kind="not repeated", facts=(7,), message="why"),
+    ],
+)
+def test_what_is_not_understood_keeps_its_text(refusal: PatchRefusal) -> None:
+    """A later version's kind, other facts, a step whose record is lost."""
+    back = error_of(refusal, History())
+    assert (UsageError, "why") == (type(back), str(back))

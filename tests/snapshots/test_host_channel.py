@@ -1,0 +1,50 @@
+"""A jail's host calls in a copy of the process that had the channel."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cenote_proto.v1 import jail_pb2
+from cenote_worker.content import Content
+from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail.hosts_channel import HostCallFailed, HostChannel
+
+
+def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -> None:
+    """Both have the descriptor by which a reader is told to end: what is left in it is not meant for the copy's."""
+    supervisor, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = HostChannel(jail, send_packet)
+    os.eventfd_write(channel._rest, 1)
+    channel.revive()
+    number, future = channel.call("f", "", Content.pack([]))
+    packet = receive_packet(supervisor)
+    assert packet is not None
+    assert number == jail_pb2.HostRequest.FromString(packet.data).call.id
+    reply = jail_pb2.HostReply(id=number)
+    reply.error.type = "ValueError"
+    send_packet(supervisor, reply.SerializeToString(), [])
+    with pytest.raises(HostCallFailed, match="ValueError"):
+        future.result(10)
+    channel.rest()
+    supervisor.close()
+    jail.close()
+
+
+def test_behind_its_rest_the_kernel_has_no_thread_of_it() -> None:
+    """Else a copy that is made then is refused, for a thread of unknown origin."""
+    supervisor, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = HostChannel(jail, send_packet)
+    for _ in range(200):
+        channel.release(1)
+        assert channel._reader is not None
+        task = Path(f"/proc/self/task/{channel._reader.native_id}")
+        channel.rest()
+        assert not task.exists()
+        packet = receive_packet(supervisor)
+        assert packet is not None
+    supervisor.close()
+    jail.close()

@@ -1,0 +1,53 @@
+"""What came of a patch is the same behind the wire, and in a journal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.strategies import seconds, sizes, texts
+
+from cenote_proto.v1 import journal_pb2, runtime_pb2
+from cenote_worker.journal.outcomes import from_entry, to_entry
+from cenote_worker.results import Patched, PatchRefusal, UnmadeCall
+from cenote_worker.wire.patches import MAX_FACTS, from_patched, to_patched
+
+numbers = st.lists(sizes, max_size=3).map(tuple)
+facts = st.lists(st.none() | texts | st.integers(), max_size=3).map(tuple)
+outcomes = st.builds(
+    Patched,
+    status=st.sampled_from(["applied", "failed", "blocked", "cancelled", "refused"]),
+    head=sizes,
+    rerun=numbers,
+    reused=numbers,
+    changed=st.lists(texts, max_size=3).map(tuple),
+    cut_offs=numbers,
+    seconds_saved=seconds,
+    records=numbers,
+    failure=sizes,
+    blocked=st.none() | st.builds(UnmadeCall, target=texts, method=texts, arguments=texts),
+    aside=sizes,
+    refusal=st.none() | st.builds(PatchRefusal, kind=st.just("stale"), facts=facts, message=st.just("why")),
+)
+
+
+@given(outcomes)
+def test_an_outcome(outcome: Patched) -> None:
+    """Every field, what is None included; to a client, and to a successor."""
+    message = from_patched(outcome).SerializeToString()
+    assert outcome == to_patched(runtime_pb2.Applied.FromString(message))
+    entry = to_entry("key", outcome).SerializeToString()
+    assert outcome == from_entry(journal_pb2.Settled.FromString(entry))
+
+
+def test_a_refusal_that_cannot_be_read_keeps_its_text() -> None:
+    """Facts that are no JSON, or too many of them: of no known kind then."""
+    for facts in (["{"], ['"x"' * 2], ['"' + "x" * MAX_FACTS + '"']):
+        message = runtime_pb2.Applied(status=runtime_pb2.Applied.REFUSED)
+        message.refusal.kind, message.refusal.message = "stale", "why"
+        message.refusal.facts.extend(facts)
+        assert PatchRefusal(kind="", facts=(), message="why") == to_patched(message).refusal
+
+
+def test_an_outcome_of_a_later_version() -> None:
+    """A status that is not known here is a refusal."""
+    assert "refused" == to_patched(runtime_pb2.Applied(status=77)).status  # type: ignore[arg-type]

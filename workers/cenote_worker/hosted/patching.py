@@ -1,0 +1,202 @@
+"""Patches that are applied next to a runtime's jail, for clients that are elsewhere: each once, all or nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
+from cenote_security.errors import RolledBackError, UnavailableError
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.listeners import Admission
+from cenote_worker.hosted.replays import Replay
+from cenote_worker.results import Patched, StreamName
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Withdraw
+
+if TYPE_CHECKING:
+    from cenote_worker.hosted.runtime import HostedRuntime
+
+_log = logging.getLogger("cenote.hosted")
+
+_TIMEOUT: Final = 60.0
+"""Seconds that going back may take: a thousand times what a gigabyte takes."""
+
+_TRIES: Final = 3
+"""A return is not carried out when the worker has just died, and asked for again then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedStep:
+    """One step of a line. origin: the recorded step that it stands for, 0 for a new one.
+
+    change: what is different in it, in words; empty for one that is as it was recorded. code: of one that is not.
+    """
+
+    origin: int
+    change: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchRequest:
+    """A line to make of the one that ends with `head`. cause: for the record. The rest: as ApplyOptions."""
+
+    head: int
+    steps: tuple[PatchedStep, ...]
+    cause: str = ""
+    atomic: bool = True
+    stop_on_failure: bool = True
+    aside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchWatch:
+    """progress: is told before each step. cancelled: is asked before each step."""
+
+    progress: Callable[[runtime_pb2.ApplyProgress], None]
+    cancelled: Callable[[], bool]
+
+
+class Patcher(Protocol):
+    """Knows how a line is made of another: given to whoever serves runtimes by whoever starts that."""
+
+    def __call__(self, runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch, /) -> Patched:
+        """Blocks until it is done, and all is as it was unless it was applied. Raises what the runtime raises."""
+
+
+class _Job:
+    def __init__(self, key: str, interrupt: Callable[[], object]) -> None:
+        self.key = key
+        self.over = threading.Event()
+        """Nobody wants it any more."""
+        self._interrupt = interrupt
+
+    def withdraw(self, *, waiting: bool = True) -> None:
+        """See Withdraw. waiting: False stops the step that runs, with which the patch fails."""
+        if waiting:
+            self.over.set()
+        self._interrupt()
+
+
+class Patches:
+    """Of one runtime: one at a time, each on a thread of its own. Safe to use from several threads.
+
+    begun: called with a key, the head and the number of steps before anything is done, for a successor.
+    """
+
+    def __init__(self, runtime: HostedRuntime, begun: Callable[[str, int, int], None]) -> None:
+        self._runtime = runtime
+        self._begun = begun
+        self._lock = threading.Lock()
+        self._job: _Job | None = None
+
+    def apply(
+        self,
+        request: PatchRequest,
+        patcher: Patcher,
+        listener: Listener,
+        key: RequestKey,
+        progress: Callable[[runtime_pb2.ApplyProgress], None],
+        admission: Admission,
+    ) -> Withdraw | None:
+        """The listener gets a Patched, or the error to raise. admission: of cells that are run again.
+
+        With a key that came before it is joined, as a cell is. Raises UnavailableError while another is applied.
+        """
+        return self._runtime.calls.once(
+            key, listener, lambda heard: self._begin(request, patcher, heard, key.text, progress, admission)
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being applied."""
+        return self._job is not None
+
+    def cancel(self, key: str) -> None:
+        """The patch of this key ends behind the step that runs."""
+        with self._lock:
+            if self._job is not None and self._job.key == key:
+                self._job.over.set()
+
+    def _begin(
+        self,
+        request: PatchRequest,
+        patcher: Patcher,
+        listener: Listener,
+        key: str,
+        progress: Callable[[runtime_pb2.ApplyProgress], None],
+        admission: Admission,
+    ) -> Withdraw:
+        self._runtime.rerunning()
+        job = _Job(key, self._runtime.interrupt)
+        with self._lock:
+            if self._job is not None:
+                raise UnavailableError("another patch is being applied to this runtime; plan again behind it")
+            self._job = job
+        watch = PatchWatch(progress=progress, cancelled=job.over.is_set)
+        work = partial(
+            self._carry_out, job, partial(patcher, self._runtime, request, watch), listener, admission
+        )
+        threading.Thread(target=work, name="cenote-patch", daemon=True).start()
+        return job.withdraw
+
+    def _carry_out(
+        self, job: _Job, work: Callable[[], Patched], listener: Listener, admission: Admission
+    ) -> None:
+        runtime = self._runtime
+        self._begun(job.key, runtime.history.tree.head, runtime.step)
+        outcome: Outcome
+        try:
+            with runtime.rerunning().admitted(admission):
+                outcome = work()
+        except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+            outcome = error
+        with self._lock:
+            self._job = None
+        listener.done(outcome)
+
+
+class Unfinished:
+    """A patch that another process has begun: what it did is undone. `hold` before the jail is taken over."""
+
+    def __init__(self, runtime: HostedRuntime, begun: journal_pb2.PatchBegun, steps: int) -> None:
+        """steps: how many had a number when that process ended."""
+        self._runtime = runtime
+        self._head = begun.head
+        self._between = range(begun.steps + 1, steps + 1)
+        self._tries = _TRIES
+
+    def hold(self) -> None:
+        """The step that it has left running changes nothing outside."""
+        self._runtime.replays.begin(Replay((), tentative=True), self._runtime.interrupt)
+        self._runtime.rerunning().between_all(self._between)
+
+    def undo(self) -> None:
+        """Before anybody else's request."""
+        if not self._runtime.running:  # it has ended, and its state with it
+            self._runtime.replays.end()
+            return
+        self._runtime.interrupt()
+        self._go_back()
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, outcome: Outcome) -> None:
+        self._tries -= 1
+        if isinstance(outcome, UnavailableError | RolledBackError) and self._tries:
+            self._go_back()
+            return
+        self._runtime.replays.end()
+        if isinstance(outcome, Exception):
+            _log.error("what a patch has left in the middle could not be undone: %s", outcome)
+
+    def _go_back(self) -> None:
+        listener = self._runtime.recorder.rollback(self)
+        request = JailRequest(Ask.ROLLBACK, jail_pb2.Request(), listener, timeout=_TIMEOUT, step=self._head)
+        self._runtime.submit(request)

@@ -1,0 +1,77 @@
+"""Patches as messages and back: what is asked for, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_worker.results import Patched, PatchRefusal, PatchStatus, UnmadeCall, printable
+from cenote_worker.wire.results import clean_text
+
+MAX_FACTS: Final = 10_000
+"""Characters of all facts of a refusal together: they become part of an error's text."""
+
+_STATUSES: Final[Mapping[PatchStatus, runtime_pb2.Applied.Status.ValueType]] = {
+    "applied": runtime_pb2.Applied.APPLIED,
+    "failed": runtime_pb2.Applied.FAILED,
+    "blocked": runtime_pb2.Applied.BLOCKED,
+    "cancelled": runtime_pb2.Applied.CANCELLED,
+    "refused": runtime_pb2.Applied.REFUSED,
+}
+_STATUS_NAMES: Final = {number: name for name, number in _STATUSES.items()}
+
+
+def from_patched(patched: Patched) -> runtime_pb2.Applied:
+    message = runtime_pb2.Applied(
+        status=_STATUSES[patched.status],
+        head=patched.head,
+        rerun=patched.rerun,
+        reused=patched.reused,
+        changed=map(clean_text, patched.changed),
+        cut_offs=patched.cut_offs,
+        seconds_saved=patched.seconds_saved,
+        records=patched.records,
+        failure=patched.failure,
+        aside=patched.aside,
+    )
+    if (call := patched.blocked) is not None:
+        told = map(clean_text, (call.target, call.method, call.arguments))
+        message.blocked.target, message.blocked.method, message.blocked.arguments = told
+    if (refusal := patched.refusal) is not None:
+        message.refusal.kind, message.refusal.message = refusal.kind, clean_text(refusal.message)
+        message.refusal.facts.extend(json.dumps(fact) for fact in refusal.facts)
+    return message
+
+
+def to_patched(message: runtime_pb2.Applied) -> Patched:
+    return Patched(
+        status=_STATUS_NAMES.get(message.status, "refused"),
+        head=message.head,
+        rerun=tuple(message.rerun),
+        reused=tuple(message.reused),
+        changed=tuple(message.changed),
+        cut_offs=tuple(message.cut_offs),
+        seconds_saved=message.seconds_saved,
+        records=tuple(message.records),
+        failure=message.failure,
+        blocked=_unmade(message.blocked) if message.HasField("blocked") else None,
+        aside=message.aside,
+        refusal=_refusal(message.refusal) if message.HasField("refusal") else None,
+    )
+
+
+def _unmade(message: runtime_pb2.UnmadeCall) -> UnmadeCall:
+    return UnmadeCall(target=message.target, method=message.method, arguments=message.arguments)
+
+
+def _refusal(message: runtime_pb2.PatchRefusal) -> PatchRefusal:
+    """One whose facts cannot be read is of no known kind."""
+    try:
+        if sum(map(len, message.facts)) > MAX_FACTS:
+            raise ValueError
+        facts = tuple(json.loads(fact) for fact in message.facts)
+    except (ValueError, RecursionError):
+        return PatchRefusal(kind="", facts=(), message=printable(message.message[:MAX_FACTS]))
+    return PatchRefusal(kind=message.kind, facts=facts, message=printable(message.message[:MAX_FACTS]))
