@@ -12,7 +12,7 @@ from tests.cluster.standing import StandingPlatform, descriptors, kill, living_i
 import cenote
 from cenote import CaveAgent, PythonRuntime, SandboxPolicy, Variable
 from cenote.models import ScriptedModel
-from cenote_security.errors import RuntimeClosedError
+from cenote_security.errors import RuntimeLostError
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None
         assert runtime.execute("before = 13").success
         kill(platform.keeper, *platform.processes("ray::RuntimeActor"))
         began = time.monotonic()
-        with pytest.raises(RuntimeClosedError, match=r"this runtime is lost .*were killed together"):
+        with pytest.raises(RuntimeLostError, match=r"this runtime is lost .*were killed together"):
             runtime.execute("before")
         assert time.monotonic() - began < 30
     assert "lost" == here.find("unlucky").state
