@@ -1225,12 +1225,17 @@ class Cancel(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NOW_FIELD_NUMBER: _builtins.int
+    now: _builtins.bool
+    """Nobody waits for the step that runs either: it is interrupted."""
     def __init__(
         self,
+        *,
+        now: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["now", b"now"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_security.errors import RolledBackError, UnavailableError
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import Admission
+from cenote_worker.hosted.listeners import Admission, Admit
 from cenote_worker.hosted.replays import Replay
 from cenote_worker.results import Patched, StreamName
 from cenote_worker.supervisor.protocol import Ask
@@ -74,13 +75,25 @@ class _Job:
         self.key = key
         self.over = threading.Event()
         """Nobody wants it any more."""
+        self._stopped = False
         self._interrupt = interrupt
 
     def withdraw(self, *, waiting: bool = True) -> None:
         """See Withdraw. waiting: False stops the step that runs, with which the patch fails."""
         if waiting:
             self.over.set()
+            self._stopped = True
         self._interrupt()
+
+    @contextmanager
+    def admitted(self, admission: Admission, code: str) -> Iterator[Admit | None]:
+        """See Admission. No step begins once the patch was withdrawn, whichever of the two came first."""
+        if self._stopped:
+            raise UnavailableError("the patch was withdrawn")
+        with admission(code) as admit:
+            yield admit
+        if self._stopped:
+            self._interrupt()
 
 
 class Patches:
@@ -117,11 +130,14 @@ class Patches:
         """Whether one is being applied."""
         return self._job is not None
 
-    def cancel(self, key: str) -> None:
-        """The patch of this key ends behind the step that runs."""
+    def cancel(self, key: str, *, now: bool) -> None:
+        """The patch of this key ends behind the step that runs. now: that is interrupted."""
         with self._lock:
-            if self._job is not None and self._job.key == key:
-                self._job.over.set()
+            job = self._job if self._job is not None and self._job.key == key else None
+        if job is not None:
+            job.over.set()
+            if now:
+                job.withdraw()
 
     def _begin(
         self,
@@ -152,7 +168,7 @@ class Patches:
         self._begun(job.key, runtime.history.tree.head, runtime.step)
         outcome: Outcome
         try:
-            with runtime.rerunning().admitted(admission):
+            with runtime.rerunning().admitted(partial(job.admitted, admission)):
                 outcome = work()
         except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
             outcome = error

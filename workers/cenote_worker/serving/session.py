@@ -98,7 +98,7 @@ class Session:
             case "withdraw":
                 self._withdraw(frame.call)
             case "cancel":
-                self._cancel(frame.call)
+                self._cancel(frame.call, now=frame.cancel.now)
             case "host_answer":
                 self._host_answer(frame)
             case str() if body in RIGHTS:
@@ -203,10 +203,10 @@ class Session:
             if call.withdraw is not None:
                 call.withdraw(waiting=False)
 
-    def _cancel(self, number: int) -> None:
+    def _cancel(self, number: int, *, now: bool) -> None:
         call = self._calls.get(number)
         if call is not None:
-            self._served.hosted.patches.cancel(call.key)
+            self._served.hosted.patches.cancel(call.key, now=now)
 
     def _host_answer(self, frame: runtime_pb2.ClientFrame) -> None:
         content = None

@@ -79,8 +79,7 @@ class RemotePatches:
 
     def _give_up(self, call: Call, news: SimpleQueue[_News]) -> None:
         """Whoever waits is leaving: the step that runs is stopped, and all is put back first."""
-        self._say(call, runtime_pb2.ClientFrame(cancel=runtime_pb2.Cancel()))
-        self._say(call, runtime_pb2.ClientFrame(interrupt=runtime_pb2.Interrupt()))
+        self._say(call, runtime_pb2.ClientFrame(cancel=runtime_pb2.Cancel(now=True)))
         while isinstance(news.get(), runtime_pb2.ApplyProgress):
             pass
 
