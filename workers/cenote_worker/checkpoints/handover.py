@@ -5,8 +5,10 @@ The copy that fills it is as hostile as the jail it was made in. It may write an
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from cenote_proto.v1 import checkpoint_pb2
@@ -25,6 +27,10 @@ _MOST_MEMORIES = 2
 """Of the files, and of all else."""
 
 
+Sparing = Callable[[int], AbstractContextManager[None]]
+"""Has the jail not pay, meanwhile, for a memory file of this inode."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """state: whose parts have no digests. memories: where they lie. Whoever holds it closes it."""
@@ -41,11 +47,18 @@ class Receiver:
     """Reads one whole state from one socket, which it closes."""
 
     def __init__(
-        self, sock: socket.socket, limit: int, assembly: Assembly | None, given_up: Callable[[], str]
+        self,
+        sock: socket.socket,
+        limit: int,
+        assembly: Assembly | None,
+        given_up: Callable[[], str],
+        sparing: Sparing,
     ) -> None:
-        """limit: bytes that the state may have. given_up: see CopyLine."""
+        """limit: bytes that the state may have. given_up: see CopyLine. sparing: see Account."""
         self._line = CopyLine(sock, assembly, given_up)
         self._limit = limit
+        self._sparing = sparing
+        self._lent = ExitStack()
         self._rooms: list[Room | Content] = []
 
     def receive(self) -> HandedOver:
@@ -61,6 +74,7 @@ class Receiver:
             raise CheckpointRefusedError(f"it broke the protocol: {violation}") from None
         finally:
             self._line.close()
+            self._lent.close()
             for room in self._rooms:
                 room.close()
 
@@ -71,12 +85,12 @@ class Receiver:
                 case "room":
                     room = Room(self._bounded(message.room))
                     self._rooms.append(room)
+                    self._lent.enter_context(self._sparing(os.fstat(room.fileno()).st_ino))
                     self._line.answer([room.fileno()])
                     return None
                 case "held":
-                    content = Content.from_wire(message.held, packet.descriptors, self._limit)
-                    self._rooms.append(content)
-                    self._bounded(content.size)
+                    size = self._bounded(message.held.size)
+                    self._rooms.append(Content.from_wire(message.held, packet.descriptors, size))
                     return None
                 case "whole":
                     return stated(message.whole, packet.descriptors)
@@ -88,7 +102,7 @@ class Receiver:
 
     def _bounded(self, size: int) -> int:
         self._limit -= size
-        if self._limit < 0 or len(self._rooms) > _MOST_MEMORIES:
+        if self._limit < 0 or len(self._rooms) == _MOST_MEMORIES:
             raise ProtocolViolation("a state that is too large, or in too many memories")
         return size
 

@@ -57,7 +57,7 @@ def handed_over(runtime: HostedRuntime, supervisor: Supervisor) -> HandedOver:
     form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
     supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    received = Receiver(ours, limit, assembly, answer.given_up).receive()
+    received = Receiver(ours, limit, assembly, answer.given_up, supervisor.sparing).receive()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         received.close()
