@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Self
@@ -178,6 +179,38 @@ class Draft:
             os.close(fd)
             raise
         return SealedMemory(fd, self.filled)
+
+    def close(self) -> None:
+        """Gives the memory back, unless it was sealed."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Room:
+    """Memory of a fixed size for somebody else to fill, whom nobody trusts. It is this process that pays for it."""
+
+    def __init__(self, size: int) -> None:
+        """Raises OSError where there is not enough."""
+        self.size = size
+        self._fd = _fresh(size)
+        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
+    def fileno(self) -> int:
+        """What may be handed out, still owned by this object."""
+        return self._fd
+
+    def seal(self) -> SealedMemory:
+        """The memory as it is now, which nobody can change any more; its new owner closes it.
+
+        Raises MalformedValueError, and the room is gone, when whoever filled it could go on writing to it.
+        """
+        fd, self._fd = self._fd, -1
+        with suppress(
+            OSError
+        ):  # it is mapped to be written to, or has been sealed in another way: seen right below
+            _seal(fd)
+        return SealedMemory.receive(fd, self.size)
 
     def close(self) -> None:
         """Gives the memory back, unless it was sealed."""

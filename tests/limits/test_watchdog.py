@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote_worker.supervisor.pressure import FILE, memory_trigger
+from cenote_worker.supervisor.tree import memory_of
 from cenote_worker.supervisor.tree_account import IDLE, LONGEST, SHARE, SHORTEST, pause
 from cenote_worker.supervisor.watchdog import Watchdog
 
@@ -127,3 +128,15 @@ def test_no_trigger(tmp_path: Path) -> None:
     """Where the kernel keeps no such account, or does not let us ask, the clock alone decides."""
     assert memory_trigger(str(tmp_path / "missing")) is None
     assert memory_trigger("/dev/full") is None
+
+
+def test_a_file_that_somebody_else_pays_for() -> None:
+    """It is open in the jail, as memory is that a fork is written into, and counts for as long as it is not lent."""
+    memory = os.memfd_create("filled")
+    os.posix_fallocate(memory, 0, 64 * 2**20)
+    try:
+        counted = memory_of(os.getpid(), -1, 0, 2**60, 0)
+        lent = memory_of(os.getpid(), -1, 0, 2**60, 0, {os.fstat(memory).st_ino})
+        assert 60 * 2**20 < counted - lent < 68 * 2**20
+    finally:
+        os.close(memory)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Final
 
 from cenote.runtime.core import Origin, RuntimeCore
 from cenote.runtime.host_desk import HostDesk, LineDesk
@@ -14,6 +16,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.hosted.branching import StateCopy
 from cenote_worker.hosted.runtime import HostedRuntime
+
+_AT_A_TIME: Final = 8
+"""Branches that are started at once; more would wait for the zygote, which makes one jail after the other."""
 
 
 def fork(
@@ -28,9 +33,8 @@ def fork(
     try:
         if copy.missing and not partial:
             raise IncompleteForkError(copy.missing)
-        for _ in range(count):
-            made.append(_branch(core, source, copy, partial=partial))
-            made[-1].start()
+        made += [_branch(core, source, copy, partial=partial) for _ in range(count)]
+        _start(made)
     except BaseException:
         for branch in made:
             branch.close()
@@ -63,6 +67,16 @@ def _branch(core: RuntimeCore, source: HostedRuntime, copy: StateCopy, *, partia
     branch = core.branch(place)
     branch.origin = Origin(history=source.history.id, step=copy.step)
     return branch
+
+
+def _start(branches: list[RuntimeCore]) -> None:
+    """All of them, some at a time: each waits for its jail most of the time. Raises what the first to fail raises."""
+    if len(branches) == 1:
+        branches[0].start()
+        return
+    with ThreadPoolExecutor(min(len(branches), _AT_A_TIME), thread_name_prefix="cenote-fork") as pool:
+        for started in [pool.submit(branch.start) for branch in branches]:
+            started.result()
 
 
 @contextmanager

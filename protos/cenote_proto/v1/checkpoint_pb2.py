@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cenote_proto.v1 import jail_pb2 as cenote__proto_dot_v1_dot_jail__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n cenote_proto/v1/checkpoint.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\"\x88\x01\n\x10\x43heckpointPacket\x12.\n\x06\x63hunks\x18\x01 \x01(\x0b\x32\x1c.cenote_proto.v1.FreshChunksH\x00\x12)\n\x05state\x18\x02 \x01(\x0b\x32\x18.cenote_proto.v1.PayloadH\x00\x12\x11\n\x07\x66\x61ilure\x18\x03 \x01(\tH\x00\x42\x06\n\x04\x62ody\"f\n\x0b\x46reshChunks\x12\x0f\n\x07\x64igests\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\r\x12\r\n\x05\x64\x65nse\x18\x03 \x01(\x08\x12&\n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x18.cenote_proto.v1.Payload\"+\n\nStoredPart\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0f\n\x07\x64igests\x18\x02 \x01(\x0c\"H\n\x0bStoredGroup\x12\r\n\x05names\x18\x01 \x03(\t\x12*\n\x05parts\x18\x02 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredPart\"\xd3\x01\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .cenote_proto.v1.StoredFile.Kind\x12\x0c\n\x04mode\x18\x03 \x01(\r\x12\x10\n\x08modified\x18\x04 \x01(\x04\x12\x0e\n\x06target\x18\x05 \x01(\x0c\x12,\n\x07\x63ontent\x18\x06 \x01(\x0b\x32\x1b.cenote_proto.v1.StoredPart\")\n\x04Kind\x12\x0b\n\x07REGULAR\x10\x00\x12\n\n\x06\x46OLDER\x10\x01\x12\x08\n\x04LINK\x10\x02\"9\n\x0bUnkeptThing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\"\xba\x02\n\x05State\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x03(\t\x12,\n\x06groups\x18\x03 \x03(\x0b\x32\x1c.cenote_proto.v1.StoredGroup\x12-\n\x07process\x18\x04 \x01(\x0b\x32\x1c.cenote_proto.v1.StoredGroup\x12*\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredFile\x12,\n\x06unkept\x18\x06 \x03(\x0b\x32\x1c.cenote_proto.v1.UnkeptThing\x12\r\n\x05hosts\x18\x07 \x03(\t\x12\x0e\n\x06python\x18\x08 \x01(\t\x12\x0f\n\x07machine\x18\t \x01(\t\x12-\n\x07modules\x18\n \x03(\x0b\x32\x1c.cenote_proto.v1.ModuleInUse\",\n\x0bModuleInUse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"Y\n\nChunkTable\x12\r\n\x05\x66iles\x18\x01 \x03(\x04\x12\x0c\n\x04\x66ile\x18\x02 \x03(\r\x12\x0e\n\x06offset\x18\x03 \x03(\x04\x12\x0e\n\x06stored\x18\x04 \x03(\r\x12\x0e\n\x06\x63oding\x18\x05 \x03(\r\"\x8f\x02\n\x08Manifest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\r\n\x05label\x18\x04 \x01(\t\x12\x0c\n\x04made\x18\x05 \x01(\x01\x12%\n\x05state\x18\x06 \x01(\x0b\x32\x16.cenote_proto.v1.State\x12+\n\x06\x63hunks\x18\x07 \x01(\x0b\x32\x1b.cenote_proto.v1.ChunkTable\x12-\n\x07settled\x18\x46 \x03(\x0b\x32\x1c.cenote_proto.v1.SettledCall\x12&\n\x06offers\x18G \x03(\x0b\x32\x16.cenote_proto.v1.Offer\x12\x0c\n\x04head\x18H \x01(\x04\"f\n\x05Offer\x12,\n\x07targets\x18\x01 \x03(\x0b\x32\x1b.cenote_proto.v1.HostTarget\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0f\n\x07private\x18\x04 \x01(\x08\"(\n\x0bSettledCall\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"7\n\tFileBatch\x12*\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredFile\"k\n\nRestoreEnd\x12\r\n\x05names\x18\x01 \x03(\t\x12-\n\x07modules\x18\x02 \x03(\x0b\x32\x1c.cenote_proto.v1.ModuleInUse\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x11\n\tdraw_anew\x18\x04 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n cenote_proto/v1/checkpoint.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\"\xed\x01\n\x10\x43heckpointPacket\x12.\n\x06\x63hunks\x18\x01 \x01(\x0b\x32\x1c.cenote_proto.v1.FreshChunksH\x00\x12)\n\x05state\x18\x02 \x01(\x0b\x32\x18.cenote_proto.v1.PayloadH\x00\x12\x11\n\x07\x66\x61ilure\x18\x03 \x01(\tH\x00\x12\x0e\n\x04room\x18\x04 \x01(\x04H\x00\x12(\n\x04held\x18\x05 \x01(\x0b\x32\x18.cenote_proto.v1.PayloadH\x00\x12)\n\x05whole\x18\x06 \x01(\x0b\x32\x18.cenote_proto.v1.PayloadH\x00\x42\x06\n\x04\x62ody\"f\n\x0b\x46reshChunks\x12\x0f\n\x07\x64igests\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\r\x12\r\n\x05\x64\x65nse\x18\x03 \x01(\x08\x12&\n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x18.cenote_proto.v1.Payload\"+\n\nStoredPart\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0f\n\x07\x64igests\x18\x02 \x01(\x0c\"H\n\x0bStoredGroup\x12\r\n\x05names\x18\x01 \x03(\t\x12*\n\x05parts\x18\x02 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredPart\"\xd3\x01\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .cenote_proto.v1.StoredFile.Kind\x12\x0c\n\x04mode\x18\x03 \x01(\r\x12\x10\n\x08modified\x18\x04 \x01(\x04\x12\x0e\n\x06target\x18\x05 \x01(\x0c\x12,\n\x07\x63ontent\x18\x06 \x01(\x0b\x32\x1b.cenote_proto.v1.StoredPart\")\n\x04Kind\x12\x0b\n\x07REGULAR\x10\x00\x12\n\n\x06\x46OLDER\x10\x01\x12\x08\n\x04LINK\x10\x02\"9\n\x0bUnkeptThing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\x04\"\xba\x02\n\x05State\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05names\x18\x02 \x03(\t\x12,\n\x06groups\x18\x03 \x03(\x0b\x32\x1c.cenote_proto.v1.StoredGroup\x12-\n\x07process\x18\x04 \x01(\x0b\x32\x1c.cenote_proto.v1.StoredGroup\x12*\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredFile\x12,\n\x06unkept\x18\x06 \x03(\x0b\x32\x1c.cenote_proto.v1.UnkeptThing\x12\r\n\x05hosts\x18\x07 \x03(\t\x12\x0e\n\x06python\x18\x08 \x01(\t\x12\x0f\n\x07machine\x18\t \x01(\t\x12-\n\x07modules\x18\n \x03(\x0b\x32\x1c.cenote_proto.v1.ModuleInUse\",\n\x0bModuleInUse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"Y\n\nChunkTable\x12\r\n\x05\x66iles\x18\x01 \x03(\x04\x12\x0c\n\x04\x66ile\x18\x02 \x03(\r\x12\x0e\n\x06offset\x18\x03 \x03(\x04\x12\x0e\n\x06stored\x18\x04 \x03(\r\x12\x0e\n\x06\x63oding\x18\x05 \x03(\r\"\x8f\x02\n\x08Manifest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\r\n\x05label\x18\x04 \x01(\t\x12\x0c\n\x04made\x18\x05 \x01(\x01\x12%\n\x05state\x18\x06 \x01(\x0b\x32\x16.cenote_proto.v1.State\x12+\n\x06\x63hunks\x18\x07 \x01(\x0b\x32\x1b.cenote_proto.v1.ChunkTable\x12-\n\x07settled\x18\x46 \x03(\x0b\x32\x1c.cenote_proto.v1.SettledCall\x12&\n\x06offers\x18G \x03(\x0b\x32\x16.cenote_proto.v1.Offer\x12\x0c\n\x04head\x18H \x01(\x04\"f\n\x05Offer\x12,\n\x07targets\x18\x01 \x03(\x0b\x32\x1b.cenote_proto.v1.HostTarget\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0f\n\x07private\x18\x04 \x01(\x08\"(\n\x0bSettledCall\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\"7\n\tFileBatch\x12*\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1b.cenote_proto.v1.StoredFile\"k\n\nRestoreEnd\x12\r\n\x05names\x18\x01 \x03(\t\x12-\n\x07modules\x18\x02 \x03(\x0b\x32\x1c.cenote_proto.v1.ModuleInUse\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x11\n\tdraw_anew\x18\x04 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,33 +33,33 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cenote_proto.v1.checkpoint_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CHECKPOINTPACKET']._serialized_start=82
-  _globals['_CHECKPOINTPACKET']._serialized_end=218
-  _globals['_FRESHCHUNKS']._serialized_start=220
-  _globals['_FRESHCHUNKS']._serialized_end=322
-  _globals['_STOREDPART']._serialized_start=324
-  _globals['_STOREDPART']._serialized_end=367
-  _globals['_STOREDGROUP']._serialized_start=369
-  _globals['_STOREDGROUP']._serialized_end=441
-  _globals['_STOREDFILE']._serialized_start=444
-  _globals['_STOREDFILE']._serialized_end=655
-  _globals['_STOREDFILE_KIND']._serialized_start=614
-  _globals['_STOREDFILE_KIND']._serialized_end=655
-  _globals['_UNKEPTTHING']._serialized_start=657
-  _globals['_UNKEPTTHING']._serialized_end=714
-  _globals['_STATE']._serialized_start=717
-  _globals['_STATE']._serialized_end=1031
-  _globals['_MODULEINUSE']._serialized_start=1033
-  _globals['_MODULEINUSE']._serialized_end=1077
-  _globals['_CHUNKTABLE']._serialized_start=1079
-  _globals['_CHUNKTABLE']._serialized_end=1168
-  _globals['_MANIFEST']._serialized_start=1171
-  _globals['_MANIFEST']._serialized_end=1442
-  _globals['_OFFER']._serialized_start=1444
-  _globals['_OFFER']._serialized_end=1546
-  _globals['_SETTLEDCALL']._serialized_start=1548
-  _globals['_SETTLEDCALL']._serialized_end=1588
-  _globals['_FILEBATCH']._serialized_start=1590
-  _globals['_FILEBATCH']._serialized_end=1645
-  _globals['_RESTOREEND']._serialized_start=1647
-  _globals['_RESTOREEND']._serialized_end=1754
+  _globals['_CHECKPOINTPACKET']._serialized_end=319
+  _globals['_FRESHCHUNKS']._serialized_start=321
+  _globals['_FRESHCHUNKS']._serialized_end=423
+  _globals['_STOREDPART']._serialized_start=425
+  _globals['_STOREDPART']._serialized_end=468
+  _globals['_STOREDGROUP']._serialized_start=470
+  _globals['_STOREDGROUP']._serialized_end=542
+  _globals['_STOREDFILE']._serialized_start=545
+  _globals['_STOREDFILE']._serialized_end=756
+  _globals['_STOREDFILE_KIND']._serialized_start=715
+  _globals['_STOREDFILE_KIND']._serialized_end=756
+  _globals['_UNKEPTTHING']._serialized_start=758
+  _globals['_UNKEPTTHING']._serialized_end=815
+  _globals['_STATE']._serialized_start=818
+  _globals['_STATE']._serialized_end=1132
+  _globals['_MODULEINUSE']._serialized_start=1134
+  _globals['_MODULEINUSE']._serialized_end=1178
+  _globals['_CHUNKTABLE']._serialized_start=1180
+  _globals['_CHUNKTABLE']._serialized_end=1269
+  _globals['_MANIFEST']._serialized_start=1272
+  _globals['_MANIFEST']._serialized_end=1543
+  _globals['_OFFER']._serialized_start=1545
+  _globals['_OFFER']._serialized_end=1647
+  _globals['_SETTLEDCALL']._serialized_start=1649
+  _globals['_SETTLEDCALL']._serialized_end=1689
+  _globals['_FILEBATCH']._serialized_start=1691
+  _globals['_FILEBATCH']._serialized_end=1746
+  _globals['_RESTOREEND']._serialized_start=1748
+  _globals['_RESTOREEND']._serialized_end=1855
 # @@protoc_insertion_point(module_scope)

@@ -31,13 +31,30 @@ class CheckpointPacket(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
     failure: _builtins.str
     """Why there will be no State; the last packet."""
+    room: _builtins.int
+    """A whole state, whose parts are not cut: so many bytes of it come next. Answered by a packet of one byte with
+    memory of that size, to be written to.
+    """
     @_builtins.property
     def chunks(self) -> Global___FreshChunks: ...
     @_builtins.property
     def state(self) -> _jail_pb2.Payload:
         """One State; the last packet."""
+
+    @_builtins.property
+    def held(self) -> _jail_pb2.Payload:
+        """The same where that would be too much for little, or cannot be done: the bytes themselves, not answered."""
+
+    @_builtins.property
+    def whole(self) -> _jail_pb2.Payload:
+        """One State, whose parts have no digests: those of files lie in the first memory if there are any, those of the
+        process and the groups in the next one, placed as `placed_parts.py` says. The last packet.
+        """
 
     def __init__(
         self,
@@ -45,12 +62,15 @@ class CheckpointPacket(_message.Message):
         chunks: Global___FreshChunks | None = ...,
         state: _jail_pb2.Payload | None = ...,
         failure: _builtins.str = ...,
+        room: _builtins.int = ...,
+        held: _jail_pb2.Payload | None = ...,
+        whole: _jail_pb2.Payload | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["chunks", "state", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["chunks", "state", "failure", "room", "held", "whole"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -709,19 +709,41 @@ class MakeCheckpoint(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Form:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MakeCheckpoint._Form.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CHUNKS: MakeCheckpoint._Form.ValueType  # 0
+        WHOLE: MakeCheckpoint._Form.ValueType  # 1
+        """written into memory that is passed in"""
+        WHOLE_IN_PIECES: MakeCheckpoint._Form.ValueType  # 2
+        """out of gVisor"""
+
+    class Form(_Form, metaclass=_FormEnumTypeWrapper): ...
+    CHUNKS: MakeCheckpoint.Form.ValueType  # 0
+    WHOLE: MakeCheckpoint.Form.ValueType  # 1
+    """written into memory that is passed in"""
+    WHOLE_IN_PIECES: MakeCheckpoint.Form.ValueType  # 2
+    """out of gVisor"""
+
     KNOWN_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    form: Global___MakeCheckpoint.Form.ValueType
     @_builtins.property
     def known(self) -> Global___Payload:
-        """One part: digests of the chunks that need not be sent, 16 bytes each."""
+        """One part: digests of the chunks that need not be sent, 16 bytes each. Not looked at for a whole state."""
 
     def __init__(
         self,
         *,
         known: Global___Payload | None = ...,
+        form: Global___MakeCheckpoint.Form.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "known", b"known"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -746,6 +768,8 @@ class RestorePiece(_message.Message):
         GROUP: RestorePiece._Kind.ValueType  # 2
         END: RestorePiece._Kind.ValueType  # 3
         """a RestoreEnd"""
+        WHOLE: RestorePiece._Kind.ValueType  # 4
+        """all of it at once: a State and a RestoreEnd; what the parts hold is in `memories`"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FILES: RestorePiece.Kind.ValueType  # 0
@@ -755,21 +779,31 @@ class RestorePiece(_message.Message):
     GROUP: RestorePiece.Kind.ValueType  # 2
     END: RestorePiece.Kind.ValueType  # 3
     """a RestoreEnd"""
+    WHOLE: RestorePiece.Kind.ValueType  # 4
+    """all of it at once: a State and a RestoreEnd; what the parts hold is in `memories`"""
 
     KIND_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    MEMORIES_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     kind: Global___RestorePiece.Kind.ValueType
+    partial: _builtins.bool
+    """Of a whole state: groups that cannot be rebuilt are left out."""
     @_builtins.property
     def content(self) -> Global___Payload: ...
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Payload]: ...
     def __init__(
         self,
         *,
         kind: Global___RestorePiece.Kind.ValueType = ...,
         content: Global___Payload | None = ...,
+        memories: _abc.Iterable[Global___Payload] | None = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind", "memories", b"memories", "partial", b"partial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

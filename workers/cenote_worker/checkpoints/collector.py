@@ -41,44 +41,17 @@ _ENDED = (
 )
 
 
-class Collector:
-    """Reads one checkpoint from one socket, which it closes."""
+class CopyLine:
+    """What a frozen copy says on one socket, packet by packet."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        draft: Draft,
-        limit: int,
-        assembly: Assembly | None,
-        given_up: Callable[[], str],
-    ) -> None:
-        """limit: bytes that the state may have. given_up: why nobody waits any more, empty while somebody does."""
+    def __init__(self, sock: socket.socket, assembly: Assembly | None, given_up: Callable[[], str]) -> None:
+        """given_up: why nobody waits any more, empty while somebody does."""
         self._sock = sock
-        self._draft = draft
-        self._limit = limit
         self._assembly = assembly
         self._given_up = given_up
-        self._sent = 0
 
-    def collect(self) -> State:
-        """Everything that the state is made of is in the draft when this returns.
-
-        Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError for the store's trouble.
-        """
-        try:
-            while True:
-                packet = self._next()
-                state = self._take(packet)
-                if state is not None:
-                    return state
-        except ProtocolViolation as violation:
-            raise CheckpointRefusedError(f"it broke the protocol: {violation}") from None
-        finally:
-            self._sock.close()
-            if self._assembly is not None:
-                self._assembly.close()
-
-    def _next(self) -> Packet:
+    def next(self) -> Packet:
+        """Waits for it. Raises CheckpointRefusedError when none will come, ProtocolViolation."""
         ready = select.poll()
         ready.register(self._sock, select.POLLIN)
         while True:
@@ -95,15 +68,61 @@ class Collector:
             if whole is not None:
                 return whole
 
+    def answer(self, descriptors: list[int] | None = None) -> None:
+        """Raises CheckpointRefusedError when the copy has gone."""
+        try:
+            send_packet(self._sock, ACKNOWLEDGED, descriptors)
+        except OSError:
+            raise CheckpointRefusedError(_ENDED) from None
+
+    def close(self) -> None:
+        self._sock.close()
+        if self._assembly is not None:
+            self._assembly.close()
+
+
+class Collector:
+    """Reads one checkpoint from one socket, which it closes."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        draft: Draft,
+        limit: int,
+        assembly: Assembly | None,
+        given_up: Callable[[], str],
+    ) -> None:
+        """limit: bytes that the state may have. given_up: see CopyLine."""
+        self._line = CopyLine(sock, assembly, given_up)
+        self._draft = draft
+        self._limit = limit
+        self._sent = 0
+
+    def collect(self) -> State:
+        """Everything that the state is made of is in the draft when this returns.
+
+        Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError for the store's trouble.
+        """
+        try:
+            while True:
+                packet = self._line.next()
+                state = self._take(packet)
+                if state is not None:
+                    return state
+        except ProtocolViolation as violation:
+            raise CheckpointRefusedError(f"it broke the protocol: {violation}") from None
+        finally:
+            self._line.close()
+
     def _take(self, packet: Packet) -> State | None:
         try:
-            message = _parsed(packet.data)
+            message = parsed(packet.data)
             match message.WhichOneof("body"):
                 case "chunks":
                     self._add(message.chunks, packet.descriptors)
                     return None
                 case "state":
-                    return self._state(message.state, packet.descriptors)
+                    return self._state(stated(message.state, packet.descriptors))
                 case "failure":
                     raise CheckpointRefusedError(printable(message.failure[:MAX_TEXT]))
             raise ProtocolViolation("a packet of a checkpoint without a body")
@@ -121,10 +140,7 @@ class Collector:
             self._write(fresh, _bytes(content))
         finally:
             content.close()
-        try:
-            send_packet(self._sock, ACKNOWLEDGED)
-        except OSError:
-            raise CheckpointRefusedError(_ENDED) from None
+        self._line.answer()
 
     def _write(self, fresh: checkpoint_pb2.FreshChunks, data: memoryview) -> None:
         claimed = split_digests(fresh.digests)
@@ -136,23 +152,29 @@ class Collector:
                 raise ProtocolViolation("a chunk has another digest than was said")
             start += length
 
-    def _state(self, payload: jail_pb2.Payload, descriptors: list[int]) -> State:
-        content = Content.from_wire(payload, descriptors, MAX_STATE)
-        try:
-            parts = content.unpack()
-            if len(parts) != 1:
-                raise ProtocolViolation("a state in several parts")
-            state = parse_state(checkpoint_pb2.State.FromString(bytes(parts[0])), self._limit)
-        except DecodeError:
-            raise ProtocolViolation("a state that is none") from None
-        finally:
-            content.close()
+    def _state(self, message: checkpoint_pb2.State) -> State:
+        state = parse_state(message, self._limit)
         if not state.lengths.keys() <= self._draft.places.keys():
             raise ProtocolViolation("a state of chunks that were never sent")
         return state
 
 
-def _parsed(data: bytes) -> checkpoint_pb2.CheckpointPacket:
+def stated(payload: jail_pb2.Payload, descriptors: list[int]) -> checkpoint_pb2.State:
+    """The last word of a copy, not looked into yet. Raises ProtocolViolation."""
+    content = Content.from_wire(payload, descriptors, MAX_STATE)
+    try:
+        parts = content.unpack()
+        if len(parts) != 1:
+            raise ProtocolViolation("a state in several parts")
+        return checkpoint_pb2.State.FromString(bytes(parts[0]))
+    except DecodeError:
+        raise ProtocolViolation("a state that is none") from None
+    finally:
+        content.close()
+
+
+def parsed(data: bytes) -> checkpoint_pb2.CheckpointPacket:
+    """Raises ProtocolViolation."""
     try:
         return checkpoint_pb2.CheckpointPacket.FromString(data)
     except DecodeError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cenote_worker.checkpoints.manifest import Manifest
-from cenote_worker.checkpoints.state import Unkept
+from cenote_worker.checkpoints.state import State, Unkept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,22 @@ class Fidelity:
 
 def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
     """What will come back. offered: names of the client's functions and objects that are given again."""
-    message = manifest.state.message
+    return _fidelity(manifest.number, manifest.state, offered)
+
+
+def missing_of(state: State) -> tuple[str, ...]:
+    """Each thing that a fork will not have of a state, the client's functions not among them."""
+    return _fidelity(0, state, state.message.hosts).missing
+
+
+def _fidelity(number: int, state: State, offered: Iterable[str]) -> Fidelity:
+    message = state.message
     missing_hosts = tuple(sorted(set(message.hosts) - set(offered)))
     return Fidelity(
-        number=manifest.number,
+        number=number,
         step=message.step,
-        exact=tuple(
-            name for group in manifest.state.groups for name in group.names if not name.startswith("__")
-        ),
-        unkept=manifest.state.unkept,
+        exact=tuple(name for group in state.groups for name in group.names if not name.startswith("__")),
+        unkept=state.unkept,
         unoffered=missing_hosts,
         unfit=_unfit(message.python, message.machine),
         notes=_versions((module.name, module.version) for module in message.modules if module.version),

@@ -77,24 +77,6 @@ def read(
     return Restoration(pieces, manifest)
 
 
-def of_copy(held: Readable, manifest: Manifest, *, draw_anew: bool, added: Iterable[str] = ()) -> Restoration:
-    """As `read`, of a state that has never left memory: nothing of it is damaged.
-
-    draw_anew: whoever begins with it draws other random numbers than the original.
-    """
-    pieces: list[Piece] = []
-    whole = False
-    try:
-        for piece in _Reader(held, manifest).pieces([]):
-            pieces.append(piece)
-        pieces.append(_end(manifest, pieces, added, draw_anew=draw_anew))
-        whole = True
-    finally:
-        if not whole:
-            Restoration(pieces, manifest).close()
-    return Restoration(pieces, manifest)
-
-
 def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
     """Reads all that a checkpoint needs. Raises CheckpointDamagedError, StoreFailedError, UnknownEntryError."""
     read(store, name, store.manifest(name, checkpoint), partial=False).close()
@@ -215,14 +197,12 @@ def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece
     return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
 
 
-def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str], *, draw_anew: bool = False) -> Piece:
+def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str]) -> Piece:
     """What makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
     there |= set(message.hosts)
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
-    end = checkpoint_pb2.RestoreEnd(
-        names=names, modules=message.modules, step=message.step, draw_anew=draw_anew
-    )
+    end = checkpoint_pb2.RestoreEnd(names=names, modules=message.modules, step=message.step)
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

@@ -6,7 +6,7 @@ for the jail to find out that loads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,8 +91,12 @@ class State:
                 yield file.content
 
 
-def parse_state(message: checkpoint_pb2.State, limit: int) -> State:
-    """limit: bytes that all parts may have together. Raises ProtocolViolation."""
+def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) -> State:
+    """limit: bytes that all parts may have together. Raises ProtocolViolation.
+
+    cut: into chunks, each with a digest; otherwise the parts of the state have sizes only.
+    """
+    part = _cut if cut else _whole
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
     if any(len(thing) > MAX_THINGS for thing in things):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
@@ -100,15 +104,15 @@ def parse_state(message: checkpoint_pb2.State, limit: int) -> State:
     lengths: dict[bytes, int] = {}
     state = State(
         message=message,
-        groups=tuple(_group(group) for group in message.groups),
-        process=_group(message.process) if message.HasField("process") else None,
-        files=tuple(_file(file) for file in message.files),
+        groups=tuple(_group(group, part) for group in message.groups),
+        process=_group(message.process, part) if message.HasField("process") else None,
+        files=tuple(_file(file, part) for file in message.files),
         unkept=tuple(_unkept(thing) for thing in message.unkept),
         lengths=lengths,
     )
     _check_size(state, limit)
-    for part in state.parts():
-        _measure(part, lengths)
+    for each in state.parts() if cut else ():
+        _measure(each, lengths)
     return state
 
 
@@ -133,23 +137,30 @@ def _check_size(state: State, limit: int) -> None:
         raise ProtocolViolation(f"a state of more than {limit} bytes")
 
 
-def _group(message: checkpoint_pb2.StoredGroup) -> Group:
+_AsPart = Callable[[checkpoint_pb2.StoredPart], Part]
+
+
+def _group(message: checkpoint_pb2.StoredGroup, part: _AsPart) -> Group:
     if not message.parts:
         raise ProtocolViolation("a group without a pickle")
-    return Group(tuple(message.names), tuple(_part(part) for part in message.parts))
+    return Group(tuple(message.names), tuple(map(part, message.parts)))
 
 
-def _part(message: checkpoint_pb2.StoredPart) -> Part:
+def _whole(message: checkpoint_pb2.StoredPart) -> Part:
+    return Part(message.size, b"")
+
+
+def _cut(message: checkpoint_pb2.StoredPart) -> Part:
     if len(message.digests) != DIGEST * chunk_count(message.size):
         raise ProtocolViolation("a part with more or fewer chunks than its size needs")
     return Part(message.size, message.digests)
 
 
-def _file(message: checkpoint_pb2.StoredFile) -> StoredFile:
+def _file(message: checkpoint_pb2.StoredFile, part: _AsPart) -> StoredFile:
     if len(message.path) > MAX_PATH or len(message.target) > MAX_PATH:
         raise ProtocolViolation("a path that is too long")
     regular = message.kind == checkpoint_pb2.StoredFile.REGULAR
-    return StoredFile(message, _part(message.content) if regular else None)
+    return StoredFile(message, part(message.content) if regular else None)
 
 
 def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:

@@ -103,12 +103,8 @@ class CheckpointWriter:
 class Draft:
     """A checkpoint on its way: chunks are put into it, then it is published or discarded."""
 
-    def __init__(
-        self, file: DraftFile, number: int, known: dict[bytes, Location], *, packs: bool = True
-    ) -> None:
-        """packs: chunks are compressed where it pays; not worth it for what stays in memory."""
+    def __init__(self, file: DraftFile, number: int, known: dict[bytes, Location]) -> None:
         self.file = file
-        self._packs = packs
         self.number = number
         self.places = dict(known)
         """Where each chunk lies that the state may be made of."""
@@ -118,7 +114,7 @@ class Draft:
         """Writes a chunk; returns its digest. dense: it may be worth compressing. Raises OSError."""
         key = digest(chunk)
         if key not in self.places:
-            coding, stored = _coded(chunk) if dense and self._packs else (RAW, chunk)
+            coding, stored = _coded(chunk) if dense else (RAW, chunk)
             self.file.write(stored)
             self.places[key] = Location(self.number, self._end, len(stored), coding)
             self._end += len(stored)

@@ -52,9 +52,15 @@ def file(ask: FileAsk, listener: Listener, seat: Seat) -> JailRequest:
     return JailRequest(ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat)
 
 
-def make_checkpoint(known: Content, channel: socket.socket, listener: Listener) -> JailRequest:
+def make_checkpoint(
+    known: Content,
+    channel: socket.socket,
+    listener: Listener,
+    form: jail_pb2.MakeCheckpoint.Form.ValueType,
+) -> JailRequest:
     """Takes `known` and `channel` over."""
     message, descriptors = jail_pb2.Request(), list[int]()
+    message.make_checkpoint.form = form
     known.to_wire(message.make_checkpoint.known, descriptors)
     descriptors.append(channel.fileno())
     owned = [known.close, channel.close]

@@ -6,36 +6,29 @@ ends on its own. What a pickle cannot carry is named before anything starts.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from typing import Final, Self
+from typing import Self
 
+from cenote_proto.v1.checkpoint_pb2 import RestoreEnd
 from cenote_security.errors import UsageError
-from cenote_security.sealed import Buffer
-from cenote_worker.checkpoints.errors import IncompleteForkError, IncompleteRestoreError
-from cenote_worker.checkpoints.fidelity import fidelity
-from cenote_worker.checkpoints.manifest import Manifest
-from cenote_worker.checkpoints.restoring import Restoration, of_copy
-from cenote_worker.checkpoints.writer import Draft
+from cenote_worker.checkpoints.fidelity import missing_of
+from cenote_worker.checkpoints.handover import HandedOver
 from cenote_worker.history.history import History
 from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.state_transfer import collected, put
+from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
-
-_NUMBER: Final = 1
-"""Of the one file that a copy in memory is."""
 
 
 class StateCopy:
     """The state of a runtime as it was when this was made. Close it; branches that have begun do not need it."""
 
-    def __init__(self, source: HostedRuntime, manifest: Manifest, restoration: Restoration) -> None:
+    def __init__(self, source: HostedRuntime, held: HandedOver, *, draw_anew: bool) -> None:
         self._source = source
-        self._manifest = manifest
-        self._restoration = restoration
+        self._held = held
+        self._draw_anew = draw_anew
 
     @classmethod
     def of(cls, source: HostedRuntime, *, deterministic: bool) -> Self:
@@ -44,29 +37,17 @@ class StateCopy:
         deterministic: branches draw the random numbers that the source goes on to draw.
         Raises CheckpointRefusedError, what `HostedRuntime.start` raises, OSError when there is no memory.
         """
-        held = _Held()
-        draft = Draft(held, _NUMBER, {}, packs=False)
-        state, _ = collected(source, source.started(), draft)
-        manifest = Manifest(
-            number=_NUMBER,
-            parent=0,
-            fence=0,
-            label="",
-            made=time.time(),
-            state=state,
-            chunks={key: draft.places[key] for key in state.lengths},
-        )
-        return cls(source, manifest, of_copy(held, manifest, draw_anew=not deterministic))
+        return cls(source, handed_over(source, source.started()), draw_anew=not deterministic)
 
     @property
     def step(self) -> int:
         """The last one that the state has."""
-        return self._manifest.state.message.step
+        return self._held.state.message.step
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Each thing that branches will not have, with the reason."""
-        return fidelity(self._manifest, self._manifest.state.message.hosts).missing
+        return missing_of(self._held.state)
 
     def runtime(self, hosts: HostHandler, *, partial: bool) -> HostedRuntime:
         """A runtime that begins with this state once it is started, which happens while the copy is there.
@@ -85,15 +66,18 @@ class StateCopy:
 
     def fill(self, supervisor: Supervisor, *, partial: bool) -> None:
         """Puts the state into a jail that has the injected values. Raises IncompleteForkError, UnavailableError."""
-        for piece in self._restoration.pieces:
-            try:
-                put(supervisor, piece, self._source.name, _NUMBER)
-            except IncompleteRestoreError as error:
-                if not partial:
-                    raise IncompleteForkError(error.missing) from None
+        message = self._held.state.message
+        there = {name for group in self._held.state.groups for name in group.names} | set(message.hosts)
+        end = RestoreEnd(
+            names=[name for name in message.names if name in there],
+            modules=message.modules,
+            step=message.step,
+            draw_anew=self._draw_anew,
+        )
+        put_whole(supervisor, self._held, end, partial=partial)
 
     def close(self) -> None:
-        self._restoration.close()
+        self._held.close()
 
 
 class _Beginning:
@@ -129,22 +113,3 @@ class _Beginning:
 
     def close(self) -> None:
         self._copy = None
-
-
-class _Held:
-    """The chunks of one copy: a draft while it is written, then what is read."""
-
-    def __init__(self) -> None:
-        self._files = {_NUMBER: bytearray()}
-
-    def write(self, data: Buffer) -> None:
-        self._files[_NUMBER] += memoryview(data).cast("B")
-
-    def publish(self) -> None:
-        """Nobody else can see it."""
-
-    def discard(self) -> None:
-        """It goes with its last reader."""
-
-    def read(self, number: int, offset: int, size: int) -> memoryview:
-        return memoryview(self._files[number])[offset : offset + size]

@@ -6,7 +6,6 @@ Calls that only queue something never block; `start` does. A request's progress 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from cenote_security.errors import (
 )
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepKind
@@ -558,17 +556,6 @@ class HostedRuntime:
         except BaseException:
             request.dispose()
             raise
-
-    # -- checkpoints --
-
-    def make_checkpoint(
-        self, known: Content, channel: socket.socket, listener: Listener, supervisor: Supervisor
-    ) -> None:
-        """Queues a request for a frozen copy that sends the state on `channel`, which this takes over with `known`.
-
-        Done, for the listener, means that the copy is there. supervisor: of the jail that is asked, no other.
-        """
-        supervisor.submit(asks.make_checkpoint(known, channel, listener))
 
     def submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
         """Queues it, in a jail that is started if need be. changes: what is different afterwards, if anything is."""

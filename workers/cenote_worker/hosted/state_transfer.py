@@ -6,13 +6,20 @@ import socket
 import time
 
 from cenote_proto.v1 import jail_pb2
+from cenote_proto.v1.checkpoint_pb2 import RestoreEnd
 from cenote_security.errors import UnavailableError
 from cenote_worker.checkpoints.collector import Collector
-from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteRestoreError
+from cenote_worker.checkpoints.errors import (
+    CheckpointRefusedError,
+    IncompleteForkError,
+    IncompleteRestoreError,
+)
+from cenote_worker.checkpoints.handover import HandedOver, Receiver
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.content import Content
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -33,13 +40,46 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> t
     known = Content.pack([b"".join(draft.places)])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor)
-    runtime.make_checkpoint(known, theirs, answer, supervisor)
+    supervisor.submit(asks.make_checkpoint(known, theirs, answer, jail_pb2.MakeCheckpoint.CHUNKS))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
     state = Collector(ours, draft, limit, supervisor.new_assembly(), answer.given_up).collect()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         raise outcome
     return state, answer.head
+
+
+def handed_over(runtime: HostedRuntime, supervisor: Supervisor) -> HandedOver:
+    """The state of that jail as a whole, when what was sent to it before is over. Raises as `collected`."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer(supervisor)
+    assembly = supervisor.new_assembly()
+    form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
+    supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    received = Receiver(ours, limit, assembly, answer.given_up, supervisor.sparing).receive()
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        received.close()
+        raise outcome
+    return received
+
+
+def put_whole(supervisor: Supervisor, whole: HandedOver, end: RestoreEnd, *, partial: bool) -> None:
+    """Gives a whole state to the jail and waits until that has it; the state stays the caller's.
+
+    Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
+    """
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.restore.kind, message.restore.partial = jail_pb2.RestorePiece.WHOLE, partial
+    described = Content.pack([whole.state.message.SerializeToString(), end.SerializeToString()])
+    described.to_wire(message.restore.content, descriptors)
+    for memory in whole.memories:
+        memory.to_wire(message.restore.memories.add(), descriptors)
+    outcome = _restored(supervisor, message, descriptors)
+    described.close()
+    if isinstance(outcome, RefusedReply):
+        raise IncompleteForkError((printable(outcome.message),))
 
 
 def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
@@ -50,14 +90,20 @@ def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind = piece.kind
     piece.content.to_wire(message.restore.content, descriptors)
-    delivery = Delivery()
-    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=FETCH_TIMEOUT))
-    outcome = delivery.outcomes.get()
+    outcome = _restored(supervisor, message, descriptors)
     if isinstance(outcome, RefusedReply):
         missing = (f"{', '.join(piece.names[:20])}: {printable(outcome.message)}",)
         raise IncompleteRestoreError(name, number, missing)
-    if isinstance(outcome, Exception):
+
+
+def _restored(supervisor: Supervisor, message: jail_pb2.Request, descriptors: list[int]) -> Outcome:
+    """What the jail answers to a request to take a state in. Raises UnavailableError."""
+    delivery = Delivery()
+    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=FETCH_TIMEOUT))
+    outcome = delivery.outcomes.get()
+    if isinstance(outcome, Exception) and not isinstance(outcome, RefusedReply):
         raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
+    return outcome
 
 
 class _Answer(Delivery):

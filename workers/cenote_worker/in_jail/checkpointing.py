@@ -24,8 +24,10 @@ from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.checkpointing_groups import grouped
+from cenote_worker.in_jail.checkpointing_handover import Handover
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
-from cenote_worker.in_jail.checkpointing_unsafe import Landing, dump_process, load
+from cenote_worker.in_jail.checkpointing_unsafe import Landing, NotKept, dump_process, load
+from cenote_worker.in_jail.checkpointing_whole import WholeState
 from cenote_worker.in_jail.forking.random_state import draw_anew
 from cenote_worker.in_jail.frozen_copy import FrozenCopies
 from cenote_worker.in_jail.kernel import Kernel
@@ -42,6 +44,9 @@ _HELPERS = ("reply", "display")
 
 _OUR_THREADS = ("cenote-host-replies", "output")
 _REASON_CHARS = 300
+_MOST_NAMED = 20
+
+_Way = Shipment | Handover
 
 
 class Checkpointing:
@@ -90,10 +95,13 @@ class Checkpointing:
         content.close()
         with socket.socket(fileno=descriptors.pop(0)) as sock:
             process = checkpointing_process.taken(self._kernel.futures)
-            shipment = Shipment(sock, self._send, known)
+            shipment: _Way = Shipment(sock, self._send, known)
+            if request.form != jail_pb2.MakeCheckpoint.CHUNKS:
+                in_pieces = request.form == jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
+                shipment = Handover(sock, self._send, in_pieces=in_pieces)
             self._copies.run(lambda tell: self._ship(shipment, process, tell))
 
-    def _ship(self, shipment: Shipment, process: dict[str, object], tell: Callable[[], None]) -> None:
+    def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
                 state = checkpoint_pb2.State(
@@ -109,7 +117,7 @@ class Checkpointing:
             except Exception as error:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
 
-    def _ship_files(self, shipment: Shipment, state: checkpoint_pb2.State) -> None:
+    def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
         for found in checkpointing_files.walk(self._workdir):
             shown = found.message.path.decode("utf-8", "backslashreplace")
             if found.refused:
@@ -121,13 +129,11 @@ class Checkpointing:
             state.files.append(found.message)
         shipment.flush()
 
-    def _ship_process(
-        self, shipment: Shipment, state: checkpoint_pb2.State, process: dict[str, object]
-    ) -> None:
+    def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         state.process.parts.append(shipment.part(dump_process(process), dense=True))
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with))
 
-    def _ship_names(self, shipment: Shipment, state: checkpoint_pb2.State) -> None:
+    def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
         names = [name for name in self._namespace if type(name) is str and name not in _NOT_STATE]
         state.names.extend(names)
         state.hosts.extend(name for name in names if self._is_stub(name))
@@ -186,6 +192,23 @@ class Checkpointing:
                 self._restored.update(load(parts, self.landing()))
             case jail_pb2.RestorePiece.END:
                 self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])))
+            case jail_pb2.RestorePiece.WHOLE:
+                memories = [Content.delivered(memory, descriptors) for memory in request.memories]
+                self._restore_whole(WholeState.opened(parts[0], parts[1], memories), partial=request.partial)
+
+    def _restore_whole(self, whole: WholeState, *, partial: bool) -> None:
+        """All pieces of a state that was handed over; what cannot be rebuilt is left out if `partial`."""
+        checkpointing_files.put(self._workdir, whole.files, whole.contents)
+        self._process = load(whole.process, self.landing())
+        checkpointing_process.put_back(self._process)
+        for names, parts in whole.groups:
+            try:
+                self._restored.update(load(parts, self.landing()))
+            except Exception as error:
+                if not partial:
+                    named = ", ".join(names[:_MOST_NAMED])
+                    raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
+        self._end(whole.end)
 
     def landing(self) -> Landing:
         """Where stored values are rebuilt."""

@@ -247,15 +247,8 @@ class Worker:
             raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
 
     def _restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
-        try:
-            with self._kernel.interruptible():
-                self._checkpointing.restore(request, descriptors)
-        except (
-            Exception,
-            KeyboardInterrupt,
-        ) as error:  # a user's class may raise anything while it is rebuilt
-            text = f"it cannot be rebuilt: {type(error).__name__}: {error}"
-            raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
+        with self._refusing("it cannot be rebuilt"), self._kernel.interruptible():
+            self._checkpointing.restore(request, descriptors)
 
     # -- parts of former states --
 

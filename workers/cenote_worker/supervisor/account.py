@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +73,9 @@ class Account(Protocol):
 
     def follow(self, pid: int) -> None:
         """Another process is the jail's worker now. pid: as the jail sees it."""
+
+    def sparing(self, inode: int) -> AbstractContextManager[None]:
+        """Meanwhile the jail has a memory file open that it does not pay for."""
 
     def close(self) -> None:
         """The jail has ended, or is about to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 from cenote_security.walls.cgroups_jail import JailGroup
 from cenote_worker.supervisor.account import MIB, Baseline, Condemn, MemoryLimit, Spent
@@ -71,6 +72,10 @@ class GroupAccount:
 
     def watch(self, condemn: Condemn) -> None:
         """Nothing to do: the kernel watches."""
+
+    def sparing(self, inode: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        """The kernel knows who has filled it."""
+        return nullcontext()
 
     def follow(self, pid: int) -> None:
         self._worker.follow(pid)

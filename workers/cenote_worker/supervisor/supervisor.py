@@ -78,6 +78,7 @@ class Supervisor(Revival):
         self._policy = policy
         self.isolation: str = ends.isolation
         self._account = account
+        self.sparing = account.sparing
         self._buried = buried
         self._egress = egress
         self._chronicle = chronicle

@@ -24,16 +24,19 @@ MAX_DESCRIPTORS: Final = 2_000
 _BLOCK: Final = 512
 
 
-def memory_of(warden: int, disk: int, spared: int, limit: int, mapped_only: int) -> int:
+def memory_of(
+    warden: int, disk: int, spared: int, limit: int, mapped_only: int, lent: Collection[int] = ()
+) -> int:
     """Bytes; above `limit` exactly, below it an upper bound, which is many times faster to have.
 
     disk: a descriptor of the jail's own disk in memory, -1 when it has none. spared: what the warden had when it
     started; it is the zygote's, and only root may see that it is shared. mapped_only: see the function of that name.
+    lent: inodes of files that processes of the jail have open, and that somebody else pays for.
     """
     pids = descendants(warden)
     own = max(anonymous_resident(warden) - spared, 0)
     open_files = _open_files([warden, *pids], _memory_device())
-    files = _disk_used(disk) + sum(open_files.values()) + mapped_only
+    files = _disk_used(disk) + sum(open_files[inode] for inode in open_files.keys() - lent) + mapped_only
     bound = own + files + sum(sum(_resident(pid)) for pid in pids)
     if bound <= limit:
         return bound

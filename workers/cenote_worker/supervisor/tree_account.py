@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from cenote_worker.supervisor import tree
@@ -49,6 +51,7 @@ class TreeAccount:
         self._disk = disk
         self._spared = anonymous_resident(worker.warden)
         self._spared_files = tree.mapped_by(worker.warden)
+        self._lent: frozenset[int] = frozenset()
         self._looking = threading.Lock()
         self._condemn: Condemn | None = None
         self._begun = Baseline()
@@ -114,7 +117,7 @@ class TreeAccount:
 
     def _used(self) -> int:
         return tree.memory_of(
-            self._worker.warden, self._disk, self._spared, self._limit.total, self._mapped_only
+            self._worker.warden, self._disk, self._spared, self._limit.total, self._mapped_only, self._lent
         )
 
     def _see_mappings(self) -> None:
@@ -122,6 +125,14 @@ class TreeAccount:
         self._mapped_only = tree.mapped_only(self._worker.warden, self._spared_files)
         now = time.monotonic()
         self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
+
+    @contextmanager
+    def sparing(self, inode: int) -> Iterator[None]:
+        self._lent |= {inode}
+        try:
+            yield
+        finally:
+            self._lent -= {inode}
 
     def follow(self, pid: int) -> None:
         self._worker.follow(pid)
