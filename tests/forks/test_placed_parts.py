@@ -6,7 +6,7 @@ import mmap
 import os
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cenote_security.sealed import Room
@@ -29,6 +29,7 @@ def test_no_two_parts_meet(sizes: list[int]) -> None:
         assert size >= LARGE or start + size <= places.small
 
 
+@example([LARGE, 0])
 @given(SIZES)
 def test_parts_come_back(sizes: list[int]) -> None:
     """Written in place or end to end: the same bytes, and each may be written to without the others' knowing."""

@@ -55,8 +55,11 @@ def write(target: int, parts: Sequence[memoryview]) -> None:
 def joined(parts: Sequence[memoryview]) -> Iterator[Buffer]:
     """All bytes of that memory, end to end."""
     end = 0
-    places = Places.of([part.nbytes for part in parts])
-    for offset, part in sorted(zip(places.offsets, parts, strict=True), key=itemgetter(0)):
+    sizes = [part.nbytes for part in parts]
+    # An empty part may have the offset of another.
+    for offset, _, part in sorted(
+        zip(Places.of(sizes).offsets, sizes, parts, strict=True), key=itemgetter(0, 1)
+    ):
         yield bytes(offset - end)
         yield part
         end = offset + part.nbytes
