@@ -66,7 +66,7 @@ def check(choose: Choose) -> tuple[int, int]:
     return total, sliced
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_program_of_a_slice_gives_the_value_again(source: random.Random) -> None:
     """Whatever is aliased, captured, rebound or changed in place."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from cenote.harness.slice_syntax import ATOMS, Statement, is_atomic, is_quiet
 
-_OUTSIDE = ""
+OUTSIDE: Final = ""
 """Stands for files, hidden state and modules, which no name leads to."""
 
-_FIXED = frozenset(("type", "function", "builtin_function_or_method", "numpy.ufunc"))
+_FIXED: Final = frozenset(("type", "function", "builtin_function_or_method", "numpy.ufunc"))
 """Types of what modules export, taken to be never changed."""
 
 
@@ -25,7 +26,8 @@ class Around:
 
     before, after: types of values, where they are known. plain: names of functions that hold nothing changeable.
     used: names that functions and methods of the user speak of; stored: that they bind, or store into.
-    groups: names that have ever shared objects. mutated: by this cell, in place. outside: it wrote what is no name.
+    groups: names that have ever shared objects. mutated: by this cell, in place. outside: it read or wrote
+    what is no name: what changes it there and back shows as read only.
     """
 
     before: Mapping[str, str] = field(default_factory=dict)
@@ -62,41 +64,55 @@ class Chooser:
             ]
         )
 
-    def choose(self, wanted: Collection[str], *, outside: bool) -> Choice | None:
-        """None when nothing says which statement wrote a wanted name. outside: something that is no name is wanted."""
-        open_ = set(wanted) | ({_OUTSIDE} if outside else set())
+    def choose(self, made: Collection[str], wanted: Collection[str]) -> Choice | None:
+        """None when nothing says which statement wrote what was made.
+
+        wanted: names, and OUTSIDE for what is none. made: those of them that are different after the cell. Others can
+        come to matter: a statement that is left out may have put back what one that stays has changed.
+        """
+        matter = set(made)
+        while True:
+            choice = self._back(matter)
+            if not self._explained(made, choice.statements):
+                return None
+            disturbed = {name for name in set(wanted) - matter if self._explained([name], choice.statements)}
+            if not disturbed:
+                return choice
+            matter |= disturbed
+
+    def _back(self, wanted: Collection[str]) -> Choice:
+        """Once through the cell, from its end."""
+        needed, deep = set(wanted), False
         chosen: list[Statement] = []
-        deep = False
         for statement in reversed(self._statements):
             touched = self._touched(statement)
-            if statement.bound.isdisjoint(open_) and touched.isdisjoint(self._family(open_)):
+            if statement.bound.isdisjoint(needed) and touched.isdisjoint(self._family(needed)):
                 continue
             chosen.append(statement)
             if not statement.imports:  # of one module several statements may import parts
-                open_ -= statement.sure
-            open_ |= statement.mentioned | (touched & {_OUTSIDE})
+                needed -= statement.sure
+            needed |= statement.mentioned | (touched & {OUTSIDE})
             if not is_atomic(statement, self._type_of):
                 deep = True
-                open_ |= self._around.used
-        if not self._explained(wanted, chosen):
-            return None
-        return Choice(statements=tuple(chosen[::-1]), wanted=frozenset(open_ - {_OUTSIDE}), deep=deep)
+                needed |= self._around.used
+        return Choice(statements=tuple(chosen[::-1]), wanted=frozenset(needed - {OUTSIDE}), deep=deep)
 
     def _touched(self, statement: Statement) -> frozenset[str]:
         """Families of what it may change in place."""
         if is_quiet(statement.node, self._type_of) and not (statement.imports and self._around.outside):
             return frozenset()
         names = statement.mentioned | self._around.used | self._around.stored
-        return self._family(names | ({_OUTSIDE} if self._around.outside else set()))
+        return self._family(names | ({OUTSIDE} if self._around.outside else set()))
 
     def _family(self, names: Iterable[str]) -> frozenset[str]:
         """Of each name that can be changed, what stands for all that may share objects with it."""
         return frozenset(self._kin.get(name, name) for name in names if not self._is_inert(name))
 
-    def _explained(self, wanted: Collection[str], chosen: Sequence[Statement]) -> bool:
+    def _explained(self, names: Collection[str], chosen: Sequence[Statement]) -> bool:
+        """Whether some of these statements may have written each name."""
         bound = frozenset[str]().union(*(each.bound for each in chosen))
         touched = frozenset[str]().union(*(self._touched(each) for each in chosen))
-        return all(name in bound or self._kin.get(name, name) in touched for name in wanted)
+        return all(name in bound or not self._family([name]).isdisjoint(touched) for name in names)
 
     def _type_of(self, name: str) -> str:
         if name not in self._bound:

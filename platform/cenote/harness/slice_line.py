@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cenote.harness.slice_choice import Around
 from cenote.harness.slice_syntax import bodies_of, statements_of
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.trace import Location, key_of, kind_of
+from cenote_worker.trace import Location, StepTrace, hidden, key_of, kind_of
 
 MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes a microsecond for each."""
+
+DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
+"""What every draw of a random number changes."""
+
+_PROCESS: Final = re.compile(
+    r"\b(?:os|sys|environ|putenv|chdir|cwd|locale|warnings|logging|decimal|getcontext|localcontext|options?|set_option"
+    r"|reset_option|option_context|rc|rcParams|rc_context|style|seterr|errstate|set_printoptions|printoptions)\b"
+)
+"""Words of code that changes or reads the state of its process, other than by what it calls there and then."""
 
 _BODIES: Final = re.compile(r"\b(?:def|lambda)\b")
 
@@ -50,8 +59,17 @@ class LineNames:
             stored=self._stored,
             groups=self._groups,
             mutated=_names(trace.mutated),
-            outside=any(kind_of(each) != "name" for each in trace.writes),
+            outside=self._is_outside(record.code, trace),
         )
+
+    def _is_outside(self, code: str, trace: StepTrace) -> bool:
+        """Whether one statement may have left there, besides names, what another has read.
+
+        What was changed and put back shows as read only. Some states of the process count as read by every step.
+        """
+        drawn = any(each in DRAWN or kind_of(each) in ("file", "module") for each in trace.reads)
+        spoken = bool(_PROCESS.search(code)) or any(map(_PROCESS.fullmatch, self._used))
+        return drawn or spoken or any(kind_of(each) != "name" for each in trace.writes)
 
     def _last_before(self, depth: int, name: str) -> int:
         return max((each for each in self._writers.get(name, ()) if each < depth), default=0)
@@ -69,6 +87,5 @@ class LineNames:
         return len(binding) == 1 and binding[0].is_plain_function
 
 
-def _names(locations: object) -> frozenset[str]:
-    assert hasattr(locations, "__iter__")
+def _names(locations: Iterable[Location]) -> frozenset[str]:
     return frozenset(key_of(each) for each in locations if kind_of(each) == "name")

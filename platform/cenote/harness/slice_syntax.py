@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Final
 from cenote.harness.plan_names import bound_by
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
+from cenote_worker.trace import Location
+from cenote_worker.trace import name as location_of_name
 
 ATOMS: Final = frozenset(
     ("int", "float", "bool", "str", "bytes", "complex", "NoneType", "range", "numpy.float64", "numpy.int64",
@@ -24,7 +27,8 @@ _READABLE: Final = ATOMS | {"list", "tuple", "dict", "set", "frozenset", "numpy.
 
 _READING: Final = frozenset(
     ("abs", "bool", "dict", "divmod", "enumerate", "float", "frozenset", "int", "isinstance", "len", "list", "max",
-     "min", "pow", "print", "range", "repr", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip")
+     "min", "pow", "print", "range", "repr", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "type",
+     "zip")
 )  # fmt: skip
 """Functions of the language that only read what they are given."""
 
@@ -34,6 +38,9 @@ _EXPRESSIONS: Final = (
 )  # fmt: skip
 _DISPLAYS: Final = (ast.Tuple, ast.List, ast.Dict, ast.Set)
 _GRAMMAR: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+
+_IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*\.[^\n;#(]*)")
+_PACKAGE: Final = re.compile(r"([^\W\d]\w*)(?=\.)")
 
 TypeOf = Callable[[str], str]
 """Of a name, while a cell runs: the type of its value as VariableInfo names it; empty when that is not known."""
@@ -95,6 +102,11 @@ def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
                 used.add(symbol.get_name())
                 bound |= {symbol.get_name()} if symbol.is_assigned() else set()
     return frozenset(used), frozenset(bound | set(_stored_into(tree)))
+
+
+def parts_of_packages(code: str) -> set[Location]:
+    """Names that `import a.b` binds, which loads `b`: what was loaded of `a` before is still needed."""
+    return {location_of_name(each) for line in _IMPORT.findall(code) for each in _PACKAGE.findall(line)}
 
 
 def is_quiet(statement: ast.stmt, type_of: TypeOf) -> bool:
@@ -229,17 +241,34 @@ def _is_names(target: ast.expr, value: ast.expr) -> bool:
 
 def _is_plain(node: ast.FunctionDef) -> bool:
     arguments = node.args
-    given = (*arguments.args, *arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    given = (
+        *arguments.args,
+        *arguments.posonlyargs,
+        *arguments.kwonlyargs,
+        arguments.vararg,
+        arguments.kwarg,
+    )
     notes = [each.annotation for each in given if each is not None and each.annotation is not None]
     return (
         not node.decorator_list
-        and all(isinstance(each, ast.Constant) for each in (*arguments.defaults, *arguments.kw_defaults) if each)
+        and all(
+            isinstance(each, ast.Constant) for each in (*arguments.defaults, *arguments.kw_defaults) if each
+        )
         and all(_is_annotation(each) for each in (*notes, node.returns) if each is not None)
     )
 
 
 def _is_annotation(node: ast.expr) -> bool:
-    allowed = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.BinOp, *_GRAMMAR)
+    allowed = (
+        ast.Name,
+        ast.Attribute,
+        ast.Constant,
+        ast.Subscript,
+        ast.Tuple,
+        ast.List,
+        ast.BinOp,
+        *_GRAMMAR,
+    )
     return all(isinstance(each, allowed) for each in ast.walk(node))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cenote.harness.past import Past
-from cenote.harness.slice_choice import Chooser
+from cenote.harness.slice_choice import OUTSIDE, Chooser
 from cenote.harness.slice_line import LineNames
 from cenote.harness.slice_source import SlicedStatement, source_of
-from cenote.harness.slice_syntax import Statement, statements_of
+from cenote.harness.slice_syntax import Statement, parts_of_packages, statements_of
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
 from cenote_worker.history.dependencies import located, looked_at, written
@@ -35,7 +35,7 @@ class Slice:
     source: str
     doubtful: tuple[int, ...] = ()
     end: int = 0
-    wants: frozenset[str] = frozenset()
+    wants: frozenset[Location] = frozenset()
     whole: bool = False
 
 
@@ -103,7 +103,10 @@ class _Walk:
             self.parts.append((record, statements))
         else:
             self.parts.append((record, None))
-        self.wanted = (self.wanted - set(written(record))) | reads
+        satisfied = set(written(record)) - parts_of_packages(record.code)
+        if record.status == "failed":  # it may not have come to that
+            satisfied = set()
+        self.wanted = (self.wanted - satisfied) | reads
 
     def _apart(self, record: StepRecord, depth: int) -> tuple[Sequence[Statement], set[Location]] | None:
         """Statements that what is wanted comes from, and what they read; None where that is all of the step."""
@@ -114,10 +117,8 @@ class _Walk:
         if statements is None or not self._line_names.readable:
             return None
         made = self.wanted & trace.writes.keys()
-        names = {key_of(each) for each in made if kind_of(each) == "name"}
-        choice = Chooser(statements, self._line_names.around(depth)).choose(
-            names, outside=len(names) < len(made)
-        )
+        met = made | (self.wanted & trace.reads.keys())
+        choice = Chooser(statements, self._line_names.around(depth)).choose(_spoken(made), _spoken(met))
         if choice is None or len(choice.statements) == len(statements):
             return None
         spoken = frozenset[str]().union(*(each.mentioned for each in statements))
@@ -134,3 +135,8 @@ class _Walk:
         if self._names is None:
             self._names = LineNames(self._line)
         return self._names
+
+
+def _spoken(locations: Iterable[Location]) -> set[str]:
+    """As the statements of a cell know them."""
+    return {key_of(each) if kind_of(each) == "name" else OUTSIDE for each in locations}

@@ -100,8 +100,13 @@ def _length(value: object) -> tuple[int, ...] | None:
     """Of a collection; what is said of text and bytes is no shape."""
     for base in _SIZED:
         if base in bases(type(value)):
-            return None if base in _TEXTS else (base.__len__(value),)  # type: ignore[attr-defined]
+            return None if base in _TEXTS else (_count(value, base),)
     return None
+
+
+def _count(value: object, base: type) -> int:
+    length: int = base.__len__(value)  # type: ignore[attr-defined]
+    return length
 
 
 def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
@@ -115,7 +120,7 @@ def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
 
 
 def _measure_sized(value: object, base: type) -> tuple[tuple[int, ...] | None, int, str]:
-    length: int = base.__len__(value)  # type: ignore[attr-defined]
+    length = _count(value, base)
     size: int = base.__sizeof__(value)  # type: ignore[call-arg]
     if base in _TEXTS:
         unit = "characters" if base is str else "bytes"
