@@ -50,14 +50,14 @@ def run_again(found: Slice, state: ExecutionState) -> Laboratory:
 
 
 def check(choose: Choose) -> tuple[int, int]:
-    """Every name of one random program. Counts statements, and those of them that slices have."""
+    """Some names of one random program. Counts statements, and those of them that slices have."""
     codes = program(choose)
     codes += ["\n".join(statement(choose) for _ in range(2 + choose(5))) for _ in range(2)]
     laboratory, state = ran(codes)
     known = {each.name for each in state.at(state.head).variables}
     total = sliced = 0
-    for name in laboratory.state.names():
-        if name in known:
+    for name in sorted(known)[choose(3) :: 3]:
+        if name in laboratory.state.names():
             found = state.slice(name)
             again = run_again(found, state)
             assert meaning(laboratory, name) == meaning(again, name), (name, codes, found.source)

@@ -44,7 +44,8 @@ class RecordedHosts:
 def rehearsal(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int]) -> HostedRuntime:
     """A runtime of the same policy that has not begun yet. Close it.
 
-    It begins with what clients have put into the source at first, and at these steps. It reaches no network and writes to nothing of the host's: what is tried had its effects already.
+    It begins with what clients have put into the source at first, and at these steps. It reaches no network and
+    writes to nothing of the host's: what is tried had its effects already.
     """
     policy = source.policy
     mounts = [replace(mount, writable=False) for mount in policy.mounts]
