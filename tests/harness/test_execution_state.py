@@ -7,7 +7,7 @@ from tests.harness.lines import Line
 
 from cenote.harness import LiveVariable
 from cenote_security.errors import UnknownEntryError, UnknownNameError
-from cenote_worker.results import Span, VariableInfo
+from cenote_worker.results import ErrorInfo, Span, VariableInfo
 from cenote_worker.trace import StepTrace, ValueKind, Version, name
 
 
@@ -218,6 +218,18 @@ def test_a_slice_leaves_out_statements_that_have_no_part(line: Line) -> None:
         each.span for each in found.statements
     )
     assert not found.whole
+
+
+def test_a_slice_has_what_a_failed_step_did_before_it_failed() -> None:
+    """If that can be told from the rest; what it would have done then was not done."""
+    line = Line()
+    code = "x = 1\ny = [x]\nboom(y)\nx = 2"
+    error = ErrorInfo(type="ValueError", message="", span=Span(line=3, column=0, end_line=3, end_column=4))
+    writes = {name("x"): Version("1"), name("y"): Version("1")}
+    kinds = {name("x"): ValueKind(type="int"), name("y"): ValueKind(type="list")}
+    line.blind(code, trace=StepTrace(writes=writes, kinds=kinds), status="failed", error=error)
+    assert ["x = 1"] == [each.text for each in line.state.slice("x").statements]
+    assert [code] == [each.text for each in line.state.slice("y").statements]
 
 
 def test_a_slice_needs_all_that_was_loaded_of_a_package(line: Line) -> None:

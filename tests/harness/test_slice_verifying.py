@@ -12,6 +12,8 @@ from cenote.harness.slice_verifying import RehearsalError, Verification, verify
 from cenote.harness.slices import slice_of
 from cenote_security.errors import UnsafeValueError
 from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo, Span
+from cenote_worker.trace import StepTrace, ValueKind, Version, name
 
 
 class Table:
@@ -60,6 +62,18 @@ def test_statements_that_are_needed_after_all_are_put_back() -> None:
     line.run("import os\nprint(exec('hidden = 2', globals()))\nx = hidden", writes=["x", "os"])
     found = tried(line, stage, "x")
     assert ("verified", True, 2) == (found.outcome, found.slice.whole, len(stage.sources))
+
+
+def test_steps_in_full_are_not_tried_where_they_would_fail() -> None:
+    """Nothing can be said then: the statements before the failure are not enough."""
+    line, stage = Line(), Table(x=2)
+    error = ErrorInfo(type="ValueError", message="", span=Span(line=2, column=0, end_line=2, end_column=4))
+    kinds = {name("x"): ValueKind(type="int")}
+    trace = StepTrace(writes={name("x"): Version("1")}, kinds=kinds)
+    line.blind("x = 1\nboom(hidden)", trace=trace, status="failed", error=error)
+    found = tried(line, stage, "x")
+    assert ("unverifiable", ["# step 1\nx = 1"]) == (found.outcome, stage.sources)
+    assert "step 1 failed, and the program would end there" == found.reason
 
 
 def test_another_value_is_different() -> None:

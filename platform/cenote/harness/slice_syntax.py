@@ -66,6 +66,12 @@ class Statement:
         return isinstance(self.node, ast.Import | ast.ImportFrom)
 
     @property
+    def has_inner_code(self) -> bool:
+        """Whether some of its code may run later, when another statement does."""
+        inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
+        return any(isinstance(each, inner) for each in ast.walk(self.node))
+
+    @property
     def is_plain_function(self) -> bool:
         """A definition that makes a function which holds nothing that could be changed."""
         return isinstance(self.node, ast.FunctionDef) and _is_plain(self.node)

@@ -82,6 +82,8 @@ def verify(found: Slice, past: Past, stage: Stage) -> Verification:
     reason = _tried(found, present, stage)
     if reason and not found.whole:
         found = slice_of(past, found.symbol, found.end, whole=True)
+        for obstacle in _obstacles(found, past, stage):
+            return Verification(outcome="unverifiable", slice=found, reason=obstacle)
         reason = _tried(found, present, stage)
     if not reason:
         return Verification(outcome="verified", slice=found)
@@ -112,6 +114,9 @@ def _obstacles(found: Slice, past: Past, stage: Stage) -> Iterator[str]:
         yield f"the value that `{name}` had at the start is kept no more"
     made = set(begun)
     for step in found.steps:
+        in_part = any(each.step == step.number and each.span is not None for each in found.statements)
+        if step.status == "failed" and not in_part:
+            yield f"step {step.number} failed, and the program would end there"
         yield from _obstacle(step.record, made, stage)
         made |= set(step.writes)
 
@@ -121,8 +126,6 @@ def _obstacle(record: StepRecord, made: Collection[str], stage: Stage) -> Iterat
         yield f"nothing is kept of what step {record.number} did to {', '.join(record.names) or 'the state'}"
     if record.private:
         yield f"step {record.number} worked with names that only {record.author} sees"
-    if record.status == "failed":
-        yield f"step {record.number} failed, and the program would end there"
     if record.kind == "injection":
         for name in record.names:
             if name not in stage.keeps(record.number):

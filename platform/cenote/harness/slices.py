@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote.harness.past import Past
 from cenote.harness.slice_choice import OUTSIDE, Chooser
@@ -111,15 +111,17 @@ class _Walk:
     def _apart(self, record: StepRecord, depth: int) -> tuple[Sequence[Statement], set[Location]] | None:
         """Statements that what is wanted comes from, and what they read; None where that is all of the step."""
         trace = record.trace
-        if record.kind != "cell" or record.private or record.status != "ok" or trace is None:
+        if record.kind != "cell" or record.private or trace is None:
             return None
-        statements = statements_of(record.code)
+        statements = _begun(record)
         if statements is None or not self._line_names.readable:
             return None
         made = self.wanted & trace.writes.keys()
         met = made | (self.wanted & trace.reads.keys())
         choice = Chooser(statements, self._line_names.around(depth)).choose(_spoken(made), _spoken(met))
-        if choice is None or len(choice.statements) == len(statements):
+        if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
+            return None
+        if len(choice.statements) == len(statements):
             return None
         spoken = frozenset[str]().union(*(each.mentioned for each in statements))
         reads = {
@@ -135,6 +137,20 @@ class _Walk:
         if self._names is None:
             self._names = LineNames(self._line)
         return self._names
+
+
+def _begun(record: StepRecord) -> Sequence[Statement] | None:
+    """Statements of a cell that were run, the last of them in part if the cell failed; None where nobody can tell."""
+    statements = statements_of(record.code)
+    if statements is None or record.status == "ok":
+        return statements
+    span = record.error.span if record.error is not None else None
+    for count, each in enumerate(statements, 1):
+        if span is not None and each.span.line <= span.line <= each.span.end_line:
+            shared = any(other.span.line <= span.line for other in statements[count:])
+            partly = replace(each, sure=frozenset())
+            return None if shared or each.has_inner_code else [*statements[: count - 1], partly]
+    return None
 
 
 def _spoken(locations: Iterable[Location]) -> set[str]:
