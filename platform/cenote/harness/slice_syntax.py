@@ -12,8 +12,6 @@ from typing import Final
 from cenote.harness.plan_names import bound_by
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
-from cenote_worker.trace import Location
-from cenote_worker.trace import name as location_of_name
 
 ATOMS: Final = frozenset(
     ("int", "float", "bool", "str", "bytes", "complex", "NoneType", "range", "numpy.float64", "numpy.int64",
@@ -110,9 +108,9 @@ def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(used), frozenset(bound | set(_stored_into(tree)))
 
 
-def parts_of_packages(code: str) -> set[Location]:
+def parts_of_packages(code: str) -> set[str]:
     """Names that `import a.b` binds, which loads `b`: what was loaded of `a` before is still needed."""
-    return {location_of_name(each) for line in _IMPORT.findall(code) for each in _PACKAGE.findall(line)}
+    return {each for line in _IMPORT.findall(code) for each in _PACKAGE.findall(line)}
 
 
 def is_quiet(statement: ast.stmt, type_of: TypeOf) -> bool:

@@ -14,7 +14,7 @@ from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
 from cenote_worker.history.dependencies import located, looked_at, written
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import Location, key_of, kind_of
+from cenote_worker.trace import Location, key_of, kind_of, name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class _Walk:
             self.parts.append((record, statements))
         else:
             self.parts.append((record, None))
-        satisfied = set(written(record)) - parts_of_packages(record.code)
+        satisfied = set(written(record)) - set(map(name, parts_of_packages(record.code)))
         if record.status == "failed":  # it may not have come to that
             satisfied = set()
         self.wanted = (self.wanted - satisfied) | reads
