@@ -109,6 +109,7 @@ class Inside:
             "reads": dict(trace.reads),
             "writes": dict(trace.writes),
             "unportable": dict(trace.unportable),
+            "kinds": dict(trace.kinds),
         }
         return out.getvalue(), error, replace(trace, **plain)
 

@@ -7,8 +7,8 @@ from tests.harness.lines import Line
 
 from cenote.harness import LiveVariable
 from cenote_security.errors import UnknownEntryError, UnknownNameError
-from cenote_worker.results import Span, VariableInfo
-from cenote_worker.trace import StepTrace
+from cenote_worker.results import ErrorInfo, Span, VariableInfo
+from cenote_worker.trace import StepTrace, ValueKind, Version, name
 
 
 @pytest.fixture
@@ -178,13 +178,15 @@ def test_a_step_that_may_have_done_more_than_it_lists(line: Line) -> None:
 
 
 def test_a_slice_is_what_a_value_needs(line: Line) -> None:
-    """The steps in their order, the model calls, and a program."""
+    """The steps in their order, the model calls, and a program with a heading for each step."""
     found = line.state.slice("report")
     assert [1, 2, 3, 5] == [step.number for step in found.steps]
-    assert ("call-1", "call-2", "call-3") == found.causes
-    assert "def clean(d): ...\n\ndf = clean(raw)\n\ntotal = df.sum()\n\nreport = str(total)" == found.program
-    assert () == found.unknown
-    assert "note = 'hello'" == line.state.slice("note").program
+    assert ("call-1", "call-2", "call-3") == found.model_calls
+    lines = found.source.splitlines()
+    assert ["# step 1, ana", "def clean(d): ...", "", "# step 2, ana", "df = clean(raw)"] == lines[:5]
+    assert "df = clean(raw)" == found.statements[1].text
+    assert () == found.doubtful
+    assert "# step 4, ben\nnote = 'hello'" == line.state.slice("note").source
 
 
 def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
@@ -194,7 +196,7 @@ def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
     line.run("b = 1", writes=["b"])
     assert ([1, 2, 3, 4, 5, 6, 7], (6,)) == (
         [step.number for step in line.state.slice("a").steps],
-        line.state.slice("a").unknown,
+        line.state.slice("a").doubtful,
     )
     assert [8] == [step.number for step in line.state.slice("b").steps]
 
@@ -203,7 +205,52 @@ def test_a_slice_names_what_clients_put_in(line: Line) -> None:
     """It has no code."""
     line.run(kind="injection", names=("rate",), writes=["rate"], author="cleo")
     line.run("tax = rate * 2", reads=["rate"], writes=["tax"])
-    assert "# rate: put in by cleo as step 6\n\ntax = rate * 2" == line.state.slice("tax").program
+    source = line.state.slice("tax").source
+    assert "# step 6: rate, put in by cleo\n\n# step 7\ntax = rate * 2" == source
+
+
+def test_a_slice_leaves_out_statements_that_have_no_part(line: Line) -> None:
+    """And with them the steps that only those have read from."""
+    line.run("a = 1\nb = total\nc = note", reads=["total", "note"], writes="abc")
+    found = line.state.slice("c")
+    assert [(4, "note = 'hello'"), (6, "c = note")] == [(each.step, each.text) for each in found.statements]
+    assert (None, Span(line=3, column=0, end_line=3, end_column=8)) == tuple(
+        each.span for each in found.statements
+    )
+    assert not found.whole
+
+
+def test_a_slice_has_what_a_failed_step_did_before_it_failed() -> None:
+    """If that can be told from the rest; what it would have done then was not done."""
+    line = Line()
+    code = "x = 1\ny = [x]\nboom(y)\nx = 2"
+    error = ErrorInfo(type="ValueError", message="", span=Span(line=3, column=0, end_line=3, end_column=4))
+    writes = {name("x"): Version("1"), name("y"): Version("1")}
+    kinds = {name("x"): ValueKind(type="int"), name("y"): ValueKind(type="list")}
+    line.blind(code, trace=StepTrace(writes=writes, kinds=kinds), status="failed", error=error)
+    assert ["x = 1"] == [each.text for each in line.state.slice("x").statements]
+    assert [code] == [each.text for each in line.state.slice("y").statements]
+
+
+def test_a_slice_needs_all_that_was_loaded_of_a_package(line: Line) -> None:
+    """Each import of a part binds the same name."""
+    line.run("import xml.dom", writes=["xml"])
+    line.run("import xml.etree", writes=["xml"])
+    assert [6, 7] == [step.number for step in line.state.slice("xml").steps]
+
+
+def test_what_a_step_has_left_is_known_by_its_kind() -> None:
+    """Until somebody else writes it, or may have."""
+    line = Line()
+    kinds = {name("x"): ValueKind(type="list", shape=(2,))}
+    trace = StepTrace(writes={name("x"): Version("1")}, kinds=kinds)
+    line.blind("x = [1, 2]", trace=trace)
+    assert (LiveVariable(name="x", step=1, type="list", shape=(2,)),) == line.state.at(1).variables
+    line.run("x = 3", writes="x")
+    assert (LiveVariable(name="x", step=2),) == line.state.at(2).variables
+    line.rollback(1)
+    line.blind("exec(code)")
+    assert "" == line.state.at(3).variables[0].type
 
 
 def test_two_states_of_one_line(line: Line) -> None:

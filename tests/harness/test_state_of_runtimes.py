@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tests.harness.lines import Line
 
-from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
+from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
 
 SMALL = SandboxPolicy(preload=())
+BARE = SandboxPolicy(preload=(), snapshots="none")
 
 
 def test_a_runtime_tells_its_steps() -> None:
@@ -56,6 +57,57 @@ def test_a_closed_runtime_can_be_asked() -> None:
     assert ["x = 1"] == [step.code for step in runtime.state.steps]
 
 
+def test_a_step_says_what_kinds_of_values_it_left() -> None:
+    """Without anybody asking for a description."""
+    with PythonRuntime(sandbox=BARE) as runtime:
+        runtime.execute("x = [1, 2]\ny = 'text'")
+        runtime.execute("x.append(3)\ndel y")
+        found = [
+            [(each.name, each.type, each.shape) for each in runtime.state.at(step).variables]
+            for step in (1, 2)
+        ]
+    assert [[("x", "list", (2,)), ("y", "str", None)], [("x", "list", (3,))]] == found
+
+
+def test_the_program_of_a_slice_is_verified() -> None:
+    """In a fresh runtime with the values that were put in, and without calling anything outside."""
+    calls: list[int] = []
+
+    def price(amount: int) -> int:
+        calls.append(amount)
+        return amount * 2
+
+    raw, host = Variable("raw", [1, 0, 2]), Function(price, host=True)
+    with PythonRuntime(sandbox=BARE, variables=[raw], functions=[host]) as runtime:
+        runtime.execute("rows = list(raw)\nunused = [9]\nscale = 2", cause="call-1")
+        runtime.execute("noise = unused", cause="call-2")
+        runtime.execute("total = sum(rows) * scale\nprint(total)\ncost = price(total)", cause="call-3")
+        found = runtime.state.slice("cost")
+        verified = runtime.state.verify(found)
+    assert ("verified", "") == (verified.outcome, verified.reason)
+    assert (("call-1", "call-3"), [6]) == (found.model_calls, calls)
+    assert "unused" not in found.source
+    assert verified.slice.source == found.source
+
+
+async def test_a_slice_that_cannot_be_verified_says_why() -> None:
+    """What nobody has seeded, what no trusted process rebuilds; but each step gets what had been put in by then."""
+    async with AsyncPythonRuntime(sandbox=BARE, variables=[Variable("raw", 1)]) as runtime:
+        await runtime.execute("import random\ndrawn = random.random()")
+        await runtime.execute("old = raw + 1")
+        await runtime.execute("class A: pass\na = A()")
+        await runtime.update_variable("raw", 2)
+        await runtime.execute("older = old\nnew = raw")
+        state = runtime.state
+        found = {name: await state.verify(state.slice(name)) for name in ("drawn", "a")}
+        old, new = [await state.verify(state.slice(name)) for name in ("older", "new")]
+    assert ("verified", "verified") == (old.outcome, new.outcome)
+    assert {"unverifiable"} == {each.outcome for each in found.values()}
+    reasons = [each.reason for each in found.values()]
+    assert "random numbers that no step has seeded" in reasons[0]
+    assert "class __main__.A" in reasons[1]
+
+
 def test_the_program_of_a_slice_gives_the_value_again() -> None:
     """In a fresh runtime that begins with the same values, without the steps that it does not need."""
     line = Line("raw")
@@ -67,7 +119,7 @@ def test_the_program_of_a_slice_gives_the_value_again() -> None:
     found = line.state.slice("total")
     assert [1, 3, 5] == [step.number for step in found.steps]
     with PythonRuntime(sandbox=SMALL, variables=[Variable("raw", [1, 0, 2])]) as runtime:
-        assert runtime.execute(found.program).success
+        assert runtime.execute(found.source).success
         assert (3, {"raw", "clean", "df", "total"}) == (
             runtime.retrieve("total"),
             {info.name for info in runtime.describe()},

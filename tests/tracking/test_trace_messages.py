@@ -8,7 +8,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker import traced
 from cenote_worker.results import ExecutionResult
-from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, Version, file, hidden, name
+from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, ValueKind, Version, file, hidden, name
 from cenote_worker.wire.results import from_result, to_result
 
 TRACE = StepTrace(
@@ -25,6 +25,7 @@ TRACE = StepTrace(
     opaque=("it uses `eval`",),
     unrepeatable=("it asks for the time",),
     unportable={name("b"): "a generator cannot be looked into"},
+    kinds={name("b"): ValueKind(type="pandas.DataFrame", shape=(3, 2)), name("c"): ValueKind(type="int")},
 )
 
 
@@ -40,6 +41,18 @@ def test_what_is_said_comes_back() -> None:
     said = jail_pb2.StepTrace()
     traced.fill(said, TRACE)
     assert traced.read(jail_pb2.StepTrace.FromString(said.SerializeToString())) == TRACE
+
+
+def test_a_step_says_of_so_many_values_what_they_are() -> None:
+    """Of more, nothing; and a jail that says more breaks the protocol."""
+    said, most = jail_pb2.StepTrace(), traced.MAX_KINDS
+    kinds = {name(f"v{number}"): ValueKind(type="x" * 1_000, shape=(1,) * 40) for number in range(most + 1)}
+    traced.fill(said, StepTrace(kinds=kinds))
+    assert most == len(traced.read(said).kinds)
+    with pytest.raises(ProtocolViolation):
+        traced.read(message(kinds=[*said.kinds, jail_pb2.ValueKind(location="name:v", type="int")]))
+    with pytest.raises(ProtocolViolation):
+        traced.read(message(kinds=[jail_pb2.ValueKind(location="name:v", shape=[1] * 33, has_shape=True)]))
 
 
 def test_a_client_of_a_platform_gets_it() -> None:

@@ -57,6 +57,14 @@ def key_of(location: Location) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ValueKind:
+    """type, shape: as in VariableInfo."""
+
+    type: str
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepTrace:
     """One step's dependencies, as the running process saw them.
 
@@ -68,6 +76,7 @@ class StepTrace:
     modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
     unrepeatable: reasons why a second run may give something else (time, entropy, threads, set order).
     unportable: for each written location that cannot be stored and loaded, the reason.
+    kinds: what the written names hold now; the first some hundred of them, and for people: no decision is due to it.
     """
 
     reads: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,6 +87,7 @@ class StepTrace:
     opaque: tuple[str, ...] = ()
     unrepeatable: tuple[str, ...] = ()
     unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
+    kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def deleted(self) -> frozenset[Location]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.trace import ANYTHING, Location, StepTrace, Version
+from cenote_worker.trace import ANYTHING, Location, StepTrace, ValueKind, Version
 
 MAX_LOCATIONS: Final = 5_000
 """Read, written or grouped by one step: at the longest they fill a third of a reply."""
@@ -21,6 +21,11 @@ MAX_VERSION: Final = 100
 MAX_REASONS: Final = 50
 MAX_REASON: Final = 300
 MAX_MODULES: Final = 1_000
+MAX_KINDS: Final = 200
+"""Names of which one step says what they hold: each takes a few microseconds of every cell."""
+
+MAX_TYPE: Final = 300
+MAX_DIMENSIONS: Final = 32
 
 _KINDS: Final = ("name:", "file:", "hidden:", "module:")
 _TOO_MUCH: Final = "it touched more than can be told"
@@ -42,6 +47,14 @@ def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     message.mutated.extend(sorted(trace.mutated))
     for group in trace.groups:
         message.groups.add(locations=sorted(group))
+    for location, kind in islice(trace.kinds.items(), MAX_KINDS):
+        shape = kind.shape or ()
+        message.kinds.add(
+            location=location,
+            type=kind.type[:MAX_TYPE],
+            shape=shape[:MAX_DIMENSIONS],
+            has_shape=kind.shape is not None,
+        )
     message.modules.extend(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES])
     message.opaque.extend(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS])
     message.unrepeatable.extend(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS])
@@ -64,6 +77,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
         unportable=MappingProxyType(
             {_location(seen.location): seen.version[:MAX_REASON] for seen in message.unportable}
         ),
+        kinds=_read_kinds(message.kinds),
     )
 
 
@@ -108,6 +122,19 @@ def _read_seen(messages: Iterable[jail_pb2.Seen]) -> Mapping[Location, Version]:
             raise ProtocolViolation("a trace with a version that is too long")
         found[_location(seen.location)] = Version(seen.version)
     return MappingProxyType(found)
+
+
+def _read_kinds(messages: Sequence[jail_pb2.ValueKind]) -> Mapping[Location, ValueKind]:
+    if len(messages) > MAX_KINDS or any(len(each.shape) > MAX_DIMENSIONS for each in messages):
+        raise ProtocolViolation("a trace that says too much of its values")
+    return MappingProxyType(
+        {
+            _location(each.location): ValueKind(
+                type=each.type[:MAX_TYPE], shape=tuple(each.shape) if each.has_shape else None
+            )
+            for each in messages
+        }
+    )
 
 
 def _location(text: str) -> Location:

@@ -23,6 +23,8 @@ from cenote.harness.patch_errors import PatchConflictError, StalePlanError, Stat
 from cenote.harness.patch_text import TextEdit
 from cenote.harness.plan import BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_forecast import make_plan
+from cenote.harness.slice_source import SlicedStatement
+from cenote.harness.slice_verifying import Verification
 from cenote.harness.slices import Slice
 from cenote.harness.state import ExecutionState
 from cenote.harness.step import Step
@@ -54,6 +56,7 @@ __all__ = [
     "PlannedStep",
     "Progress",
     "Slice",
+    "SlicedStatement",
     "StalePlanError",
     "StateDiff",
     "StateNotKeptError",
@@ -63,4 +66,5 @@ __all__ = [
     "UnbuildableError",
     "UnknownArtifactError",
     "UnsoundError",
+    "Verification",
 ]

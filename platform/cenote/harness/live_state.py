@@ -18,6 +18,8 @@ from cenote.harness.artifacts.declaring import declared, with_declared
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
+from cenote.harness.slice_verifying import Stage, Verification, verify
+from cenote.harness.slices import Slice
 from cenote.harness.state import ExecutionState
 from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_worker.history.history import History
@@ -60,6 +62,9 @@ class Site(Protocol):
 
     def workbench(self) -> Bench:
         """Where artifacts are built. Raises UnavailableError and UsageError where none can be."""
+
+    def stage(self) -> Stage:
+        """Where slices are verified. Raises UsageError where none can be."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -128,6 +133,11 @@ class LiveState(ExecutionState):
         self.refresh()
         return result
 
+    def _verify(self, found: Slice) -> Verification:
+        stage = self._site.stage()
+        self.refresh()
+        return verify(found, self._past, stage)
+
     def _rollback(self, step: int) -> None:
         self._site.go_back(step)
         self.refresh()
@@ -165,6 +175,16 @@ class RuntimeState(LiveState, Generic[Face]):
         Raises UnknownEntryError for any other.
         """
         return self._revert(patch_id, options or ApplyOptions())
+
+    def verify(self, found: Slice) -> Verification:
+        """Runs the program of a slice in a fresh runtime, and compares what it gives with what is there.
+
+        The fresh one has the same policy, without a network, and what clients have put in. Host functions are not
+        called: their recorded answers are given. Statements that turn out to be needed are put back: see the result.
+
+        Raises UnavailableError when no jail can be had, UsageError on a platform and for attached authors.
+        """
+        return self._verify(found)
 
     def rollback(self, step: int) -> None:
         """As `rollback` of the runtime: raises NotKeptError, and does nothing, for what is not kept any more."""
@@ -220,6 +240,10 @@ class AsyncRuntimeState(LiveState, Generic[Face]):
     async def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
         """See RuntimeState."""
         return await _finished(partial(self._revert, patch_id), options or ApplyOptions())
+
+    async def verify(self, found: Slice) -> Verification:
+        """See RuntimeState. Cancelled, its fresh runtime ends when the program does."""
+        return await asyncio.to_thread(self._verify, found)
 
     async def rollback(self, step: int) -> None:
         """See RuntimeState."""

@@ -10,14 +10,15 @@ from cenote.harness.symbols import symbol_of
 from cenote_worker.history.dependencies import written
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.results import VariableInfo
-from cenote_worker.trace import ABSENT, kind_of
+from cenote_worker.trace import ABSENT, ValueKind, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVariable:
     """step: who wrote it last, as far as is known; 0 for what was there at the start, None when nobody knows.
 
-    type, shape, size, description: as in VariableInfo; empty unless the namespace has been described since.
+    type, shape: as the step left it, as far as that is known. size, description: as in VariableInfo; empty unless the
+    namespace has been described since.
     """
 
     name: str
@@ -48,12 +49,13 @@ def moment(past: Past, number: int) -> Moment:
     line = past.line(number)
     step = Step(line[-1]) if line else None
     described, unknown = _described(past, line)
+    kinds = _kinds(line)
     live = {
         symbol_of(place): writer
         for place, (version, writer) in past.versions(number).items()
         if kind_of(place) == "name" and version != ABSENT
     }
-    known = {each: described.get(each) for each in (*live, *described)}
+    known = {each: described.get(each, kinds.get(each)) for each in (*live, *described)}
     variables = [_variable(each, live.get(each), info) for each, info in sorted(known.items())]
     return Moment(
         number=number, code=step.code if step else "", step=step, variables=tuple(variables), unknown=unknown
@@ -75,9 +77,24 @@ def _described(past: Past, line: list[StepRecord]) -> tuple[dict[str, VariableIn
     return {name: info for name, info in infos.items() if name not in stale}, unknown
 
 
-def _variable(symbol: str, step: int | None, info: VariableInfo | None) -> LiveVariable:
+def _kinds(line: list[StepRecord]) -> dict[str, ValueKind]:
+    """What the last step that wrote each name has left there."""
+    found: dict[str, ValueKind] = {}
+    for record in line:
+        if record.stays and record.unknown:
+            found.clear()
+        if record.stays and record.trace is not None:
+            for place in record.trace.writes:
+                found.pop(symbol_of(place), None)
+            found |= {symbol_of(place): kind for place, kind in record.trace.kinds.items()}
+    return found
+
+
+def _variable(symbol: str, step: int | None, info: VariableInfo | ValueKind | None) -> LiveVariable:
     if info is None:
         return LiveVariable(name=symbol, step=step)
+    if isinstance(info, ValueKind):
+        return LiveVariable(name=symbol, step=step, type=info.type, shape=info.shape)
     return LiveVariable(
         name=symbol,
         step=step,

@@ -25,6 +25,7 @@ from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
+from cenote.runtime.stage import RuntimeStage
 from cenote.runtime.storage import Storage
 from cenote.runtime.workbench import Workbench
 from cenote_security.errors import NameExistsError, UnavailableError, UsageError
@@ -36,6 +37,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -179,6 +181,12 @@ class RuntimeCore:
 
     def workbench(self) -> Workbench:
         return Workbench(self.backend, self.reruns(), self.resume, self.author)
+
+    def stage(self) -> RuntimeStage:
+        """Where slices are verified, see Site. Raises UsageError for what is not embedded, or not one's own."""
+        if not isinstance(self.backend, HostedRuntime):
+            raise UsageError("slices of embedded runtimes are verified, and only for their owner")
+        return RuntimeStage(self.backend, self.classes, self.resume)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

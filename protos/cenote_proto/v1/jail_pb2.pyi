@@ -1135,6 +1135,7 @@ class StepTrace(_message.Message):
     OPAQUE_FIELD_NUMBER: _builtins.int
     UNREPEATABLE_FIELD_NUMBER: _builtins.int
     UNPORTABLE_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
     @_builtins.property
@@ -1155,6 +1156,10 @@ class StepTrace(_message.Message):
     def unportable(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]:
         """`version` is the reason."""
 
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueKind]:
+        """Of written names."""
+
     def __init__(
         self,
         *,
@@ -1166,14 +1171,46 @@ class StepTrace(_message.Message):
         opaque: _abc.Iterable[_builtins.str] | None = ...,
         unrepeatable: _abc.Iterable[_builtins.str] | None = ...,
         unportable: _abc.Iterable[Global___Seen] | None = ...,
+        kinds: _abc.Iterable[Global___ValueKind] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "kinds", b"kinds", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepTrace: _TypeAlias = StepTrace  # noqa: Y015
+
+@_typing.final
+class ValueKind(_message.Message):
+    """What kind of value a location holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATION_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    HAS_SHAPE_FIELD_NUMBER: _builtins.int
+    location: _builtins.str
+    type: _builtins.str
+    has_shape: _builtins.bool
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        location: _builtins.str = ...,
+        type: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        has_shape: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_shape", b"has_shape", "location", b"location", "shape", b"shape", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValueKind: _TypeAlias = ValueKind  # noqa: Y015
 
 @_typing.final
 class Seen(_message.Message):

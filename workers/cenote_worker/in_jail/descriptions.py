@@ -54,9 +54,13 @@ def describe_class(cls: type) -> str:
 
 def describe_library_value(value: object) -> tuple[tuple[int, ...] | None, int, str]:
     """Shape, bytes and description of a value whose class numpy, pandas, polars or pyarrow exports."""
+    return library_shape(value), _buffer_size(value), _library_text(value)
+
+
+def library_shape(value: object) -> tuple[int, ...] | None:
+    """Of a value of such a class."""
     shape = getattr(value, "shape", None)
-    shape = tuple(int(length) for length in shape) if isinstance(shape, tuple) else None
-    return shape, _buffer_size(value), _library_text(value)
+    return tuple(int(length) for length in shape) if isinstance(shape, tuple) else None
 
 
 def _buffer_size(value: object) -> int:

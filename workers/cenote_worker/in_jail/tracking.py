@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.variables import kind_of_value
 from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import ANYTHING, StepTrace
+from cenote_worker.trace import ANYTHING, StepTrace, key_of, kind_of
+from cenote_worker.traced import MAX_KINDS
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.tracker import Tracker
 from cenote_worker.tracking.watch import Watch
@@ -45,7 +49,7 @@ class CellTracking:
         failure = "" if error is None else error.type
         if watch is not None:
             with suppress(Exception, MemoryError):
-                return watch.end(failure)
+                return self._with_kinds(watch.end(failure))
         self.forget()
         if begun:
             version = fresh()
@@ -56,6 +60,12 @@ class CellTracking:
                 unrepeatable=(_FAILED,),
             )
         return StepTrace(unrepeatable=(f"it ended with {failure}",)) if failure else None
+
+    def _with_kinds(self, trace: StepTrace) -> StepTrace:
+        present = (each for each, version in trace.writes.items() if version and kind_of(each) == "name")
+        values = ((each, self._namespace.get(key_of(each), self)) for each in islice(present, MAX_KINDS))
+        kinds = {each: kind_of_value(value) for each, value in values if value is not self}
+        return replace(trace, kinds=kinds)
 
     def forget(self) -> None:
         """Values were brought in or taken away from outside."""

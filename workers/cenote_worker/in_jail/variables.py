@@ -12,15 +12,18 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from cenote_worker.in_jail.bounded import bases, module_name, printable, shorten, type_name
-from cenote_worker.in_jail.descriptions import describe_library_value, describe_value
+from cenote_worker.in_jail.descriptions import describe_library_value, describe_value, library_shape
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import VariableInfo
+from cenote_worker.trace import ValueKind
 
 __builtins__ = BUILTINS
 
 DESCRIPTION_CHARS = 400
 _LIBRARIES = frozenset(("numpy", "pandas", "polars", "pyarrow"))
 _SIZED = (list, tuple, dict, set, frozenset, deque, range, bytes, bytearray, str)
+
+_TEXTS = (str, bytes, bytearray)
 
 _modules = sys.modules
 _object_size = object.__sizeof__
@@ -50,6 +53,16 @@ def describe_variable(name: str, value: object) -> VariableInfo:
     )
 
 
+def kind_of_value(value: object) -> ValueKind:
+    """Its type, and its shape where that is at hand. Never raises."""
+    cls = type(value)
+    try:
+        shape = library_shape(value) if _is_exported(cls) else _length(value)
+    except BaseException:  # as above
+        shape = None
+    return ValueKind(type=qualified_name(cls), shape=shape)
+
+
 def describe_variables(namespace: Mapping[str, object]) -> list[VariableInfo]:
     return [describe_variable(name, namespace[name]) for name in user_names(namespace)]
 
@@ -77,10 +90,28 @@ def _exports(package: str, cls: type) -> bool:
     return type(module) is ModuleType and module.__dict__.get(type_name(cls)) is cls
 
 
+def _is_exported(cls: type) -> bool:
+    """Whether one of the well-known libraries exports it."""
+    package = module_name(cls).partition(".")[0]
+    return package in _LIBRARIES and _exports(package, cls)
+
+
+def _length(value: object) -> tuple[int, ...] | None:
+    """Of a collection; what is said of text and bytes is no shape."""
+    for base in _SIZED:
+        if base in bases(type(value)):
+            return None if base in _TEXTS else (_count(value, base),)
+    return None
+
+
+def _count(value: object, base: type) -> int:
+    length: int = base.__len__(value)  # type: ignore[attr-defined]
+    return length
+
+
 def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
     cls = type(value)
-    package = module_name(cls).partition(".")[0]
-    if package in _LIBRARIES and _exports(package, cls):
+    if _is_exported(cls):
         return describe_library_value(value)
     for base in _SIZED:
         if base in bases(cls):
@@ -89,9 +120,9 @@ def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
 
 
 def _measure_sized(value: object, base: type) -> tuple[tuple[int, ...] | None, int, str]:
-    length: int = base.__len__(value)  # type: ignore[attr-defined]
+    length = _count(value, base)
     size: int = base.__sizeof__(value)  # type: ignore[call-arg]
-    if base in (str, bytes, bytearray):
+    if base in _TEXTS:
         unit = "characters" if base is str else "bytes"
         return None, size, f"{length:,} {unit}"
     return (length,), size, describe_value(value)

@@ -1,0 +1,160 @@
+"""Which statements of a cell a value can have come from. What cannot be told apart stays together.
+
+Backwards through the cell, as Weiser's slices are made, with what is wanted of the state in hand. A statement counts
+if it may bind a wanted name; or if it may change what a wanted name holds, which it may unless it only reads: what it
+speaks of, whatever shares objects with that, and whatever code of the user speaks of, which it may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cenote.harness.slice_syntax import ATOMS, Statement, is_atomic, is_quiet
+
+OUTSIDE: Final = ""
+"""Stands for files, hidden state and modules, which no name leads to."""
+
+_FIXED: Final = frozenset(("type", "function", "builtin_function_or_method", "numpy.ufunc"))
+"""Types of what modules export, taken to be never changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What the history tells of the names of one cell.
+
+    before, after: types of values, where they are known. plain: names of functions that hold nothing changeable.
+    used: names that functions and methods of the user speak of; stored: that they bind, or store into.
+    groups: names that have ever shared objects. mutated: by this cell, in place. outside: it read or wrote
+    what is no name: what changes it there and back shows as read only.
+    """
+
+    before: Mapping[str, str] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    groups: Sequence[frozenset[str]] = ()
+    mutated: frozenset[str] = frozenset()
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """statements: in their order. wanted: names that have to be there before. deep: more may be, that they reach."""
+
+    statements: tuple[Statement, ...]
+    wanted: frozenset[str]
+    deep: bool
+
+
+class Chooser:
+    """Of one cell."""
+
+    def __init__(self, statements: Sequence[Statement], around: Around) -> None:
+        self._statements = statements
+        self._around = around
+        self._bound = frozenset[str]().union(*(each.bound for each in statements))
+        self._once = dict(_bound_once(statements))
+        self._kin = _kin(
+            [
+                [name for name in group if not self._is_inert(name)]
+                for group in (*(each.mentioned for each in statements), *around.groups)
+            ]
+        )
+
+    def choose(self, made: Collection[str], wanted: Collection[str]) -> Choice | None:
+        """None when nothing says which statement wrote what was made.
+
+        wanted: names, and OUTSIDE for what is none. made: those of them that are different after the cell. Others can
+        come to matter: a statement that is left out may have put back what one that stays has changed.
+        """
+        matter = set(made)
+        while True:
+            choice = self._back(matter)
+            if not self._explained(made, choice.statements):
+                return None
+            disturbed = {name for name in set(wanted) - matter if self._explained([name], choice.statements)}
+            if not disturbed:
+                return choice
+            matter |= disturbed
+
+    def _back(self, wanted: Collection[str]) -> Choice:
+        """Once through the cell, from its end."""
+        needed, deep = set(wanted), False
+        chosen: list[Statement] = []
+        for statement in reversed(self._statements):
+            touched = self._touched(statement)
+            if statement.bound.isdisjoint(needed) and touched.isdisjoint(self._family(needed)):
+                continue
+            chosen.append(statement)
+            if not statement.imports:  # of one module several statements may import parts
+                needed -= statement.sure
+            needed |= statement.mentioned | (touched & {OUTSIDE})
+            if not is_atomic(statement, self._type_of):
+                deep = True
+                needed |= self._around.used
+        return Choice(statements=tuple(chosen[::-1]), wanted=frozenset(needed - {OUTSIDE}), deep=deep)
+
+    def _touched(self, statement: Statement) -> frozenset[str]:
+        """Families of what it may change in place."""
+        if is_quiet(statement.node, self._type_of) and not (statement.imports and self._around.outside):
+            return frozenset()
+        names = statement.mentioned | self._around.used | self._around.stored
+        return self._family(names | ({OUTSIDE} if self._around.outside else set()))
+
+    def _family(self, names: Iterable[str]) -> frozenset[str]:
+        """Of each name that can be changed, what stands for all that may share objects with it."""
+        return frozenset(self._kin.get(name, name) for name in names if not self._is_inert(name))
+
+    def _explained(self, names: Collection[str], chosen: Sequence[Statement]) -> bool:
+        """Whether some of these statements may have written each name."""
+        bound = frozenset[str]().union(*(each.bound for each in chosen))
+        touched = frozenset[str]().union(*(self._touched(each) for each in chosen))
+        return all(name in bound or not self._family([name]).isdisjoint(touched) for name in names)
+
+    def _type_of(self, name: str) -> str:
+        if name not in self._bound:
+            return self._around.before.get(name, "")
+        return self._around.after.get(name, "") if name in self._once else ""
+
+    def _is_inert(self, name: str) -> bool:
+        around = self._around
+        if name in around.stored or name in around.mutated:
+            return False
+        kind, binding = self._type_of(name), self._once.get(name)
+        if kind in ATOMS or kind in ("module", "builtin_function_or_method"):
+            return True
+        if binding is None:
+            return name in around.plain and name not in self._bound
+        return binding.is_plain_function or (binding.imports and kind in _FIXED)
+
+
+def _bound_once(statements: Sequence[Statement]) -> Iterable[tuple[str, Statement]]:
+    """Names that one statement binds in any case, and that none speaks of before it."""
+    met, seen = set[str](), set[str]()
+    found: dict[str, Statement] = {}
+    for statement in statements:
+        for name in statement.bound & seen:
+            found.pop(name, None)
+        found |= dict.fromkeys(statement.sure - met - seen, statement)
+        met |= statement.mentioned
+        seen |= statement.bound
+    return found.items()
+
+
+def _kin(groups: Iterable[Sequence[str]]) -> dict[str, str]:
+    """One name for all that are connected: union-find."""
+    above: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while (next_ := above.setdefault(name, name)) != name:
+            above[name] = above[next_]
+            name = next_
+        return name
+
+    for group in groups:
+        for name in group:
+            above[top(name)] = top(group[0])
+    return {name: top(name) for name in list(above)}

@@ -1,0 +1,90 @@
+"""Which statements of one cell are taken for a name: one rule each."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.harness.slice_choice import OUTSIDE, Around, Chooser
+from cenote.harness.slice_syntax import bodies_of, statements_of
+
+KINDS = {"rows": "list", "n": "int", "text": "str", "math": "module"}
+"""Of what is there before the cell."""
+
+PLAIN = frozenset(("fill", "call", "read", "write"))
+"""Functions that hold nothing."""
+
+
+def chosen(code: str, *made: str, wanted: str = "", **around: object) -> list[str] | None:
+    statements = statements_of(code)
+    assert statements is not None
+    used, stored = bodies_of(code)
+    setting = Around(before=KINDS, plain=PLAIN, used=used, stored=stored, **around)  # type: ignore[arg-type]
+    choice = Chooser(statements, setting).choose(made, {*made, *wanted.split()})
+    return None if choice is None else [each.text for each in choice.statements]
+
+
+def test_what_only_reads_has_no_part() -> None:
+    """Operators and loops over values of known types, functions of the language."""
+    assert ["x = n"] == chosen("y = n + 1\nx = n\nprint(rows)\nz = [rows, x]", "x")
+
+
+def test_a_call_has_a_part_where_it_may_change_what_is_wanted() -> None:
+    """It may change whatever it is given, and what shares with that."""
+    code = "x = []\ny = [x]\nfill(y)\nfill(n)\nz = n"
+    assert ["x = []", "y = [x]", "fill(y)"] == chosen(code, "x", after={"x": "list"})
+    assert ["z = n"] == chosen(code, "z", after={"z": "int"})
+
+
+def test_what_once_shared_objects_may_do_so_still() -> None:
+    """The history tells of it; no statement of this cell does."""
+    groups = [frozenset(("p", "q"))]
+    assert ["q.append(1)"] == chosen("q.append(1)\nother.append(1)", "p", groups=groups)
+
+
+def test_a_call_may_run_functions_that_change_what_they_speak_of() -> None:
+    """Whichever functions those may be: `call` may have been given `bump` long ago."""
+    code = "def bump():\n    box.append(1)\nbox = []\ncall(n)\nz = box"
+    assert ["box = []", "call(n)", "z = box"] == chosen(code, "z")
+
+
+def test_a_name_that_functions_bind_is_never_taken_for_fixed() -> None:
+    """A number of which a function says that it is global."""
+    code = "def bump():\n    global n\n    n = 5\nbump()\nz = n"
+    assert ["def bump():\n    global n\n    n = 5", "bump()", "z = n"] == chosen(
+        code, "z", after={"z": "int"}
+    )
+
+
+def test_files_and_hidden_state_keep_calls_together() -> None:
+    """Nothing says which of them reads what another has written."""
+    code = "write(n)\nx = read(text)\ny = n"
+    assert ["write(n)", "x = read(text)"] == chosen(code, "x", outside=True)
+    assert ["x = read(text)"] == chosen(code, "x", after={"x": "str"})
+    assert ["write(n)", "x = read(text)"] == chosen(code, OUTSIDE, outside=True)
+
+
+def test_what_is_put_back_is_needed_where_the_change_is() -> None:
+    """Though the cell as a whole leaves it as it was."""
+    code = "rows.append(1)\nk = len(rows)\nrows.pop()"
+    assert ["rows.append(1)", "k = len(rows)"] == chosen(code, "k", after={"k": "int"})
+    assert code.split("\n") == chosen(code, "k", wanted="rows", after={"k": "int"})
+
+
+def test_nothing_is_said_of_what_no_statement_can_have_written() -> None:
+    """The step is needed as it is."""
+    assert chosen("x = 1\ny = 2", "elsewhere") is None
+
+
+@pytest.mark.parametrize(
+    "code", ["x = 1", "x = (", "%time x = 1\ny = 2", "from math import *\nx = pi", "x = 1\r\ny = 2", ""]
+)
+def test_cells_that_are_not_taken_apart(code: str) -> None:
+    """One statement, no plain Python, names that nobody knows, lines that are counted in another way."""
+    assert statements_of(code) is None
+
+
+def test_the_text_of_a_statement() -> None:
+    """Whole lines with decorators and comments where it has them for itself; columns in characters."""
+    code = "@keep\ndef f():\n    return 1  # why\nä = 'ü'; b = 2"
+    texts = [(each.text, each.span.line, each.span.column) for each in statements_of(code) or ()]
+    assert [("@keep\ndef f():\n    return 1  # why", 1, 0), ("ä = 'ü'", 4, 0), ("b = 2", 4, 9)] == texts
