@@ -21,7 +21,7 @@ from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
-from cenote.runtime.merging import Merge, OnConflict, merge
+from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
@@ -110,6 +110,9 @@ class AsyncPythonRuntime:
         runtime = cls.__new__(cls)
         runtime.core = core
         return runtime
+
+    def __repr__(self) -> str:
+        return self.core.shown(type(self).__name__)
 
     # -- cells --
 
@@ -224,7 +227,7 @@ class AsyncPythonRuntime:
         self, branch: Self, names: Iterable[str] | None = None, on_conflict: OnConflict = "refuse"
     ) -> Merge:
         """Takes over variables of a branch; see PythonRuntime.merge."""
-        return await asyncio.to_thread(merge, self.core, branch.core, names, on_conflict)
+        return await asyncio.to_thread(merge, self.core, branch_core(branch), names, on_conflict)
 
     # -- values --
 
@@ -371,7 +374,7 @@ class AsyncPythonRuntime:
 
     async def _check_known(self, name: str) -> None:
         known = [info.name for info in await self.describe()]
-        if name not in known:
+        if name not in known and not name.startswith("_"):  # which `describe` leaves out
             raise UnknownNameError(name, nearest(name, known))
 
 

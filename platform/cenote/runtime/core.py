@@ -104,6 +104,12 @@ class RuntimeCore:
             self.close()
             raise
 
+    def shown(self, face: str) -> str:
+        """Its repr. Nothing is asked of the runtime: a debugger or a failing test must not wait for a cell."""
+        name = f" {self.name!r}" if self.name else ""
+        author = f", attached as {self.author!r}" if self.author else ""
+        return f"<{face}{name} {f'at {self.backend.place}' if self.backend.place else 'on this machine'}{author}>"
+
     # -- checkpoints --
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from cenote.runtime.core import Origin, RuntimeCore
 from cenote.runtime.host_desk import HostDesk, LineDesk
@@ -15,6 +16,9 @@ from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.hosted.branching import StateCopy
 from cenote_worker.hosted.runtime import HostedRuntime
 
+MAX_BRANCHES: Final = 256
+"""Of one call: each is a jail of its own, and a slip such as 10**6 would bring the machine down before it is told."""
+
 
 def fork(
     core: RuntimeCore, step: int | str | None, count: int, *, deterministic: bool, partial: bool
@@ -23,6 +27,10 @@ def fork(
     source = hosted(core)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UsageError(f"a fork makes at least one runtime, not {count!r}")
+    if count > MAX_BRANCHES:
+        raise UsageError(
+            f"a fork makes at most {MAX_BRANCHES} runtimes at once, not {count}; fork again for more"
+        )
     copy = _copied(core, source, step, deterministic=deterministic)
     made: list[RuntimeCore] = []
     try:

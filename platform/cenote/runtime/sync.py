@@ -21,7 +21,7 @@ from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
-from cenote.runtime.merging import Merge, OnConflict, merge
+from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
@@ -130,6 +130,9 @@ class PythonRuntime:
         runtime = cls.__new__(cls)
         runtime.core = core
         return runtime
+
+    def __repr__(self) -> str:
+        return self.core.shown(type(self).__name__)
 
     # -- cells --
 
@@ -260,7 +263,7 @@ class PythonRuntime:
 
         Raises MergeConflictError, NotTransferableError for one of `names`, UsageError for what is no branch of this.
         """
-        return merge(self.core, branch.core, names, on_conflict)
+        return merge(self.core, branch_core(branch), names, on_conflict)
 
     # -- values --
 
@@ -279,6 +282,8 @@ class PythonRuntime:
 
     def update_variable(self, name: str, value: Any) -> None:
         """Replaces a variable by a value or by what an ObjectReference stands for.
+
+        A name that begins with an underscore is set, whether it is there or not: such names are not described.
 
         Raises UnknownNameError for a name that is not there, NotTransferableError for a value that cannot go.
         """
@@ -420,5 +425,5 @@ class PythonRuntime:
 
     def _check_known(self, name: str) -> None:
         known = [info.name for info in self.describe()]
-        if name not in known:
+        if name not in known and not name.startswith("_"):  # which `describe` leaves out
             raise UnknownNameError(name, nearest(name, known))
