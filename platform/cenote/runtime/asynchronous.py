@@ -129,6 +129,7 @@ class AsyncPythonRuntime:
 
         on_error: as for PythonRuntime.
         """
+        self.core.refuse_reentry()
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
         if self.core.running:
@@ -367,6 +368,7 @@ class AsyncPythonRuntime:
             await asyncio.to_thread(self.core.start)
 
     async def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        self.core.refuse_reentry()
         await self._start()
         listener = AsyncListener(self.core.resume)
         queue(listener)

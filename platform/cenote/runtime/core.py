@@ -259,6 +259,10 @@ class RuntimeCore:
             listener = _Judge(listener, self._rules)
         return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
 
+    def refuse_reentry(self) -> None:
+        """Raises UsageError where the caller is a host function that a cell of this runtime waits for."""
+        self._desk.refuse_reentry()
+
     def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""
         return self.backend.interrupt()

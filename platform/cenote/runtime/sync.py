@@ -153,6 +153,7 @@ class PythonRuntime:
         cell atomic: if it fails in any way, variables and files are as they were before it (`result.state` is
         `rolled_back`), unless that state could not be kept, which `result.unkept` explains.
         """
+        self.core.refuse_reentry()
         listener = BlockingListener(on_output)
         withdraw = self.core.execute(code, timeout, listener, cause, on_error)
         try:
@@ -419,6 +420,7 @@ class PythonRuntime:
         self.close()
 
     def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        self.core.refuse_reentry()
         listener = BlockingListener()
         queue(listener)
         return listener.wait(self.core.resume)
