@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cenote.harness import Artifact, Patch
-from cenote.runtime import PythonRuntime, foretold
+from cenote.runtime import PythonRuntime, Variable, foretold
+from cenote.security import SecurityChecker
 from cenote_security.errors import NameExistsError, UnknownEntryError, UnknownNameError, UsageError
 
 Given = Callable[[PythonRuntime], object]
@@ -27,6 +28,8 @@ MISTAKES: dict[str, Given] = {
     "code of a patch are texts, not NoneType": lambda _: Patch.replace_step(1, None),  # type: ignore[arg-type]
     "name of an artifact is a text, not NoneType": lambda _: Artifact(None, "module"),  # type: ignore[arg-type]
     "file or the URL of a database, not 5": lambda _: PythonRuntime(history=5),  # type: ignore[arg-type]
+    "sandbox is a SandboxPolicy, not dict": lambda _: PythonRuntime(sandbox={}),  # type: ignore[arg-type]
+    "rules are SecurityRule objects, such as .*, not 'os'": lambda _: SecurityChecker(["os"]),  # type: ignore[list-item]
     "name of checkpoints is a text, not NoneType": lambda _: foretold("checkpoints", None),  # type: ignore[arg-type]
 }
 
@@ -54,8 +57,6 @@ def test_labels_of_checkpoints(make_runtime: Callable[..., PythonRuntime], tmp_p
 
 def test_names_that_are_not_described(runtime: PythonRuntime) -> None:
     """What `inject` advises works: a name with an underscore can be replaced."""
-    from cenote.runtime import Variable
-
     runtime.execute("_rate = 1")
     with pytest.raises(NameExistsError, match="use update_variable"):
         runtime.inject(Variable("_rate", 2))

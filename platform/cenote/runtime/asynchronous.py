@@ -68,7 +68,7 @@ class AsyncPythonRuntime:
         store: StoreURL | None = None,
         durable: bool = False,
     ) -> None:
-        policy = sandbox or SandboxPolicy()
+        policy = SandboxPolicy() if sandbox is None else sandbox
         place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
@@ -91,7 +91,10 @@ class AsyncPythonRuntime:
     ) -> Self:
         """A runtime that begins with a checkpoint of the runtime `name`; see PythonRuntime.restore."""
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        policy, (place, _) = (
+            SandboxPolicy() if sandbox is None else sandbox,
+            backend_at("embedded", None, history, name),
+        )
         core = await asyncio.to_thread(
             RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept
         )

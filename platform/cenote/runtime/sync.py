@@ -82,7 +82,7 @@ class PythonRuntime:
         store: StoreURL | None = None,
         durable: bool = False,
     ) -> None:
-        policy = sandbox or SandboxPolicy()
+        policy = SandboxPolicy() if sandbox is None else sandbox
         place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
@@ -113,7 +113,10 @@ class PythonRuntime:
         CheckpointDamagedError, StoreBusyError.
         """
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        policy, (place, _) = (
+            SandboxPolicy() if sandbox is None else sandbox,
+            backend_at("embedded", None, history, name),
+        )
         core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         return cls.holding(core)
 
