@@ -38,7 +38,10 @@ class UnknownNameError(UsageError):
         self.nearest = nearest
 
     def __str__(self) -> str:
-        hint = f"; the nearest names are {', '.join(self.nearest)}" if self.nearest else ""
+        nearest = ", ".join(self.nearest)
+        hint = (
+            f"; the nearest names are {nearest}" if nearest else "; `describe()` lists those that there are"
+        )
         return f"no variable named {self.name!r} in the namespace{hint}"
 
 
@@ -108,7 +111,7 @@ class UnknownEntryError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"there is no {self.kind} {self.name!r} here; list what there is, or create it"
+        return f"there is no {self.kind} {self.name!r} here; list what there is"
 
 
 class EntryExistsError(UsageError):

@@ -343,3 +343,17 @@ async def test_what_others_did_is_told_after_a_block() -> None:
     model = ScriptedModel([block("print(1)"), "Done."])
     await CaveAgent(model, Noticing()).run("the task")
     assert "Output:\n1\n[a new `cleaned` is there]" == model.prompts[1][-1].content
+
+
+def test_settings_of_the_wrong_kind_are_refused() -> None:
+    """Each is named when the agent is made, before a model is paid for an answer that nobody runs."""
+    mistakes: dict[str, dict[str, object]] = {
+        "max_steps must be at least 1, not 'x'": {"max_steps": "x"},
+        "max_history must be at least 4": {"max_history": "x"},
+        "skills are Skill objects, not str": {"skills": ["x"]},
+        "log_level is one of LogLevel.ERROR": {"log_level": "x"},
+        "python_block_identifier is the word": {"python_block_identifier": ""},
+    }
+    for told, settings in mistakes.items():
+        with pytest.raises(UsageError, match=told):
+            CaveAgent(ScriptedModel([]), InProcessRuntime(), **settings)  # type: ignore[arg-type]

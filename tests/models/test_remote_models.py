@@ -39,6 +39,7 @@ from cenote.models import (
     TokenUsage,
     estimate_usage,
 )
+from cenote_security.errors import UsageError
 
 KEY = "sk-very-secret-0123456789"
 PROMPT = [Message.system("Be brief."), Message.user("Grüße?")]
@@ -336,3 +337,10 @@ async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
         model = connect(server)
     with pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"):
         await model.complete(PROMPT)
+
+
+@pytest.mark.parametrize("given", [None, "", " ", 5])
+def test_a_model_has_a_name(given: object) -> None:
+    """A variable that was not set is told of where the model is made, not by a provider's error later."""
+    with pytest.raises(UsageError, match="model_id is the name of a model, such as .openai/gpt-5., not"):
+        LiteLLMModel(model_id=given)  # type: ignore[arg-type]

@@ -230,3 +230,36 @@ def test_arguments_that_are_too_much(make_runtime) -> None:
     result = runtime.execute("size([[n] for n in range(1_000_000)])")
     assert "pass much data as an array" in str(result.error)
     assert "2" == runtime.execute("1 + 1").value
+
+
+def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
+    """The cell waits for the answer already: the call is refused at once, by author and by owner, not waited out."""
+    runtime: PythonRuntime
+
+    def again() -> str | None:
+        return runtime.execute("1").value
+
+    def store() -> None:
+        runtime.attach("ann").update_variable("x", 2)
+
+    runtime = make_runtime(functions=[host(again), host(store)], variables=[Variable("x", 1)])
+    for call in ("again()", "store()"):
+        assert "cannot use the runtime that called it" in str(runtime.execute(call, timeout=20).error)
+    assert "1" == runtime.execute("x").value
+
+
+async def test_an_async_host_function_may_leave_work_for_later() -> None:
+    """Waiting for its own runtime is refused; a task that it starts is served when the cell is over."""
+    left: list[asyncio.Task[Any]] = []
+
+    async def again() -> str | None:
+        return (await runtime.execute("1")).value
+
+    async def later() -> None:
+        left.append(asyncio.create_task(runtime.execute("done = True")))
+
+    async with AsyncPythonRuntime(functions=[host(again), host(later)]) as runtime:
+        result = await runtime.execute("await later()\nawait again()", timeout=20)
+        assert "cannot use the runtime that called it" in str(result.error)
+        await left[0]
+        assert (await runtime.execute("done")).value == "True"

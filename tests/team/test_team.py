@@ -431,3 +431,13 @@ async def test_the_team_s_runtimes_are_asynchronous() -> None:
     """Whatever the factory makes: members are used from code that awaits."""
     team = Team("face")
     assert isinstance(team.add("a", model=says()).runtime, AsyncPythonRuntime)
+
+
+async def test_what_makes_no_team_is_told() -> None:
+    """A team has a name to be found by, and an agent a model: said when they are given, not at the first call."""
+    for name in ("", None, "a\0b"):
+        with pytest.raises(UsageError, match="the name of a team is a printable text"):
+            Team(name)  # type: ignore[arg-type]
+    async with Team("monthly") as team:
+        with pytest.raises(UsageError, match="an agent needs a model"):
+            team.add("lead", model=None)  # type: ignore[arg-type]

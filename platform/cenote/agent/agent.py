@@ -104,7 +104,7 @@ class CaveAgent(SubAgent):
         self._patches = patches
         self._outputs = KeptOutputs()
         self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
-        self._log = AgentLog(LogLevel(log_level))
+        self._log = AgentLog(_level(log_level))
         self._on_event = on_event
         self._busy = False
         prompt = PromptParts(
@@ -297,6 +297,14 @@ def _check(
 def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill]:
     paths = [folders] if isinstance(folders, str | Path) else list(folders or ())
     return [skill for path in paths for skill in SkillDiscovery.from_directory(path)]
+
+
+def _level(given: LogLevel | int) -> LogLevel:
+    try:
+        return LogLevel(given)
+    except ValueError:
+        names = ", ".join(f"LogLevel.{level.name}" for level in LogLevel)
+        raise UsageError(f"log_level is one of {names}, not {given!r}") from None
 
 
 def _counter(model: Model) -> Callable[[str], int]:

@@ -44,9 +44,12 @@ class CoreSettings:
     def __post_init__(self) -> None:
         least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
         for name, minimum in least.items():
-            if getattr(self, name) < minimum:
-                raise UsageError(f"{name} must be at least {minimum}, not {getattr(self, name)!r}")
-        if self.max_history is not None and self.max_history < MIN_HISTORY:
+            given = getattr(self, name)
+            if not isinstance(given, int) or given < minimum:
+                raise UsageError(f"{name} must be at least {minimum}, not {given!r}")
+        if self.max_history is not None and not (
+            isinstance(self.max_history, int) and self.max_history >= MIN_HISTORY
+        ):
             raise UsageError(
                 f"max_history must be at least {MIN_HISTORY} (system prompt, task, block, output) or None, "
                 f"not {self.max_history!r}"

@@ -21,6 +21,9 @@ class SkillActivation(NamespaceFunctions):
     """
 
     def __init__(self, skills: Sequence[Skill]) -> None:
+        for skill in skills:
+            if not isinstance(skill, Skill):
+                raise UsageError(f"skills are Skill objects, not {type(skill).__name__}; see skills_dir")
         self._skills = {skill.name: skill for skill in skills}
         if len(self._skills) < len(skills):
             names = [skill.name for skill in skills]

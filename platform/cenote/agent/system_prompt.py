@@ -34,6 +34,8 @@ class PromptParts:
     patches: bool = False
 
     def __post_init__(self) -> None:
+        if not self.python_block_identifier.strip():
+            raise UsageError("python_block_identifier is the word behind ``` of blocks to run, not empty")
         unknown = [m[1] for m in _BRACES.finditer(self.template) if m[1] and m[1] not in _PLACEHOLDERS]
         if unknown:
             known = ", ".join(sorted(_PLACEHOLDERS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
@@ -53,7 +53,7 @@ class ApplyResult:
     changed: tuple[str, ...] = ()
     cut_offs: tuple[int, ...] = ()
     seconds_saved: float = 0.0
-    records: tuple[StepRecord, ...] = ()
+    records: tuple[StepRecord, ...] = field(default=(), repr=False)
     failure: StepRecord | None = None
     blocked: EffectNotRepeatedError | None = None
     aside: int = 0

@@ -84,11 +84,13 @@ class LiveState(ExecutionState):
         self._changes = changes
 
     def _plan(self, patch: Patch) -> Plan:
+        _expect(patch, Patch, "a plan is made from a Patch, such as Patch.replace_step(2, code)")
         self.refresh()
         kept = self._site.kept()
         return make_plan(patch, self._past.line(self.head), kept)
 
     def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        _expect(plan, Plan, "what is applied is the Plan that `plan(patch)` gives")
         with self._changes.turn:
             result = self._site.apply(plan, options)
             if result.status == "applied":
@@ -104,6 +106,10 @@ class LiveState(ExecutionState):
         return self._apply(self._plan(applied.patch.revert(applied.before)), options)
 
     def _declare(self, artifacts: tuple[Artifact, ...]) -> None:
+        for artifact in artifacts:
+            _expect(
+                artifact, Artifact, 'what is declared is an Artifact, such as Artifact("shop.py", "module")'
+            )
         self.refresh()
         with_declared(declared(self._past.history.units), artifacts)
         self._site.workbench().declare(artifacts)
@@ -261,6 +267,12 @@ class AsyncRuntimeState(LiveState, Generic[Face]):
         """See RuntimeState. Cancelled, it ends behind the step that runs, or behind the tests."""
         chosen = options or BuildOptions()
         return await _finished(lambda apply: self._build(replace(chosen, apply=apply)), chosen.apply)
+
+
+def _expect(given: object, kind: type, what: str) -> None:
+    """Raises UsageError for an argument of another kind, before anything is asked of the runtime."""
+    if not isinstance(given, kind):
+        raise UsageError(f"{what}, not {type(given).__name__}")
 
 
 async def _finished(work: Callable[[ApplyOptions], _T], options: ApplyOptions) -> _T:

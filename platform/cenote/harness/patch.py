@@ -13,6 +13,7 @@ from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep, recorded_line
 from cenote.harness.spans import definition_span, replace_definition
+from cenote_security.errors import UsageError
 from cenote_worker.history.step import StepRecord
 
 
@@ -137,7 +138,7 @@ class RestoreLine:
 class Patch:
     """Changes of one history, all or none. id: unique. parent: the patch that this one follows or takes back.
 
-    cause: the model call that asked for it, if one did.
+    cause: the model call that asked for it, if one did. Those who make one raise UsageError for code that is no text.
     """
 
     changes: tuple[Change, ...]
@@ -154,7 +155,7 @@ class Patch:
     @classmethod
     def replace_step(cls, number: int, code: str, *, reason: str = "", author: str = "") -> Patch:
         """Gives a step other code."""
-        return cls(changes=(ReplaceStep(number=number, code=code),), reason=reason, author=author)
+        return cls(changes=(ReplaceStep(number=number, code=_text(code)),), reason=reason, author=author)
 
     @classmethod
     def replace_function(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
@@ -162,12 +163,14 @@ class Patch:
 
         source: the whole definition with its decorators, at any indentation. Everything around it stays as it is.
         """
-        return cls(changes=(ReplaceDefinition(name=name, source=source),), reason=reason, author=author)
+        return cls(
+            changes=(ReplaceDefinition(name=_text(name), source=_text(source)),), reason=reason, author=author
+        )
 
     @classmethod
     def edit(cls, number: int, diff: str, *, reason: str = "", author: str = "") -> Patch:
         """Changes a step's code by a unified diff. Lines may have moved; all else must be as the diff says."""
-        return cls(changes=(EditStep(number=number, diff=diff),), reason=reason, author=author)
+        return cls(changes=(EditStep(number=number, diff=_text(diff)),), reason=reason, author=author)
 
     @classmethod
     def edit_text(
@@ -179,7 +182,7 @@ class Patch:
     @classmethod
     def insert_step(cls, after: int, code: str, *, reason: str = "", author: str = "") -> Patch:
         """Puts a new step after a step; after=0: before all."""
-        return cls(changes=(InsertStep(after=after, code=code),), reason=reason, author=author)
+        return cls(changes=(InsertStep(after=after, code=_text(code)),), reason=reason, author=author)
 
     @classmethod
     def remove_step(cls, number: int, *, reason: str = "", author: str = "") -> Patch:
@@ -189,7 +192,9 @@ class Patch:
     @classmethod
     def replace_artifact(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
         """Gives a file of the working directory that a step has written, or a function or class, another source."""
-        return cls(changes=(ReplaceArtifact(name=name, source=source),), reason=reason, author=author)
+        return cls(
+            changes=(ReplaceArtifact(name=_text(name), source=_text(source)),), reason=reason, author=author
+        )
 
     def revert(self, before: Sequence[StepRecord], *, reason: str = "", author: str = "") -> Patch:
         """The patch that takes this one back. before: the line that it was applied to."""
@@ -206,6 +211,12 @@ class Patch:
         for change in self.changes:
             line = change.on(line)
         return line
+
+
+def _text(given: str) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"names and code of a patch are texts, not {type(given).__name__}")
+    return given
 
 
 def _index(line: Sequence[LineStep], number: int) -> int:

@@ -51,7 +51,7 @@ class BlockedEffect:
         return f"step {self.number} calls {called}, which has an effect outside: with other arguments, applying stops"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Plan:
     """What is expected of applying a patch. Versions decide when it is applied: it may turn out cheaper.
 
@@ -68,6 +68,9 @@ class Plan:
     carried: tuple[Carried, ...] = ()
     blocked: tuple[BlockedEffect, ...] = ()
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self._beginning()}; explain() has a line for each>"
 
     @property
     def base(self) -> int:

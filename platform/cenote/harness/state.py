@@ -41,6 +41,9 @@ class ExecutionState:
         self._source = source
         self._past = Past(source())
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self.steps)} steps, head {self.head}>"
+
     def refresh(self) -> None:
         """Reads what has happened since. Raises UnavailableError when a platform cannot be reached."""
         self._past = Past(self._source())

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from cenote_security.errors import UsageError
 from cenote_worker.trace import Location, name
 
 _KINDS: Final = ("name:", "file:", "hidden:", "module:")
 
 
 def location_of(symbol: str) -> Location:
-    """A variable's name, `author/name` in a private namespace; or a location, such as `file:data.csv`."""
+    """A variable's name, `author/name` in a private namespace; or a location, such as `file:data.csv`.
+
+    Raises UsageError for what is no text.
+    """
+    if not isinstance(symbol, str):
+        raise UsageError(
+            f"a symbol is the name of a variable, or such as `file:data.csv`, not {type(symbol).__name__}"
+        )
     return Location(symbol) if symbol.startswith(_KINDS) else name(symbol)
 
 

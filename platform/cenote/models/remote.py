@@ -15,6 +15,7 @@ from cenote.models.messages import Message
 from cenote.models.retry import RetryPolicy
 from cenote.models.retrying import Waits, stream_with_retries
 from cenote.models.turn import ModelChunk, ModelTurn
+from cenote_security.errors import UsageError
 
 
 class RemoteModel(Model):
@@ -23,6 +24,8 @@ class RemoteModel(Model):
     def __init__(
         self, model_id: str, credentials: Credentials, retry: RetryPolicy | None, waits: Waits | None
     ) -> None:
+        if not isinstance(model_id, str) or not model_id.strip():
+            raise UsageError(f"model_id is the name of a model, such as 'openai/gpt-5', not {model_id!r}")
         self.model_id = model_id
         self._credentials = credentials
         self._retry = retry or RetryPolicy()

@@ -21,7 +21,7 @@ from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import AsyncListener, OnOutput
-from cenote.runtime.merging import Merge, OnConflict, merge
+from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
@@ -68,7 +68,7 @@ class AsyncPythonRuntime:
         store: StoreURL | None = None,
         durable: bool = False,
     ) -> None:
-        policy = sandbox or SandboxPolicy()
+        policy = SandboxPolicy() if sandbox is None else sandbox
         place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
@@ -91,7 +91,10 @@ class AsyncPythonRuntime:
     ) -> Self:
         """A runtime that begins with a checkpoint of the runtime `name`; see PythonRuntime.restore."""
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        policy, (place, _) = (
+            SandboxPolicy() if sandbox is None else sandbox,
+            backend_at("embedded", None, history, name),
+        )
         core = await asyncio.to_thread(
             RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept
         )
@@ -111,6 +114,9 @@ class AsyncPythonRuntime:
         runtime.core = core
         return runtime
 
+    def __repr__(self) -> str:
+        return self.core.shown(type(self).__name__)
+
     # -- cells --
 
     async def execute(
@@ -126,6 +132,7 @@ class AsyncPythonRuntime:
 
         on_error: as for PythonRuntime.
         """
+        self.core.refuse_reentry()
         self.core.serve_hosts_on(asyncio.get_running_loop())
         listener = AsyncListener(self.core.resume, on_output)
         if self.core.running:
@@ -224,7 +231,7 @@ class AsyncPythonRuntime:
         self, branch: Self, names: Iterable[str] | None = None, on_conflict: OnConflict = "refuse"
     ) -> Merge:
         """Takes over variables of a branch; see PythonRuntime.merge."""
-        return await asyncio.to_thread(merge, self.core, branch.core, names, on_conflict)
+        return await asyncio.to_thread(merge, self.core, branch_core(branch), names, on_conflict)
 
     # -- values --
 
@@ -364,6 +371,7 @@ class AsyncPythonRuntime:
             await asyncio.to_thread(self.core.start)
 
     async def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        self.core.refuse_reentry()
         await self._start()
         listener = AsyncListener(self.core.resume)
         queue(listener)
@@ -371,7 +379,7 @@ class AsyncPythonRuntime:
 
     async def _check_known(self, name: str) -> None:
         known = [info.name for info in await self.describe()]
-        if name not in known:
+        if name not in known and not name.startswith("_"):  # which `describe` leaves out
             raise UnknownNameError(name, nearest(name, known))
 
 

@@ -106,6 +106,12 @@ class RuntimeCore:
             self.close()
             raise
 
+    def shown(self, face: str) -> str:
+        """Its repr. Nothing is asked of the runtime: a debugger or a failing test must not wait for a cell."""
+        name = f" {self.name!r}" if self.name else ""
+        author = f", attached as {self.author!r}" if self.author else ""
+        return f"<{face}{name} {f'at {self.backend.place}' if self.backend.place else 'on this machine'}{author}>"
+
     # -- checkpoints --
 
     @property
@@ -260,6 +266,10 @@ class RuntimeCore:
                 return None
             listener = _Judge(listener, self._rules)
         return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
+
+    def refuse_reentry(self) -> None:
+        """Raises UsageError where the caller is a host function that a cell of this runtime waits for."""
+        self._desk.refuse_reentry()
 
     def interrupt(self) -> bool:
         """Interrupts the running cell. False when none runs, and for an attached author when it is another's."""

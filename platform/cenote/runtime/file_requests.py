@@ -96,6 +96,13 @@ def _folder(outcome: Outcome, ask: FileAsk) -> FolderReply:
     return reply
 
 
+def content(data: bytes | str) -> Content:
+    """What a file is to hold; text as UTF-8. Raises UsageError for anything else."""
+    if not isinstance(data, str | bytes | bytearray | memoryview):
+        raise UsageError(f"a file is written from bytes or text, not {type(data).__name__}")
+    return Content.of_bytes(data.encode() if isinstance(data, str) else data)
+
+
 def _ask(kind: Ask, operation: jail_pb2.FileRequest.Operation.ValueType, path: FilePath) -> FileAsk:
     raw = _checked(path)
     message = jail_pb2.FileRequest(operation=operation, path=raw)
@@ -103,6 +110,8 @@ def _ask(kind: Ask, operation: jail_pb2.FileRequest.Operation.ValueType, path: F
 
 
 def _checked(path: FilePath) -> bytes:
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise UsageError(f"a path is a text, bytes or a pathlib.PurePath, not {type(path).__name__}")
     path = os.fspath(path)
     try:
         raw = path.encode() if isinstance(path, str) else path

@@ -68,8 +68,7 @@ class Files:
 
     def write(self, path: FilePath, data: bytes | str, *, overwrite: bool = False) -> None:
         """Makes a file, whole or not at all, with the folders on the way to it. Text is written as UTF-8."""
-        raw = data.encode() if isinstance(data, str) else data
-        self._write(path, Content.of_bytes(raw), overwrite=overwrite)
+        self._write(path, requests.content(data), overwrite=overwrite)
 
     def delete(self, path: FilePath) -> None:
         """Removes a file, a link or an empty folder."""
@@ -134,8 +133,7 @@ class AsyncFiles:
 
     async def write(self, path: FilePath, data: bytes | str, *, overwrite: bool = False) -> None:
         """Makes a file, whole or not at all, with the folders on the way to it. Text is written as UTF-8."""
-        raw = data.encode() if isinstance(data, str) else data
-        await self._write(path, Content.of_bytes(raw), overwrite=overwrite)
+        await self._write(path, requests.content(data), overwrite=overwrite)
 
     async def delete(self, path: FilePath) -> None:
         """Removes a file, a link or an empty folder."""

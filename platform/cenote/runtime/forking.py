@@ -20,6 +20,9 @@ from cenote_worker.hosted.runtime import HostedRuntime
 _AT_A_TIME: Final = 8
 """Branches that are started at once; more would wait for the zygote, which makes one jail after the other."""
 
+MAX_BRANCHES: Final = 256
+"""Of one call: each is a jail of its own, and a slip such as 10**6 would bring the machine down before it is told."""
+
 
 def fork(
     core: RuntimeCore, step: int | str | None, count: int, *, deterministic: bool, partial: bool
@@ -28,6 +31,10 @@ def fork(
     source = hosted(core)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UsageError(f"a fork makes at least one runtime, not {count!r}")
+    if count > MAX_BRANCHES:
+        raise UsageError(
+            f"a fork makes at most {MAX_BRANCHES} runtimes at once, not {count}; fork again for more"
+        )
     copy = _copied(core, source, step, deterministic=deterministic)
     made: list[RuntimeCore] = []
     try:

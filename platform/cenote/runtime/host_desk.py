@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import dump
 from cenote.runtime.references import ObjectReference, Sealed
-from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError
+from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError, UsageError
 from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
 from cenote_worker.content import Content
@@ -46,6 +46,12 @@ Answer = Callable[[HostResult], None]
 
 
 _CALL: ContextVar[int] = ContextVar("cenote host call", default=0)
+
+
+_SERVING: ContextVar[tuple[HostDesk, asyncio.Task[Any] | None] | None] = ContextVar(
+    "cenote host call of", default=None
+)
+"""Whose call is carried out here, and by which task; a thread has none."""
 
 
 def host_call() -> int:
@@ -120,6 +126,18 @@ class HostDesk:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def refuse_reentry(self) -> None:
+        """Raises UsageError in a call of this very runtime, whose cell waits for it: both would wait for ever.
+
+        A task that such a call has started and does not wait for may go on; it is served when the cell is over.
+        """
+        serving = _SERVING.get()
+        if serving is not None and serving[0] is self and serving[1] in (None, _current_task()):
+            raise UsageError(
+                "a host function cannot use the runtime that called it, whose cell waits for the answer; "
+                "return the value, or use another runtime"
+            )
+
     # -- the call itself --
 
     def _start(self, target: Target, asked: Asked, given: ObjectReference | None) -> Future[HostResult]:
@@ -133,6 +151,7 @@ class HostDesk:
     def _perform(self, target: Target, asked: Asked, given: ObjectReference | None) -> HostResult:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
+        _SERVING.set((self, None))
         return _result(asked, target(*args, **kwargs))
 
     async def _perform_async(
@@ -140,6 +159,7 @@ class HostDesk:
     ) -> HostResult:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
+        _SERVING.set((self, asyncio.current_task()))
         return _result(asked, await target(*args, **kwargs))
 
     def _arguments(self, asked: Asked, given: ObjectReference | None) -> tuple[list[Any], dict[str, Any]]:
@@ -239,6 +259,13 @@ def _result(asked: Asked, result: object) -> HostResult:
         return result
     name = f"{asked.target}.{asked.method}()" if asked.method else f"{asked.target}()"
     return dump(f"the result of {name}", result).content
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs on this thread
+        return None
 
 
 def _is_async(target: Target) -> bool:

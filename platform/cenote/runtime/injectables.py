@@ -23,7 +23,7 @@ def check_name(name: object, what: str) -> None:
     """Raises UsageError unless `name` can be the name of something in a namespace."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not _can_be_written(name):
         raise UsageError(
-            f"the name of a {what} must be a Python identifier of at most {MAX_NAME} characters, "
+            f"the {what}'s name must be a Python identifier of at most {MAX_NAME} characters, "
             f"not {str(name)[:100]!r}"
         )
 

@@ -55,6 +55,14 @@ class Merge:
     unsure: tuple[int, ...] = ()
 
 
+def branch_core(branch: object) -> RuntimeCore:
+    """What a caller gave as a branch. Raises UsageError for anything but a runtime."""
+    core = getattr(branch, "core", None)
+    if not isinstance(core, RuntimeCore):
+        raise UsageError(f"a merge takes a runtime that `fork` has made, not {type(branch).__name__}")
+    return core
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What one side did since the fork: the version that each name came to have, and the steps to be unsure of."""

@@ -21,7 +21,7 @@ from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.listeners import BlockingListener, OnOutput
-from cenote.runtime.merging import Merge, OnConflict, merge
+from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
@@ -82,7 +82,7 @@ class PythonRuntime:
         store: StoreURL | None = None,
         durable: bool = False,
     ) -> None:
-        policy = sandbox or SandboxPolicy()
+        policy = SandboxPolicy() if sandbox is None else sandbox
         place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         weakref.finalize(self, self.core.close)
@@ -113,7 +113,10 @@ class PythonRuntime:
         CheckpointDamagedError, StoreBusyError.
         """
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = sandbox or SandboxPolicy(), backend_at("embedded", None, history, name)
+        policy, (place, _) = (
+            SandboxPolicy() if sandbox is None else sandbox,
+            backend_at("embedded", None, history, name),
+        )
         core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
         return cls.holding(core)
 
@@ -130,6 +133,9 @@ class PythonRuntime:
         runtime = cls.__new__(cls)
         runtime.core = core
         return runtime
+
+    def __repr__(self) -> str:
+        return self.core.shown(type(self).__name__)
 
     # -- cells --
 
@@ -150,6 +156,7 @@ class PythonRuntime:
         cell atomic: if it fails in any way, variables and files are as they were before it (`result.state` is
         `rolled_back`), unless that state could not be kept, which `result.unkept` explains.
         """
+        self.core.refuse_reentry()
         listener = BlockingListener(on_output)
         withdraw = self.core.execute(code, timeout, listener, cause, on_error)
         try:
@@ -260,7 +267,7 @@ class PythonRuntime:
 
         Raises MergeConflictError, NotTransferableError for one of `names`, UsageError for what is no branch of this.
         """
-        return merge(self.core, branch.core, names, on_conflict)
+        return merge(self.core, branch_core(branch), names, on_conflict)
 
     # -- values --
 
@@ -279,6 +286,8 @@ class PythonRuntime:
 
     def update_variable(self, name: str, value: Any) -> None:
         """Replaces a variable by a value or by what an ObjectReference stands for.
+
+        A name that begins with an underscore is set, whether it is there or not: such names are not described.
 
         Raises UnknownNameError for a name that is not there, NotTransferableError for a value that cannot go.
         """
@@ -414,11 +423,12 @@ class PythonRuntime:
         self.close()
 
     def _call(self, queue: Callable[[Listener], None]) -> Outcome:
+        self.core.refuse_reentry()
         listener = BlockingListener()
         queue(listener)
         return listener.wait(self.core.resume)
 
     def _check_known(self, name: str) -> None:
         known = [info.name for info in self.describe()]
-        if name not in known:
+        if name not in known and not name.startswith("_"):  # which `describe` leaves out
             raise UnknownNameError(name, nearest(name, known))

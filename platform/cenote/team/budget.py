@@ -37,7 +37,7 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("tokens", "cost", "agents", "depth"):
             limit = getattr(self, name)
-            if limit is not None and not 0 <= limit < math.inf:
+            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < math.inf):
                 raise UsageError(
                     f"a budget's {name} is a number from 0 on, or None for no limit, not {limit!r}"
                 )

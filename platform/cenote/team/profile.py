@@ -28,6 +28,11 @@ class Profile:
 
     def __post_init__(self) -> None:
         check_name(self.name, "agent")
+        if not isinstance(self.model, Model) and not callable(self.model):
+            raise UsageError(
+                f"an agent needs a model, such as LiteLLMModel(...), or a function that makes one, "
+                f"not {type(self.model).__name__}"
+            )
 
     def make_model(self) -> Model:
         return self.model if isinstance(self.model, Model) else self.model()

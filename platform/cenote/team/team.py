@@ -66,6 +66,8 @@ class Team:
         on_state: Callable[[TeamState], None] | None = None,
         record: TeamRecord | None = None,
     ) -> None:
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError(f"the name of a team is a printable text that is not empty, not {name!r}")
         if state is not None and state.team != name:
             raise UsageError(f"this is the state of team {state.team!r}, not of {name!r}")
         before = state or TeamState(team=name)

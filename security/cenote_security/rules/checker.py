@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cenote_security.errors import UsageError
 from cenote_security.rules.rule import SecurityRule
 from cenote_security.rules.rule_set import RuleSet
 from cenote_security.rules.session import CheckSession
@@ -15,6 +16,11 @@ class SecurityChecker:
 
     def __init__(self, rules: Iterable[SecurityRule] = ()) -> None:
         self.rules = list(rules)
+        for rule in self.rules:
+            if not isinstance(rule, SecurityRule):
+                raise UsageError(
+                    f"rules are SecurityRule objects, such as ImportRule([...]), not {rule!r:.100}"
+                )
         self._set = RuleSet(self.rules)
 
     def add_rule(self, rule: SecurityRule) -> None:

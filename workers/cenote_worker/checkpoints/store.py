@@ -76,6 +76,8 @@ class CheckpointStore:
 
     def folder(self, name: str) -> Folder:
         """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
+        if not isinstance(name, str):
+            raise UsageError(f"the name of checkpoints is a text, not {type(name).__name__}")
         safe = quote(name, safe=" -_").replace(".", "%2E")
         if not name or len(safe) > MAX_NAME:
             raise UsageError(f"{name!r} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
@@ -104,8 +106,9 @@ class CheckpointStore:
             numbers = folder.numbers()
         if isinstance(checkpoint, str):
             labelled = [info.number for info in self.checkpoints(name) if info.label == checkpoint]
-            checkpoint = labelled[0] if labelled else 0
-        number = checkpoint if checkpoint is not None else max(numbers, default=0)
+            number = labelled[0] if labelled else 0
+        else:
+            number = checkpoint if checkpoint is not None else max(numbers, default=0)
         if number not in numbers:
             raise UnknownEntryError(
                 "checkpoint", f"{name} {checkpoint if checkpoint is not None else ''}".strip()

@@ -231,6 +231,8 @@ def _insert(connection: Connection, table: object, rows: Iterable[Mapping[str, o
 
 
 def _url(place: str | Path) -> URL:
+    if not isinstance(place, str | Path) or not str(place):
+        raise UsageError(f"a history is a file or the URL of a database, not {place!r}")
     if isinstance(place, Path) or "://" not in place:
         return URL.create("sqlite", database=str(Path(place).absolute()))
     try:

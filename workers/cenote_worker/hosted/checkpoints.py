@@ -22,6 +22,7 @@ from cenote_worker.hosted.acknowledging import Acknowledger, Durable
 from cenote_worker.hosted.offers import offers_of
 from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
+from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.hosted.state_transfer import collected, put
 from cenote_worker.results import printable
 from cenote_worker.supervisor.requests import Listener
@@ -117,8 +118,9 @@ class Checkpoints:
     def make(self, label: str = "") -> CheckpointInfo:
         """Stores the state as it is when the cells that were sent before are over. The next one does not wait for it.
 
-        Raises CheckpointError, and what `HostedRuntime.start` raises.
+        Raises UsageError for what is no label, CheckpointError, and what `HostedRuntime.start` raises.
         """
+        check_label(label)
         with self._making:
             return self._writer.describe(self._make(self._runtime.started(), label))
 

@@ -24,7 +24,7 @@ TIMEOUT = 60.0
 def check_label(label: str) -> None:
     """Raises UsageError for what names no snapshot."""
     if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
-        raise UsageError(f"a label has at most {MAX_LABEL} characters, all of them printable")
+        raise UsageError(f"a label is a text of at most {MAX_LABEL} characters, all of them printable")
 
 
 def check_target(to: int | str) -> None:
@@ -32,7 +32,7 @@ def check_target(to: int | str) -> None:
     if isinstance(to, str) and to:
         check_label(to)
     elif isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < MOST_STEPS:
-        raise UsageError(f"rollback takes the number of a step or a label, not {to!r}")
+        raise UsageError(f"a kept state is named by the number of its step or by a label, not {to!r}")
 
 
 def keeping(label: str, listener: Listener, seat: Seat, step: int = 0) -> JailRequest:

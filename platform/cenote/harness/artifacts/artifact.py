@@ -37,6 +37,8 @@ class Artifact:
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
         if self.kind not in KINDS:
             raise UsageError(f"kind is one of {', '.join(KINDS)}, not {self.kind!r}")
+        if not isinstance(self.name, str):
+            raise UsageError(f"the name of an artifact is a text, not {type(self.name).__name__}")
         if not self.name or len(self.name) > MAX_NAME or self.name != self.name.strip():
             raise UsageError(f"{self.name[:MAX_NAME]!r} is no name of an artifact")
         if self.is_file and (self.name.startswith("/") or ".." in self.name.split("/")):
