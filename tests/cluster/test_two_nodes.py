@@ -149,15 +149,16 @@ def test_a_value_crosses_once(machines: Machines) -> None:
     maker = machines.runtime(machines.head, "maker")
     users = [machines.runtime(machines.second, f"user{number}") for number in range(3)]
     assert maker.execute(MAKE).success
+    former = values(machines.folder(machines.head))
     reference = maker.share("data")
+    (shared,) = set(values(machines.folder(machines.head))) - set(former)
     both = [threading.Thread(target=user.inject, args=(Variable("data", reference),)) for user in users[:2]]
     for thread in both:
         thread.start()
     for thread in both:
         thread.join()
     assert [SUM, SUM] == [user.execute("int(data.sum())").value for user in users[:2]]
-    both_have = set(values(machines.folder(machines.head))) & set(values(machines.folder(machines.second)))
-    assert reference.id in both_have
+    assert shared in values(machines.folder(machines.second))
     (agent,) = machines.head.processes("ray::NodeAgent")
     os.kill(agent, signal.SIGSTOP)
     try:
