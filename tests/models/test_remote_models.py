@@ -342,5 +342,5 @@ async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
 @pytest.mark.parametrize("given", [None, "", " ", 5])
 def test_a_model_has_a_name(given: object) -> None:
     """A variable that was not set is told of where the model is made, not by a provider's error later."""
-    with pytest.raises(UsageError, match="model_id is the name of a model, such as .openai/gpt-5., not"):
+    with pytest.raises(UsageError, match=r"model_id is the name of a model, such as .openai/gpt-5., not"):
         LiteLLMModel(model_id=given)  # type: ignore[arg-type]
