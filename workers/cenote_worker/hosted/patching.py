@@ -107,6 +107,9 @@ class Patches:
         self._begun = begun
         self._lock = threading.Lock()
         self._job: _Job | None = None
+        self.settled = threading.Event()
+        """What another process has left in the middle is undone: the head is that of the state again."""
+        self.settled.set()
 
     def apply(
         self,
@@ -165,6 +168,7 @@ class Patches:
         self, job: _Job, work: Callable[[], Patched], listener: Listener, admission: Admission
     ) -> None:
         runtime = self._runtime
+        self.settled.wait(_TIMEOUT * _TRIES)
         self._begun(job.key, runtime.history.tree.head, runtime.step)
         outcome: Outcome
         try:
@@ -188,14 +192,15 @@ class Unfinished:
         self._tries = _TRIES
 
     def hold(self) -> None:
-        """The step that it has left running changes nothing outside."""
+        """The step that it has left running changes nothing outside. No other patch begins before it is undone."""
+        self._runtime.patches.settled.clear()
         self._runtime.replays.begin(Replay((), tentative=True), self._runtime.interrupt)
         self._runtime.rerunning().between_all(self._between)
 
     def undo(self) -> None:
         """Before anybody else's request."""
         if not self._runtime.running:  # it has ended, and its state with it
-            self._runtime.replays.end()
+            self._end()
             return
         self._runtime.interrupt()
         self._go_back()
@@ -208,9 +213,13 @@ class Unfinished:
         if isinstance(outcome, UnavailableError | RolledBackError) and self._tries:
             self._go_back()
             return
-        self._runtime.replays.end()
         if isinstance(outcome, Exception):
             _log.error("what a patch has left in the middle could not be undone: %s", outcome)
+        self._end()
+
+    def _end(self) -> None:
+        self._runtime.replays.end()
+        self._runtime.patches.settled.set()
 
     def _go_back(self) -> None:
         listener = self._runtime.recorder.rollback(self)
