@@ -93,7 +93,7 @@ def _one(notebook: Notebook, edit: Edit) -> Patched:
         )
 
 
-def _apply(state: RuntimeState, patch: Patch) -> ApplyResult | str:
+def _apply(state: RuntimeState[PythonRuntime], patch: Patch) -> ApplyResult | str:
     """Or why it could not be applied."""
     try:
         return state.apply(state.plan(patch), AS_A_NOTEBOOK)
