@@ -23,7 +23,7 @@ def run_quick(contender: str, data: Path) -> tuple[str, dict[str, list[dict[str,
     return done.stdout, json.loads(data.read_text())
 
 
-@pytest.mark.parametrize("contender", ["cenote bare", "plain exec"])
+@pytest.mark.parametrize("contender", [pytest.param("cenote bare", marks=pytest.mark.long), "plain exec"])
 def test_every_measure_gives_figures(contender: str, tmp_path: Path) -> None:
     """With tiny sizes each measure of a contender ends with figures, in the table as in the data."""
     table, data = run_quick(contender, tmp_path / "data.json")

@@ -86,6 +86,7 @@ def test_down_ends_a_gateway_that_is_stuck(doomed: Doomed) -> None:
     assert not doomed.files.exists()
 
 
+@pytest.mark.long
 def test_down_ends_a_platform_whose_agent_is_stuck(doomed: Doomed) -> None:
     """Though a creation and the look after leases wait for its answers."""
     (agent,) = doomed.platform.processes("ray::NodeAgent")

@@ -7,11 +7,12 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 import pytest
+
+USER = "postgres"
 
 
 class PostgresqlServer:
@@ -32,8 +33,8 @@ class PostgresqlServer:
 
     def __enter__(self) -> PostgresqlServer:
         try:
-            if user := _unprivileged().get("user"):
-                shutil.chown(self._folder, user)
+            if _unprivileged():
+                shutil.chown(self._folder, USER)
             self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync", "-D", str(self._data))
             self.start()
         except BaseException:
@@ -55,14 +56,9 @@ class PostgresqlServer:
         self._run("pg_ctl", "-D", str(self._data), *arguments)
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [_found(program), *arguments],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd=self._folder,
-            **_unprivileged(),
-        )
+        line = [*_unprivileged(), _found(program), *arguments]
+        quiet = subprocess.DEVNULL
+        subprocess.run(line, check=True, stdin=quiet, stdout=quiet, cwd=self._folder)
 
 
 def _found(program: str) -> str:
@@ -74,11 +70,12 @@ def _found(program: str) -> str:
     pytest.skip(f"no {program} here: the package `postgresql` has it")
 
 
-def _unprivileged() -> Mapping[str, str]:
+def _unprivileged() -> tuple[str, ...]:
+    """A program that becomes another user: done between fork and exec, gRPC's threads would break the child."""
     if os.getuid() != 0:
-        return {}
+        return ()
     try:
-        pwd.getpwnam("postgres")
+        pwd.getpwnam(USER)
     except KeyError:
-        pytest.skip("no user `postgres` here, and PostgreSQL does not run as root")
-    return {"user": "postgres", "group": "postgres"}
+        pytest.skip(f"no user `{USER}` here, and PostgreSQL does not run as root")
+    return ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
