@@ -96,27 +96,36 @@ def test_a_thread_that_python_does_not_list_is_seen() -> None:
     )
 
 
-JAILED = """
+LIBRARIES = """
 import numpy as np; a = np.ones((500, 500)); a @ a
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 safety = ForkSafety(); print(*safety.make_quiet())
 import polars as pl; pl.DataFrame({"a": range(1000)}).lazy().group_by("a").len().collect()
-print(*safety.make_quiet())
 """
+
+NAMED = """
+import os, pathlib
+tasks = pathlib.Path("/proc/self/task")
+def names(): return [(task / "comm").read_text() for task in tasks.iterdir() if task.name != str(os.getpid())]
+while (tasks / str(os.getpid()) / "comm").read_text() in names(): pass
+"""
+"""Waits until each thread has told its name: a new one has that of the process."""
+
+LOOK = "print(*safety.make_quiet())"
 
 
 @pytest.mark.parametrize("isolation", ["strict", "none"])
 def test_libraries_are_known_by_name_inside_a_jail(isolation: Any) -> None:
     """The kernel shows a jailed process its own threads' stacks."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation, cpus=2)) as runtime:
-        result = runtime.execute(JAILED)
+        result = runtime.execute(LIBRARIES + NAMED + LOOK)
     assert "\nn threads of Polars\n" == re.sub(r"\d+", "n", result.stdout), result.error
 
 
 def test_without_a_look_into_proc_pools_are_paused_all_the_same() -> None:
     """At `landlock` a process may not list its threads: what is left after the pause is of unknown origin."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="landlock", cpus=2)) as runtime:
-        result = runtime.execute(JAILED)
+        result = runtime.execute(LIBRARIES + LOOK)
     assert "\nn threads of unknown origin\n" == re.sub(r"\d+", "n", result.stdout), result.error
 
 
