@@ -31,6 +31,16 @@ def ran(victim: Victim) -> None:
         victim.value(str(number))
 
 
+def adopted_in_the_middle(node: Node) -> HostedRuntime:
+    """After its supervising process was killed before the second of the two steps that a patch runs again."""
+    victim = node.victim()
+    ran(victim)
+    victim.tell("patch", "p", number=1, code="n, log = 2, []")
+    victim.wait_for(lambda report: report.get("before") == 3)
+    victim.kill()
+    return node.adopt()
+
+
 def kept(runtime: HostedRuntime) -> set[int]:
     told: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
     runtime.snapshots(told.put)
@@ -39,12 +49,7 @@ def kept(runtime: HostedRuntime) -> set[int]:
 
 def test_killed_in_the_middle(node: Node) -> None:
     """Names are as they were, no state halfway can be gone back to, and nobody knows of the patch."""
-    victim = node.victim()
-    ran(victim)
-    victim.tell("patch", "p", number=1, code="n, log = 2, []")
-    victim.wait_for(lambda report: report.get("before") == 3)
-    victim.kill()
-    runtime = node.adopt()
+    runtime = adopted_in_the_middle(node)
     assert "(1, [1], 1, 2)" == value(runtime, "n, log, y, z")
     assert kept(runtime) <= {0, 1, 2, 3, runtime.step}
     with pytest.raises(OutcomeUnknownError):
@@ -104,12 +109,7 @@ def test_a_patch_that_was_applied_stays(node: Node) -> None:
 
 def test_what_is_left_of_it_changes_nothing_later(node: Node) -> None:
     """The successor applies patches of its own, to what it has a record of."""
-    victim = node.victim()
-    ran(victim)
-    victim.tell("patch", "p", number=1, code="n, log = 2, []")
-    victim.wait_for(lambda report: report.get("before") == 3)
-    victim.kill()
-    runtime = node.adopt()
+    runtime = adopted_in_the_middle(node)
     assert "(1, 1)" == value(runtime, "n, y")
     value(runtime, "late = 1")
     heard = Heard()

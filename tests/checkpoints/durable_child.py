@@ -5,9 +5,9 @@ Each restores the runtime, or begins it, prints what it found and then a line fo
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
+
+from tests.checkpoints.lives import live
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -32,19 +32,5 @@ def client(store: str) -> None:
         print("did", result.value, flush=True)
 
 
-def main(store: str) -> None:
-    for _ in sys.stdin:
-        child = os.fork()
-        if not child:
-            try:
-                client(store)
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-        print("pid", child, flush=True)
-        os.waitpid(child, 0)
-        print("over", flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    live(lambda _line: client(sys.argv[1]))

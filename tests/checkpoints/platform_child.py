@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from pathlib import Path
+
+from tests.checkpoints.lives import live
 
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
@@ -22,19 +23,5 @@ def platform(state: Path, port: int) -> None:
     serve(options, lambda running: print("listens", running.address, flush=True))
 
 
-def main(state: str) -> None:
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            try:
-                platform(Path(state), int(line))
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-        print("pid", child, flush=True)
-        os.waitpid(child, 0)
-        print("over", flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    live(lambda line: platform(Path(sys.argv[1]), int(line)))

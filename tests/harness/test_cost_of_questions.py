@@ -6,32 +6,9 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.harness.lines import Line
+from tests.harness.questions import QUESTIONS, chain
 
 from cenote.harness import ExecutionState
-
-QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
-    "steps": lambda state: state.steps,
-    "at": lambda state: state.at(state.head),
-    "blame": lambda state: state.blame("raw"),
-    "dependents of a symbol": lambda state: state.dependents("raw"),
-    "dependents of a step": lambda state: state.dependents(1),
-    "slice": lambda state: state.slice("last"),
-    "diff": lambda state: state.diff(1, state.head),
-    "steps by": lambda state: state.steps_by(author="ana", symbol="v3"),
-    "graph": lambda state: state.graph(),
-}
-
-
-def chain(length: int, *, blind: bool) -> ExecutionState:
-    """Each step takes what the one before wrote, so that everything depends on everything."""
-    line = Line("raw")
-    line.run(reads=["raw"], writes=["last"])
-    for number in range(length):
-        if blind and number % 10 == 0:
-            line.blind("...")
-        line.run(reads=["last", f"v{number % 7}"], writes=["last", f"v{number % 5}"], author="ana")
-    return line.state
 
 
 def calls(question: Callable[[ExecutionState], object], state: ExecutionState) -> int:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from benchmarks.kernel import Kernel
-from benchmarks.state.keeper import Kept, StateKeeper
+from benchmarks.state.keeper import Kept
+from benchmarks.state.keepers.kernel_keeper import KernelKeeper
 
 
-class DumpingKeeper(StateKeeper):
+class DumpingKeeper(KernelKeeper):
     """library: what the kernel imports. dump, load: cells; `{path}` is the file."""
 
     library: ClassVar[str]
@@ -54,21 +55,6 @@ class DumpingKeeper(StateKeeper):
         other = type(self)(self.folder, self.memory, keeping=self.keeping)
         other.go_back()
         return other
-
-    def crash(self, code: str) -> None:
-        self._kernel.crash(code)
-        self._kernel.close()
-        self._kernel = self._start()
-        self.go_back()
-
-    def store(self) -> Kept:
-        return self.keep()
-
-    def reopened(self) -> Self:
-        return self.branch()
-
-    def close(self) -> None:
-        self._kernel.close()
 
 
 class DillKeeper(DumpingKeeper):

@@ -12,7 +12,8 @@ from typing import Self
 
 from benchmarks.kernel import Kernel
 from benchmarks.rivals import interpreter
-from benchmarks.state.keeper import Kept, StateKeeper
+from benchmarks.state.keeper import Kept
+from benchmarks.state.keepers.kernel_keeper import KernelKeeper
 
 BEGIN = "from kishu import init_kishu; init_kishu()"
 HEAD = "print(_kishu._kishu_branch.get_head().commit_id)"
@@ -22,7 +23,7 @@ CHECK_OUT = "print(_kishu.checkout({commit!r}, skip_notebook=True))"
 EMPTY_NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-class KishuKeeper(StateKeeper):
+class KishuKeeper(KernelKeeper):
     def __init__(self, folder: Path, memory: int, *, keeping: bool = True) -> None:
         super().__init__(folder, memory, keeping=keeping)
         self._notebook = folder / "state.ipynb"
@@ -77,20 +78,5 @@ class KishuKeeper(StateKeeper):
         other.go_back()
         return other
 
-    def crash(self, code: str) -> None:
-        self._kernel.crash(code)
-        self._kernel.close()
-        self._kernel = self._start()
-        self.go_back()
-
-    def store(self) -> Kept:
-        return self.keep()
-
     def _stored(self) -> int:
         return sum(path.stat().st_size for path in self.folder.glob("*.kishudb*"))
-
-    def reopened(self) -> Self:
-        return self.branch()
-
-    def close(self) -> None:
-        self._kernel.close()
