@@ -166,6 +166,10 @@ def _names_of(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
+def is_rebound(before: object, after: object) -> bool:
+    return before is not after and is_shared(after)
+
+
 class Laboratory:
     """A ground. states: end states that are kept, by step; kept_all: the states of all steps are."""
 
@@ -295,7 +299,8 @@ class _Run:
 
     def _trace(self, code: str, number: int, before: Sight) -> StepTrace:
         after = look(self.state, self.laboratory.by_name)
-        overwritten = _overwritten(code)
+        # Of a step that failed nobody knows here whether it came so far as to give its first name a value.
+        overwritten = frozenset[str]() if self.error else _overwritten(code)
         left = {one for x in overwritten for one in before.components.get(x, ())} - overwritten
         read = before.closure(_mentioned(code) - overwritten) | left
         names = read | after.closure(_mentioned(code))
@@ -307,9 +312,10 @@ class _Run:
         changed = {one: after.version(one) for one in seen if before.version(one) != after.version(one)}
         # The laboratory is for plans, not for trackers: its own has to see all.
         assert self.opaque or changed.keys() <= locations
-        if not self.error:
-            changed.update({name(one): after.version(name(one)) for one in overwritten})
-        groups = {after.components[key_of(one)] for one in changed if key_of(one) in after.components}
+        # An equal value may be another object, which no longer shares what the old one did.
+        rebound = {one for one, value in self.state.names().items() if is_rebound(self.bound.get(one), value)}
+        changed.update({name(one): after.version(name(one)) for one in overwritten | rebound})
+        groups = {group for one, group in after.components.items() if name(one) in changed}
         return StepTrace(
             reads=reads,
             writes=changed,
