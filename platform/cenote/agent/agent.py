@@ -128,6 +128,9 @@ class CaveAgent(SubAgent):
         )
         self._core = AgentCore(settings, _counter(model), tuple(messages or ()))
 
+    def __repr__(self) -> str:
+        return f"<CaveAgent with {self.model!r:.100}, {len(self.messages)} messages>"
+
     @property
     def runtime(
         self,

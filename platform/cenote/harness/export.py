@@ -42,6 +42,8 @@ def exported(past: Past, suffix: str) -> str:
 
 def export(past: Past, path: str | Path) -> Path:
     """Writes the file. Raises UsageError for an unknown suffix, OSError."""
+    if not isinstance(path, str | Path):
+        raise UsageError(f"an export is written to a path, not to {path!r:.100}")
     path = Path(path)
     text = exported(past, path.suffix)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

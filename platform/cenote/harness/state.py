@@ -20,6 +20,7 @@ from cenote.harness.past import Past
 from cenote.harness.slices import Slice, slice_of
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
+from cenote_security.errors import UsageError
 from cenote_worker.history.dependencies import located, written
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
@@ -121,6 +122,8 @@ class ExecutionState:
 
     def artifact(self, name: str) -> TrackedArtifact:
         """Raises UnknownArtifactError."""
+        if not isinstance(name, str):
+            raise UsageError(f"an artifact is asked for by its name, not by {name!r:.100}")
         for found in self.artifacts:
             if found.name == name:
                 return found

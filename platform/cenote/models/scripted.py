@@ -26,10 +26,15 @@ class ScriptedModel(Model):
     def __init__(self, script: Iterable[Line], *, chunk_size: int = 7, model_id: str = "scripted") -> None:
         if isinstance(script, str):
             raise UsageError("a script is a list of turns; put the text in brackets: ScriptedModel([text])")
+        if not isinstance(script, Iterable):
+            raise UsageError(f"a script is a list of turns, not {script!r:.100}")
         if chunk_size < 1:
             raise UsageError("chunk_size must be at least 1")
         self.model_id = model_id
         self._script = tuple(script)
+        for line in self._script:
+            if not isinstance(line, str | ModelTurn | Exception) and not callable(line):
+                raise UsageError(f"a turn is a text, a ModelTurn, an error or a function, not {line!r:.100}")
         self._chunk_size = chunk_size
         self._prompts: list[tuple[Message, ...]] = []
 

@@ -77,6 +77,9 @@ class RuntimeCore:
             raise UsageError(f"sandbox is a SandboxPolicy, not {type(sandbox).__name__}")
         if security_checker is not None and not isinstance(security_checker, SecurityChecker):
             raise UsageError(f"security_checker is a SecurityChecker, not {type(security_checker).__name__}")
+        if name is not None and not isinstance(name, str):
+            raise UsageError(f"a name is a text, not {name!r:.100}")
+        items = _all_of(types=types, functions=functions, variables=variables)
         self.policy = sandbox
         self.name = name
         self.author = ""
@@ -95,7 +98,7 @@ class RuntimeCore:
         self._desk = HostDesk(self._targets, self.classes)
         self._rules: CheckSession | None = security_checker.session() if security_checker else None
         self.backend = backend(sandbox, self._desk)
-        for parcel in self._declared([*types, *functions, *variables]):
+        for parcel in self._declared(items):
             self.backend.declare(parcel.injection)
         self._checkpoints = self._opened(storage) if storage is not None else None
 
@@ -381,3 +384,10 @@ def _rejected(violations: list[SecurityViolation], author: str) -> ExecutionResu
     text = str(SecurityError(violations))
     error = ErrorInfo(type="SecurityError", message=text, reason="policy")
     return ExecutionResult(success=False, error=error, author=author)
+
+
+def _all_of(**lists: Iterable[Injectable]) -> list[Injectable]:
+    for name, items in lists.items():
+        if not isinstance(items, Iterable):
+            raise UsageError(f"{name} is a list, not {items!r:.100}")
+    return [item for items in lists.values() for item in items]

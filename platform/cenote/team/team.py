@@ -91,6 +91,9 @@ class Team:
         )
         self._restore_variables(before)
 
+    def __repr__(self) -> str:
+        return f"<Team {self.name!r} of {', '.join(self._members) or 'nobody'}>"
+
     # -- agents --
 
     def add(

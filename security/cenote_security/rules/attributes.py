@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cenote_security.rules.names import names_of
 from cenote_security.rules.rule import UseRule
 from cenote_security.rules.use import Use, Watch
 
@@ -24,10 +25,12 @@ class AttributeRule(UseRule):
         *,
         remedy: str | None = None,
     ) -> None:
-        names = {forbidden_attributes} if isinstance(forbidden_attributes, str) else forbidden_attributes
-        self.forbidden_attributes = frozenset(names)
+        self.forbidden_attributes = names_of(forbidden_attributes, '["__globals__", "password"]')
         self.description = description
         super().__init__(Watch(attributes=self.forbidden_attributes), remedy)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({sorted(self.forbidden_attributes)})"
 
     def judge(self, use: Use) -> str | None:
         if use.kind != "attribute" or use.name not in self.forbidden_attributes:
@@ -42,7 +45,7 @@ class HiddenAttributeRule(UseRule):
     default_remedy = "use the public methods of the object"
 
     def __init__(self, allowed_attributes: Iterable[str] = (), *, remedy: str | None = None) -> None:
-        self.allowed_attributes = frozenset(allowed_attributes)
+        self.allowed_attributes = names_of(allowed_attributes, '["__len__"]')
         super().__init__(Watch(hidden=True), remedy)
 
     def judge(self, use: Use) -> str | None:

@@ -15,6 +15,8 @@ class SecurityChecker:
     """A list of rules. It keeps nothing of the code it checks; `session` makes something that does."""
 
     def __init__(self, rules: Iterable[SecurityRule] = ()) -> None:
+        if not isinstance(rules, Iterable):
+            raise UsageError(f"a checker takes a list of rules, not {rules!r:.100}")
         self.rules = list(rules)
         for rule in self.rules:
             if not isinstance(rule, SecurityRule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cenote_security.rules import remedies
+from cenote_security.rules.names import names_of
 from cenote_security.rules.reading.modules import canonical
 from cenote_security.rules.reading.scope import BUILTINS
 from cenote_security.rules.rule import UseRule
@@ -34,12 +35,14 @@ class FunctionRule(UseRule):
     def __init__(
         self, forbidden_functions: Iterable[str], description: str | None = None, *, remedy: str | None = None
     ) -> None:
-        names = {forbidden_functions} if isinstance(forbidden_functions, str) else set(forbidden_functions)
-        self.forbidden_functions = frozenset(names)
+        self.forbidden_functions = names = names_of(forbidden_functions, '["eval", "os.system"]')
         self.description = description
         self._functions = frozenset(_expanded(names))
         self._methods = frozenset(name for name in names if "." not in name and name not in BUILTINS) - _GONE
         super().__init__(Watch(functions=self._functions, methods=self._methods), remedy)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({sorted(self.forbidden_functions)})"
 
     def judge(self, use: Use) -> str | None:
         if use.kind == "unreadable member" and self._may_be_member_of(use.name):

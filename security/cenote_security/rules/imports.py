@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterable
 
 from cenote_security.rules import remedies
+from cenote_security.rules.names import names_of
 from cenote_security.rules.reading.modules import PASSED_THROUGH, canonical, is_within
 from cenote_security.rules.rule import UseRule
 from cenote_security.rules.use import Use, Watch
 
 UNREADABLE = "which module is imported cannot be told from the code"
+
+_EXAMPLE = '["os", "socket"]'
 
 
 class ImportRule(UseRule):
@@ -23,9 +26,12 @@ class ImportRule(UseRule):
     def __init__(
         self, forbidden_modules: Iterable[str], *, dynamic: bool = False, remedy: str | None = None
     ) -> None:
-        self.forbidden_modules = _names(forbidden_modules)
+        self.forbidden_modules = names_of(forbidden_modules, _EXAMPLE)
         self._refuses_unreadable = bool(self.forbidden_modules) and not dynamic
         super().__init__(Watch(modules=self.forbidden_modules), remedy)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({sorted(self.forbidden_modules)})"
 
     def judge(self, use: Use) -> str | None:
         if use.kind == "unreadable module":
@@ -49,9 +55,12 @@ class AllowedImportsRule(UseRule):
     """Forbids every module that is not in the list or within one that is."""
 
     def __init__(self, allowed_modules: Iterable[str], *, remedy: str | None = None) -> None:
-        self.allowed_modules = _names(allowed_modules)
+        self.allowed_modules = names_of(allowed_modules, _EXAMPLE)
         watched = frozenset(sys.stdlib_module_names & PASSED_THROUGH)
         super().__init__(Watch(modules=watched - self.allowed_modules), remedy)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({sorted(self.allowed_modules)})"
 
     def judge(self, use: Use) -> str | None:
         if use.kind == "unreadable module":
@@ -63,7 +72,3 @@ class AllowedImportsRule(UseRule):
     def advice(self, use: Use) -> str:
         known = remedies.MODULES.get(canonical(use.name).partition(".")[0])
         return self.remedy or known or self.default_remedy
-
-
-def _names(names: Iterable[str]) -> frozenset[str]:
-    return frozenset({names} if isinstance(names, str) else names)

@@ -30,12 +30,17 @@ class RegexRule(SecurityRule):
     nodes = (ast.Module,)
 
     def __init__(self, pattern: str, description: str | None = None, *, remedy: str | None = None) -> None:
+        if not isinstance(pattern, str):
+            raise UsageError(f"a pattern is a string, not {type(pattern).__name__}")
         self.description = description or f"matches the pattern {pattern}"
         self.remedy = remedy or ""
         try:
             self.pattern = re.compile(pattern, re.MULTILINE | re.DOTALL)
         except re.error as error:
             raise UsageError(f"not a regular expression: {pattern!r}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.pattern.pattern!r})"
 
     def check(self, node: ast.AST) -> list[SecurityViolation]:
         """Search one statement as Python would format it."""

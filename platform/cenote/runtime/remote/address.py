@@ -63,6 +63,8 @@ def _token() -> str:
 
 
 def _checked(address: str) -> str:
+    if not isinstance(address, str):
+        raise UsageError(f"an address is a text, such as localhost:{PORT}, not {address!r:.100}")
     host, colon, port = address.rpartition(":")
     if not colon or "]" in port:
         host, port = address, str(PORT)
