@@ -441,3 +441,21 @@ async def test_what_makes_no_team_is_told() -> None:
     async with Team("monthly") as team:
         with pytest.raises(UsageError, match="an agent needs a model"):
             team.add("lead", model=None)  # type: ignore[arg-type]
+
+
+async def test_members_go_back_and_patch_as_agents_do_by_themselves() -> None:
+    """What CaveAgent can do in a runtime of its own, a member of a team can."""
+    careful = says(block("x = 1"), block("x = 2\n1 / 0"), block("print(x)"), "One.")
+    keeper = says(
+        block("y = 1\ncheckpoint('here')"), block("y = 2\nrollback('here')"), block("print(y)"), "One."
+    )
+    mender = says(block("z = 1"), block("print(z * 2)"), "```patch\nstep 1\nz = 4\n```", "Eight.")
+    async with Team("able", sandbox=SMALL) as team:
+        team.add("careful", model=careful, on_error="rollback")
+        team.add("keeper", model=keeper, checkpoints=True)
+        team.add("mender", model=mender, patches=True)
+        for name in ("careful", "keeper", "mender"):
+            await team[name].run("Go.")
+        assert 4 == await team["mender"].runtime.retrieve("z")
+    assert ["Output:\n1", "Output:\n1"] == [shown(careful, 3), shown(keeper, 3)]
+    assert "8" in shown(mender, 3)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from cenote.agent import AgentRuntime
-from cenote.agent.port import Violation
+from cenote.agent.port_around import PortAround
+from cenote.harness import ApplyResult, Diagnosis, Patch, Plan
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
-from cenote.runtime.authors import Scope
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.runtime.listeners import OnOutput
+from cenote.runtime.port import RuntimePort
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult, VariableInfo
+from cenote_worker.results import ExecutionResult, OnError, Rollback, SnapshotInfo
 
 RuntimeFactory = Callable[[str, SandboxPolicy], AsyncPythonRuntime | PythonRuntime]
 """Makes the runtime of an agent, by the agent's name and its sandbox. The team closes what was made for it."""
@@ -52,44 +52,38 @@ class OwnedRuntime:
         await self.face.close()
 
 
-class NoticingPort:
+class NoticingPort(PortAround[RuntimePort]):
     """The port of a runtime whose cells come back with news for their agent."""
 
-    def __init__(self, port: AgentRuntime, notices: Callable[[], tuple[str, ...]]) -> None:
-        self._port = port
+    def __init__(self, inner: RuntimePort, notices: Callable[[], tuple[str, ...]]) -> None:
+        super().__init__(inner)
         self._notices = notices
 
-    @property
-    def author(self) -> str:
-        return self._port.author
-
-    @property
-    def scope(self) -> Scope:
-        return self._port.scope
-
-    @property
-    def functions(self) -> Sequence[Function]:
-        return self._port.functions
-
-    @property
-    def variables(self) -> Sequence[Variable]:
-        return self._port.variables
-
-    @property
-    def types(self) -> Sequence[Type]:
-        return self._port.types
-
     async def execute(
-        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
+        self,
+        code: str,
+        *,
+        timeout: float | None,
+        on_output: OnOutput | None,
+        cause: str = "",
+        on_error: OnError = "keep",
     ) -> ExecutionResult:
-        result = await self._port.execute(code, timeout=timeout, on_output=on_output, cause=cause)
+        result = await self.inner.execute(
+            code, timeout=timeout, on_output=on_output, cause=cause, on_error=on_error
+        )
         return replace(result, news=(*result.news, *self._notices()))
 
-    async def inject(self, *items: Injectable) -> None:
-        await self._port.inject(*items)
+    async def snapshot(self, label: str) -> SnapshotInfo:
+        return await self.inner.snapshot(label)
 
-    async def describe(self) -> Sequence[VariableInfo]:
-        return await self._port.describe()
+    async def rollback(self, to: int | str) -> Rollback:
+        return await self.inner.rollback(to)
 
-    def check(self, code: str) -> Sequence[Violation]:
-        return self._port.check(code)
+    async def diagnose(self, step: int) -> Diagnosis | None:
+        return await self.inner.diagnose(step)
+
+    async def plan(self, patch: Patch) -> Plan:
+        return await self.inner.plan(patch)
+
+    async def apply(self, plan: Plan) -> ApplyResult:
+        return await self.inner.apply(plan)

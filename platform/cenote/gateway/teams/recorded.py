@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from cenote.agent import AgentResponse, AgentRuntime
-from cenote.agent.port import Violation
+from cenote.agent.port_around import PortAround
 from cenote.gateway.teams.ledger import Note
 from cenote.models import (
     ContextLengthError,
@@ -32,8 +32,7 @@ from cenote.models import (
     ModelTurn,
     TokenUsage,
 )
-from cenote.runtime.authors import Scope
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injectables import Injectable
 from cenote.runtime.listeners import OnOutput
 from cenote.team.record import Again
 from cenote_proto.v1 import runtime_pb2
@@ -252,40 +251,20 @@ def _heard(known: dict[str, Any]) -> list[ModelChunk]:
     return chunks
 
 
-class RecordedPort:
+class RecordedPort(PortAround[AgentRuntime]):
     """What an agent's cells gave before comes from the record, and is not run."""
 
     def __init__(
         self,
         record: RecordedTeam,
         agent: str,
-        port: AgentRuntime,
+        inner: AgentRuntime,
         register: Callable[[Sequence[Injectable]], None],
     ) -> None:
+        super().__init__(inner)
         self._record = record
         self._agent = agent
-        self._port = port
         self._register = register
-
-    @property
-    def author(self) -> str:
-        return self._port.author
-
-    @property
-    def scope(self) -> Scope:
-        return self._port.scope
-
-    @property
-    def functions(self) -> Sequence[Function]:
-        return self._port.functions
-
-    @property
-    def variables(self) -> Sequence[Variable]:
-        return self._port.variables
-
-    @property
-    def types(self) -> Sequence[Type]:
-        return self._port.types
 
     async def execute(
         self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
@@ -295,7 +274,7 @@ class RecordedPort:
         known = course.next("cell")
         if known is not None:
             return _result(known)
-        result = await self._port.execute(code, timeout=timeout, on_output=on_output, cause=cause)
+        result = await self.inner.execute(code, timeout=timeout, on_output=on_output, cause=cause)
         told = {"result": from_result(result).SerializeToString().hex(), "news": result.news}
         self._record.note(self._agent, "cell", told)
         return result
@@ -304,19 +283,16 @@ class RecordedPort:
         if self._record.course(self._agent).next("inject") is not None:
             self._register(items)
             return
-        await self._port.inject(*items)
+        await self.inner.inject(*items)
         self._record.note(self._agent, "inject", [item.name for item in items])
 
     async def describe(self) -> Sequence[VariableInfo]:
         known = self._record.course(self._agent).next("look")
         if known is not None:
             return [_info(info) for info in known]
-        described = list(await self._port.describe())
+        described = list(await self.inner.describe())
         self._record.note(self._agent, "look", [asdict(info) for info in described])
         return described
-
-    def check(self, code: str) -> Sequence[Violation]:
-        return self._port.check(code)
 
 
 def _result(known: dict[str, Any]) -> ExecutionResult:
