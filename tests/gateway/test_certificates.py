@@ -18,12 +18,12 @@ from cenote.gateway.certificate_check import check_certificate
 from cenote.gateway.certificates import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,
-    Certificate,
     issue,
     make_authority,
 )
 from cenote.gateway.errors import CertificateError
-from cenote.gateway.tls import LOOPBACK_NAMES, TlsMaterial, given_certificates, made_certificates
+from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, made_certificates
+from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.errors import SecretFileError, UsageError
 from cenote_security.secret_files import create_secret_file
 

@@ -8,14 +8,14 @@ others: by it, clients know the platform. A certificate and its key share a file
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cenote.gateway.certificate_check import check_certificate, expires_before
-from cenote.gateway.certificates import Certificate, Purpose, issue, make_authority
+from cenote.gateway.certificates import Purpose, issue, make_authority
 from cenote.gateway.errors import CertificateError
+from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.secret_files import kept_secret, read_secret_file, replace_file
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -24,12 +24,15 @@ _RENEW_BEFORE: Final = timedelta(days=30)
 _KEY_BEGINS: Final = b"-----BEGIN PRIVATE KEY-----"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsMaterial:
-    """What a TLS library is given. authority: PEM of whom to trust, empty to trust what the system trusts."""
-
-    own: Certificate
-    authority: bytes
+def kept_authority(folder: Path, *, now: datetime | None = None) -> Certificate:
+    """The folder's own authority, made if there is none. Raises what `made_certificates` does."""
+    private = folder / "authority.pem"
+    authority = _split(
+        kept_secret(private, lambda: _joined(make_authority("Cenote", now or datetime.now(UTC))))
+    )
+    check_certificate(str(private), authority, now=now or datetime.now(UTC))
+    replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
+    return authority
 
 
 def made_certificates(
@@ -41,10 +44,7 @@ def made_certificates(
     Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
     """
     now = now or datetime.now(UTC)
-    private = folder / "authority.pem"
-    authority = _split(kept_secret(private, lambda: _joined(make_authority("Cenote", now))))
-    check_certificate(str(private), authority, now=now)
-    replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
+    authority = kept_authority(folder, now=now)
     path = folder / f"{purpose}.pem"
     own = _split(kept_secret(path, lambda: _joined(issue(authority, names, [purpose], now))))
     if not _is_fit(own, names, authority, now):
