@@ -1,8 +1,8 @@
 """The certificates of a platform: made in a folder, or given. Keys are in private files.
 
-A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` and `client.pem` (the
-same, for what listens and for what connects to it with a certificate of its own), and `ca.pem`, the only one for
-others: by it, clients know the platform. A certificate and its key share a file so that no crash can part them.
+A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` (the same, for what
+clients connect to), and `ca.pem`, the only one for others: by it, clients know the platform. A certificate and its
+key share a file so that no crash can part them. What components show each other is in no file, see `ComponentLines`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cenote.gateway.certificate_check import check_certificate, expires_before
-from cenote.gateway.certificates import Purpose, issue, make_authority
+from cenote.gateway.certificates import issue, make_authority
 from cenote.gateway.errors import CertificateError
 from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.secret_files import kept_secret, read_secret_file, replace_file
@@ -26,29 +26,28 @@ _KEY_BEGINS: Final = b"-----BEGIN PRIVATE KEY-----"
 
 def kept_authority(folder: Path, *, now: datetime | None = None) -> Certificate:
     """The folder's own authority, made if there is none. Raises what `made_certificates` does."""
+    now = now or datetime.now(UTC)
     private = folder / "authority.pem"
-    authority = _split(
-        kept_secret(private, lambda: _joined(make_authority("Cenote", now or datetime.now(UTC))))
-    )
-    check_certificate(str(private), authority, now=now or datetime.now(UTC))
+    authority = _split(kept_secret(private, lambda: _joined(make_authority("Cenote", now))))
+    check_certificate(str(private), authority, now=now)
     replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
     return authority
 
 
 def made_certificates(
-    folder: Path, purpose: Purpose, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
+    folder: Path, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
 ) -> TlsMaterial:
-    """The folder's certificate for a purpose. It is made if it is missing, lacks a name, or expires in a month.
+    """The folder's certificate for clients to see. It is made if it is missing, lacks a name, or expires in a month.
 
-    names: host names and addresses of a server; whoever connects is named by the first.
+    names: host names and addresses that they connect to.
     Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
     """
     now = now or datetime.now(UTC)
     authority = kept_authority(folder, now=now)
-    path = folder / f"{purpose}.pem"
-    own = _split(kept_secret(path, lambda: _joined(issue(authority, names, [purpose], now))))
+    path = folder / "server.pem"
+    own = _split(kept_secret(path, lambda: _joined(issue(authority, names, ["server"], now))))
     if not _is_fit(own, names, authority, now):
-        own = issue(authority, names, [purpose], now)
+        own = issue(authority, names, ["server"], now)
         replace_file(path, _joined(own))
     return TlsMaterial(own=own, authority=authority.certificate)
 

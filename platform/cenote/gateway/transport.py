@@ -32,7 +32,7 @@ def transport(options: PlatformOptions) -> Transport:
     if options.certificate is not None and options.key is not None:
         own = given_certificates(options.certificate, options.key).own
         return Transport(lines=lines, credentials=grpc.ssl_server_credentials([(own.key, own.certificate)]))
-    own = made_certificates(folder, "server", _names(options.host)).own
+    own = made_certificates(folder, _names(options.host)).own
     credentials = grpc.ssl_server_credentials([(own.key, own.certificate)])
     return Transport(lines=lines, credentials=credentials, authority=str(folder / "ca.pem"))
 
