@@ -16,7 +16,9 @@ from tests.gateway.world import World, refused
 
 import cenote
 from cenote import SandboxPolicy, Variable
+from cenote.gateway.certificate_check import check_certificate
 from cenote.gateway.certificates import COMPONENT_LIFETIME, make_authority, sign
+from cenote.gateway.certifier import signed
 from cenote.gateway.client_ways import ClientWays, Way
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.local_nodes import LocalNodes
@@ -88,6 +90,19 @@ def test_what_is_no_request_is_not_signed(request_: bytes) -> None:
     """Whoever asks has to have the key."""
     with pytest.raises(UsageError, match="asks for no certificate"):
         LINES.sign(request_, "10.0.0.1")
+
+
+def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() -> None:
+    """One that asks for nonsense, or has left, keeps nobody else from it; who needs none gets none."""
+    request = make_request()
+    asked = {"bad": b"nonsense", "gone": request.request, "content": b"", "good": request.request}
+    given = signed(
+        asked, {"bad": "10.0.0.1", "content": "10.0.0.2", "good": "10.0.0.3", "gone": ""}.__getitem__, LINES
+    )
+    assert ["good"] == list(given)
+    check_certificate(
+        "it", request.answered(given["good"]), names=["10.0.0.3"], authority=AUTHORITY.certificate, now=NOW
+    )
 
 
 def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:

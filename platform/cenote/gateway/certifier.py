@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cenote.gateway.component_lines import ComponentLines
-from cenote_security.errors import CenoteError
+from cenote_security.errors import UsageError
 from cenote_worker.cluster.ray_calls import answers
 
 log = logging.getLogger("cenote.gateway")
@@ -45,8 +45,8 @@ class Certifier:
         while not self._ending.wait(LOOK_EVERY):
             try:
                 self.look()
-            except CenoteError as error:  # the next look may do better
-                log.warning("no certificates could be signed for the machines: %s", error)
+            except Exception:  # whatever Ray raises while its head is away: the next look may do better
+                log.exception("no certificates could be signed for the machines")
 
     def look(self) -> None:
         """Signs what is asked for now."""
@@ -56,13 +56,21 @@ class Certifier:
             ANSWER_SECONDS,
             self._ending,
         )
-        signed = {
-            node: self._lines.sign(request, host)
-            for node, request in asked.items()
-            if request and (host := self._host(node))
-        }
-        answers(
-            {node: agents[node].certify.remote(own, self._lines.authority) for node, own in signed.items()},
-            ANSWER_SECONDS,
-            self._ending,
-        )
+        for node, certificate in signed(asked, self._host, self._lines).items():
+            # Nobody waits: should it not arrive, it is asked for again.
+            agents[node].certify.remote(certificate, self._lines.authority)
+
+
+def signed(asked: Mapping[str, bytes], host: Callable[[str], str], lines: ComponentLines) -> dict[str, bytes]:
+    """Certificates of the nodes that need one. What a node asks for wrongly is not the others' loss.
+
+    asked: their requests, empty of those that need none. host: see Certifier.
+    """
+    given = {}
+    for node, request in asked.items():
+        if request and (listens := host(node)):
+            try:
+                given[node] = lines.sign(request, listens)
+            except UsageError as error:
+                log.warning("node %s gets no certificate: %s", node, error)
+    return given

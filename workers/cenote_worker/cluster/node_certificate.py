@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cenote_security.certificates import CertificateRequest, TlsMaterial, is_due, make_request
@@ -18,6 +17,9 @@ from cenote_worker.keeper.client import KeeperClient
 
 KEY: Final = "certificate"
 """In the keeper."""
+
+LOOK_EVERY: Final = timedelta(seconds=2)
+"""What hosts show is this much older than what the keeper has, at the most."""
 
 
 def _now() -> datetime:
@@ -71,24 +73,32 @@ class NodeCertificate:
 
 
 class KeptCertificate:
-    """The same, as the node's hosts find it: read again once half of its time is over. Thread-safe."""
+    """The same, as the node's hosts find it. Thread-safe.
+
+    It is wanted for each connection, before anybody has said who he is, and looked for once in some seconds.
+    """
 
     def __init__(self, keeper: KeeperClient, clock: Callable[[], datetime] = _now) -> None:
         self._keeper = keeper
         self._clock = clock
         self._material: TlsMaterial | None = None
+        self._looked: datetime | None = None
 
     def __call__(self) -> TlsMaterial:
         """Raises UnavailableError where there is none."""
-        known = self._material
-        if known is None or is_due(known.own.certificate, self._clock()):
-            with suppress(
-                UnavailableError
-            ):  # a keeper that has ended is replaced, and filled again, within seconds
-                known = self._material = _kept(self._keeper) or known
-        if known is None:
+        now = self._clock()
+        if self._looked is None or now - self._looked >= LOOK_EVERY:
+            self._look()
+            self._looked = now
+        if self._material is None:
             raise UnavailableError("this node has no certificate yet; the gateway signs it within seconds")
-        return known
+        return self._material
+
+    def _look(self) -> None:
+        try:
+            self._material = _kept(self._keeper) or self._material
+        except UnavailableError:
+            return  # a keeper that has ended is replaced, and filled again, within seconds
 
 
 def _kept(keeper: KeeperClient) -> TlsMaterial | None:
