@@ -272,3 +272,4 @@ def test_down_in_place_of_a_gateway_that_was_killed(machines: Machines) -> None:
     assert "killed" in machines.platform.command("down").stderr
     check_nothing_is_left(machines, root)
     machines.up()
+    until(lambda: 2 == len(machines.nodes()))
