@@ -19,9 +19,14 @@ from cenote_worker.cluster.node import ARRIVAL, HostGone, Node
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 
 PATIENCE = 20.0
+
+
+def at(name: str) -> Doors:
+    return Doors(components=f"at {name}", clients=f"at {name}")
 
 
 class FakeHost:
@@ -32,7 +37,7 @@ class FakeHost:
 
     def __init__(self, name: str, keeper: KeeperClient, dying: str = "") -> None:
         self.id = HostId(name)
-        self.address = f"at {name}"
+        self.doors = at(name)
         self.dying = dying
         self.dismissed = threading.Event()
         self.bound: dict[str, Assignment] = {}
@@ -187,7 +192,7 @@ def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:
     """The call goes on with the next one, though it holds the turn of a runtime that has become an orphan."""
     dying = world.host("a", dying="bind")
     world.staff = [dying, world.host("b")]
-    assert "at b" == within(lambda: world.node.create(assignment()))
+    assert at("b") == within(lambda: world.node.create(assignment()))
     assert dying.dismissed.is_set()
 
 
@@ -212,7 +217,7 @@ def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
     world.staff = [world.host("b")]
     world.node.runtimes()
     assert slow.dismissed.wait(PATIENCE)
-    assert "at b" == within(lambda: world.node.locate("r"))
+    assert at("b") == within(lambda: world.node.locate("r"))
 
 
 def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:
@@ -289,7 +294,7 @@ def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:
     host.idle, host.attaching = 6.0, "leased"
     world.node.sweep()
     assert [] == host.ended
-    assert "at a" == world.node.locate("leased")
+    assert at("a") == world.node.locate("leased")
 
 
 def test_a_client_on_its_way_keeps_its_runtime(world: World) -> None:
@@ -317,7 +322,7 @@ def test_one_runtime_is_asked_after_alone(world: World) -> None:
     host.dying = "fact"
     world.staff = [world.host("b")]
     assert world.node.runtime("r") == within(lambda: world.node.runtime("r"))
-    assert "at b" == world.node.locate("r")
+    assert at("b") == world.node.locate("r")
     with pytest.raises(UnknownRuntimeError):
         world.node.runtime("other")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -74,11 +75,27 @@ def hosts(opened: ExitStack) -> tuple[Host, Host]:
     return pair[0], pair[1]
 
 
+KNOCK = """
+import socket, ssl, sys
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+context.set_alpn_protocols(["h2"])
+with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as line, context.wrap_socket(line) as secured:
+    print(secured.version(), secured.recv(9))
+"""
+"""As whoever has no certificate. By TLS 1.3 a server sees that behind the handshake: it hangs up, and else greets."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Apart:
     gateway: Host
     node: Host
     platform: StandingPlatform
+
+    def knock(self, port: int) -> str:
+        """What is said to a stranger on the gateway's host who comes to a port of the machine."""
+        line = [*self.gateway.prefix, sys.executable, "-c", KNOCK, self.node.address, str(port)]
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
 
 @pytest.fixture
@@ -104,7 +121,7 @@ def opened_in_the_guide() -> list[range]:
 
 def test_the_guide_names_all_ports_between_gateway_and_machines(apart: Apart) -> None:
     """A runtime is made, used and shown; what the two hosts said to each other went to ports that the guide names,
-    and the machine never called the gateway."""
+    and the machine never called the gateway. Runtimes are served to components of the platform alone."""
     where = ("--address", apart.platform.address)
     apart.platform.command("runtime", "create", *where, "far")
     assert "42\n" == apart.platform.command("runtime", "exec", *where, "far", "-c", "print(6 * 7)").stdout
@@ -113,5 +130,6 @@ def test_the_guide_names_all_ports_between_gateway_and_machines(apart: Apart) ->
     used = apart.node.ports_used_by(apart.gateway)
     assert CLIENT_PORT in used
     assert [] == [port for port in used if not any(port in ports for ports in opened_in_the_guide())]
+    assert {"TLSv1.3 b''"} == {apart.knock(port) for port in used - {CLIENT_PORT}}
     listens = int(apart.platform.address.rpartition(":")[2])
     assert listens not in apart.gateway.ports_used_by(apart.node)

@@ -18,12 +18,13 @@ from cenote.gateway.certificate_check import check_certificate
 from cenote.gateway.certificates import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,
-    Certificate,
     issue,
     make_authority,
 )
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.errors import CertificateError
-from cenote.gateway.tls import LOOPBACK_NAMES, TlsMaterial, given_certificates, made_certificates
+from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
+from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.errors import SecretFileError, UsageError
 from cenote_security.secret_files import create_secret_file
 
@@ -63,8 +64,8 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_made_certificates_shake_hands_both_ways(tmp_path: Path, name: str) -> None:
     """mTLS: each side shows one, each side asks for one, by the strictest rules of OpenSSL."""
-    server = made_certificates(tmp_path / "tls", "server")
-    client = made_certificates(tmp_path / "tls", "client", ["gateway"])
+    server = made_certificates(tmp_path / "tls")
+    client = ComponentLines(kept_authority(tmp_path / "tls")).material()
     shake_hands(
         context(server.own, server.authority, ssl.Purpose.CLIENT_AUTH, tmp_path),
         context(client.own, client.authority, ssl.Purpose.SERVER_AUTH, tmp_path),
@@ -178,7 +179,7 @@ def test_names_that_a_certificate_covers(name: str) -> None:
 
 
 def material(folder: Path, *names: str, now: datetime = NOW) -> TlsMaterial:
-    return made_certificates(folder, "server", names or LOOPBACK_NAMES, now=now)
+    return made_certificates(folder, names or LOOPBACK_NAMES, now=now)
 
 
 def test_made_certificates_stay(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from cenote.gateway.registry import Registry
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
@@ -58,7 +59,7 @@ class SlowNodes:
         return self.locate(runtime)
 
     def locate(self, runtime: RuntimeId) -> Place:
-        return Place(node="nowhere", address="127.0.0.1:9")
+        return Place(node="nowhere", doors=Doors(components="127.0.0.1:9", clients="127.0.0.1:9"))
 
     def delete(self, runtime: RuntimeId) -> None:
         if runtime not in self._here:

@@ -14,10 +14,11 @@ from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.joined_cluster import JoinedCluster
 from cenote.gateway.launch import start_platform
-from cenote.gateway.options import PlatformOptions, is_loopback
+from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote_security.errors import CenoteError, RejectedError, SecretFileError, UnavailableError, UsageError
+from cenote_security.loopback import is_loopback
 
 STATE = StateFolder(path=Path("/state/cenote"))
 RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")

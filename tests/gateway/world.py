@@ -11,11 +11,13 @@ from typing import Any
 import grpc
 from tests.serving.plain import Line
 
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
+from cenote.gateway.tls import kept_authority
 from cenote_proto.v1 import platform_pb2, reference_pb2, runtime_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
@@ -24,6 +26,7 @@ from cenote_security.ids import TenantId, TokenId
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import ORDINARY_SCOPES
 from cenote_worker.serving.limits import Patience
+from cenote_worker.serving.secured import Secured
 from cenote_worker.wire import policies
 
 Description = platform_pb2.RuntimeDescription
@@ -138,12 +141,17 @@ class World:
         folder: Path,
         *,
         relayed: bool = False,
+        secured: bool = False,
         nodes: Nodes | None = None,
         machines: Callable[[MasterKey], Nodes] | None = None,
     ) -> None:
-        """machines: makes the nodes, whose end is their maker's business."""
+        """secured: what is between gateway and machines, as off the loopback.
+
+        machines: makes the nodes, whose end is their maker's business.
+        """
         self.state = StateFolder(path=folder / "state")
         self.relayed = relayed
+        self.secured = secured
         self._given = nodes
         self._machines = machines
         self._users: list[User] = []
@@ -167,16 +175,26 @@ class World:
     def _open(self) -> None:
         with ExitStack() as opened:
             self.stores = opened.enter_context(Stores(self.state))
+            self.lines = ComponentLines(kept_authority(self.state.certificates), everywhere=self.secured)
             if self._machines is not None:
                 self._given = self._machines(self.stores.master_key)
             self.nodes = self._given or opened.enter_context(
-                LocalNodes(self.stores.master_key, patience=Patience(grace=0.1))
+                LocalNodes(self.stores.master_key, patience=Patience(grace=0.1), secured=self._secured())
             )
             self.server = opened.enter_context(
-                closing(GatewayServer(self.stores, self.nodes, relayed=self.relayed, recheck=0.1))
+                closing(
+                    GatewayServer(
+                        self.stores, self.nodes, lines=self.lines, relayed=self.relayed, recheck=0.1
+                    )
+                )
             )
             self.address = self.server.start()
             self._opened = opened.pop_all()
+
+    def _secured(self) -> Secured | None:
+        if not self.secured:
+            return None
+        return Secured(material=lambda: self.lines.serving("127.0.0.1"), clients=not self.relayed)
 
     def close(self) -> None:
         for user in self._users:

@@ -69,7 +69,7 @@ class SmallPlatform(PlatformServiceServicer):
         self.runtimes_address = ""
 
     def start(self) -> SmallPlatform:
-        self.runtimes_address = self.server.start()
+        self.runtimes_address = self.server.start().clients
         self._gateway.add_generic_rpc_handlers((_Relay(self.runtimes_address),))
         self._gateway.start()
         return self
@@ -80,7 +80,7 @@ class SmallPlatform(PlatformServiceServicer):
         self.server = RuntimeServer(
             self._authorise, self.references, patience=self._patience, patcher=apply_patch
         )
-        self.runtimes_address = self.server.start()
+        self.runtimes_address = self.server.start().clients
         for runtime, hosted in self.hosted.items():
             self.server.add(runtime, hosted, self._relays[runtime])
 

@@ -39,7 +39,7 @@ class World:
         self._own_references = LocalReferences(room=2 << 30)
         self.references = references or self._own_references
         self.server = RuntimeServer(authorise, self.references, patience=patience)
-        self.address = self.server.start()
+        self.address = self.server.start().components
         self.hosted: dict[str, HostedRuntime] = {}
         self.lines: list[Line] = []
         self._numbers = itertools.count(1)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc
 import pytest
 from tests.serving.conftest import World, authorise
 from tests.serving.plain import Line
@@ -21,8 +20,6 @@ from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.server import RuntimeServer
 
-CERTIFICATES = Path(__file__).parents[1] / "egress" / "certificates"
-
 
 def server(**arguments: object) -> RuntimeServer:
     return RuntimeServer(authorise, LocalReferences(room=1 << 20), **arguments)  # type: ignore[arg-type]
@@ -31,7 +28,7 @@ def server(**arguments: object) -> RuntimeServer:
 def test_a_unix_socket(tmp_path: Path) -> None:
     """On one machine no port is needed."""
     made = server(listen=f"unix:{tmp_path}/socket")
-    assert f"unix:{tmp_path}/socket" == made.start()
+    assert f"unix:{tmp_path}/socket" == made.start().clients
     hosted = HostedRuntime(SandboxPolicy(), relay := HostRelay(), name="us-1")
     made.add("us-1", hosted, relay)
     line = Line(f"unix:{tmp_path}/socket", "us-1")
@@ -46,20 +43,6 @@ def test_a_port_in_use(world: World) -> None:
     """Is an error with the address in it."""
     with pytest.raises(UnavailableError, match=world.address):
         server(listen=world.address).start()
-
-
-def test_tls() -> None:
-    """With credentials nothing else is served."""
-    both = (CERTIFICATES / "server.pem").read_bytes()
-    made = server(credentials=grpc.ssl_server_credentials([(both, both)]))
-    address = made.start()
-    with pytest.raises(grpc.FutureTimeoutError):
-        grpc.channel_ready_future(grpc.insecure_channel(address)).result(timeout=0.5)
-    authority = grpc.ssl_channel_credentials((CERTIFICATES / "authority.pem").read_bytes())
-    options = (("grpc.ssl_target_name_override", "files.test"),)
-    with grpc.secure_channel(address, authority, options=options) as channel:
-        grpc.channel_ready_future(channel).result(timeout=20)
-    made.close()
 
 
 def test_an_id_is_served_once(world: World) -> None:

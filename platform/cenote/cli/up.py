@@ -32,7 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--relay", action="store_true", help="let clients reach everything through this one port"
     )
-    parser.add_argument("--tls", action="store_true", help="listen with TLS, and --relay")
+    parser.add_argument("--tls", action="store_true", help="with TLS, on the lines to machines too")
     parser.add_argument(
         "--tls-cert", metavar="FILE", type=Path, help="a certificate to use (default: our own)"
     )

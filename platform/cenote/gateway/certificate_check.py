@@ -12,8 +12,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from cenote.gateway.certificates import Certificate
 from cenote.gateway.errors import CertificateError
+from cenote_security.certificates import Certificate
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.joined_cluster import JoinedCluster, forget
 from cenote.gateway.nodes import Nodes
-from cenote.gateway.options import PlatformOptions
+from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.patcher import apply_patch
@@ -29,18 +30,26 @@ log = logging.getLogger("cenote.gateway")
 HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
 """Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
 
+END_SECONDS: Final = 5.0
+"""For what is asked of machines when the platform ends, and is not to be asked when its cluster has been left."""
+
 OWN_NODE: Final = "local"
 """The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
 
 
 @contextmanager
-def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event) -> Iterator[Nodes]:
-    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own. ending: see RayNodes.
+def ray_nodes(
+    options: PlatformOptions, key: MasterKey, lines: ComponentLines, ending: threading.Event
+) -> Iterator[Nodes]:
+    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own.
+
+    lines: to them. ending: see RayNodes.
 
     Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
     """
     with ExitStack() as opened:
         address = options.ray_address or _own_address(options, opened, ending)
+        from cenote.gateway.certifier import Certifier
         from cenote.gateway.ray_agents import RayAgents
         from cenote.gateway.ray_nodes import RayNodes
         from cenote_worker.cluster import ray_cluster
@@ -54,9 +63,15 @@ def ray_nodes(options: PlatformOptions, key: MasterKey, ending: threading.Event)
             JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
                 options.state
             )
-        agents = RayAgents(_settings(options, key))
+        agents = RayAgents(_settings(options, key, lines))
         # Now, to be ready for the first request.
         threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
+        if lines.everywhere or options.ray_address is not None:
+            certifier = Certifier(agents, agents.host, lines, ending)
+            signing = threading.Thread(target=certifier.run, name="cenote-certifier", daemon=True)
+            signing.start()
+            opened.callback(signing.join, END_SECONDS)
+            opened.callback(ending.set)
         yield RayNodes(key, agents, ending)
         # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         ray_cluster.dissolve()
@@ -87,16 +102,18 @@ def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None
         end_remains(state)
 
 
-def _settings(options: PlatformOptions, key: MasterKey) -> AgentSettings:
+def _settings(options: PlatformOptions, key: MasterKey, lines: ComponentLines) -> AgentSettings:
     from cenote_worker.cluster.ray_cluster import AgentSettings
 
     return AgentSettings(
         folder=Path(options.state.path if options.ray_address is None else _shared_folder(key)),
         key=key.for_runtime(REFERENCES),
-        host="127.0.0.1" if options.ray_address is None else "",
+        host=LOOPBACK if options.ray_address is None else "",
         hosts=HOSTS,
         only_node=OWN_NODE if options.ray_address is None else "",
         room=options.shared_memory,
+        secured=lines.everywhere,
+        clients=not options.relayed,
         patcher=apply_patch,
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.client_ways import Way
+from cenote.gateway.nodes import NodeFacts, RuntimeFacts
 from cenote.gateway.runtimes import RuntimeRecord
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 
@@ -31,10 +32,10 @@ def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.Runtim
 
 
 def open_at(
-    description: platform_pb2.RuntimeDescription, place: Place, capability: tuple[str, int]
+    description: platform_pb2.RuntimeDescription, node: str, way: Way, capability: tuple[str, int]
 ) -> platform_pb2.RuntimeDescription:
     """The same, with where it is and what opens it there."""
-    description.node, description.address = place.node, place.address
+    description.node, description.address, description.authority = node, way.address, way.authority
     description.capability, description.expires = capability
     return description
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.runtime.patcher import apply_patch
@@ -23,9 +23,11 @@ from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
+from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.limits import PATIENCE, Patience
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.secured import Secured
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.tenancy.books import Books
 from cenote_worker.tenancy.deeds import Batch
@@ -33,9 +35,6 @@ from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.shared_quota import Limits
 from cenote_worker.tenancy.trail import Trail
 from cenote_worker.wire import policies
-
-if TYPE_CHECKING:
-    import grpc
 
 log = logging.getLogger("cenote.gateway")
 
@@ -57,7 +56,7 @@ class _Hosted:
 class LocalNodes:
     """Carries out Nodes without a cluster. The runtimes end with this process, but for what is stored of them.
 
-    key: what the keys of its runtimes are derived from. room: bytes for shared values. credentials: for TLS.
+    key: what the keys of its runtimes are derived from. room: bytes for shared values. secured: see RuntimeServer.
     warm: gets ready for runtimes of the default policy before the first is asked for.
     """
 
@@ -67,7 +66,7 @@ class LocalNodes:
         *,
         room: int = REFERENCE_ROOM,
         warm: bool = False,
-        credentials: grpc.ServerCredentials | None = None,
+        secured: Secured | None = None,
         patience: Patience = PATIENCE,
     ) -> None:
         self._key = key
@@ -79,7 +78,7 @@ class LocalNodes:
         self._server = RuntimeServer(
             CapabilityRights(self._keys),
             self._references,
-            credentials=credentials,
+            secured=secured,
             patience=patience,
             patcher=apply_patch,
         )
@@ -87,14 +86,14 @@ class LocalNodes:
         self._hosted: dict[RuntimeId, _Hosted] = {}
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
-        self._address = ""
+        self._doors = Doors(components="", clients="")
         self._closing = threading.Event()
         self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
         self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
 
     def start(self) -> Self:
         """Raises UnavailableError where no port can be had."""
-        self._address = self._server.start()
+        self._doors = self._server.start()
         self._leases.start()
         if self._warming is not None:
             self._warming.start()
@@ -180,7 +179,11 @@ class LocalNodes:
             runtimes = len(self._hosted)
         return [
             NodeFacts(
-                id=NODE, address=self._address, runtimes=runtimes, references=count, reference_bytes=size
+                id=NODE,
+                address=self._doors.components,
+                runtimes=runtimes,
+                references=count,
+                reference_bytes=size,
             )
         ]
 
@@ -194,7 +197,7 @@ class LocalNodes:
         )
 
     def reference_address(self, reference: str) -> str:  # noqa: ARG002
-        return self._address  # which says the same of others' references as of none
+        return self._doors.components  # which says the same of others' references as of none
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         self._quotas.limit(dict[str, Limits](limits.items()))
@@ -206,7 +209,7 @@ class LocalNodes:
 
     @property
     def _place(self) -> Place:
-        return Place(node=NODE, address=self._address)
+        return Place(node=NODE, doors=self._doors)
 
     def _find(self, runtime: RuntimeId) -> _Hosted:
         with self._lock:

@@ -8,21 +8,22 @@ from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.hosted.keeping import Keeping
+from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a runtime is served: the id of its node, and `host:port` of its RuntimeService."""
+    """Where a runtime is served: the id of its node, and where its RuntimeService is reached there."""
 
     node: str
-    address: str
+    doors: Doors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What may be said of a node. address: of a ReferenceService that has the node's references.
+    """What may be said of a node. address: of a ReferenceService that has the node's references, for components.
 
     silent: it does not answer now, and nothing else is known of it.
     """
@@ -101,4 +102,7 @@ class Nodes(Protocol):
         """
 
     def reference_address(self, reference: str) -> str:
-        """A server whose ReferenceService has the value, or can bring it. Raises UnknownReferenceError."""
+        """A server whose ReferenceService has the value, or can bring it, for components.
+
+        Raises UnknownReferenceError.
+        """

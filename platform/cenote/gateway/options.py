@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.remote.address import PORT
 from cenote_security.errors import UsageError
+from cenote_security.loopback import is_loopback
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -22,7 +22,9 @@ class PlatformOptions:
 
     ray_address: of a cluster; None for one of this machine alone, made for the platform. without_ray: no cluster at
     all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
-    this port, whatever else they could reach. tls: with certificate and key, or those of an authority of its own.
+    this port, whatever else they could reach. tls: on all lines; those between gateway and machines have it in any
+    case where they lead off the loopback. certificate, key: what the gateway shows to clients, instead of one by the
+    platform's own authority.
     preloads: modules that tenants may have preloaded. store, hibernate_after: see States.
     model_endpoints: base URLs that models of tenants' teams may be at, besides those of their providers.
     team_environment: names of variables that the processes find which work on teams, such as OPENAI_API_KEY.
@@ -62,8 +64,8 @@ class PlatformOptions:
 
     @property
     def relayed(self) -> bool:
-        """A certificate is for one port, and other machines reach that one."""
-        return self.relay or self.tls
+        """Whether nobody needs another port: runtimes of a machine that is the whole platform are on its loopback."""
+        return self.relay or (self.ray_address is None and not is_loopback(self.host))
 
     @property
     def among_machines(self) -> bool:
@@ -82,11 +84,3 @@ class PlatformOptions:
         for name in ("preloads", "model_endpoints", "team_environment"):
             given[name] = tuple(given[name])
         return cls(**given | {"state": StateFolder(path=Path(given["state"]["path"]))})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address by that name."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

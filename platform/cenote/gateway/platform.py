@@ -11,12 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from cenote.gateway.cluster_nodes import ray_nodes
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
-from cenote.gateway.options import PlatformOptions
+from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.registry import Registry
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.states import States
@@ -25,6 +26,7 @@ from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrato
 from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.transport import transport
 from cenote.runtime.remote.address import token_file
+from cenote_worker.serving.secured import Secured
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         secured = transport(options)
         stores = opened.enter_context(Stores(options.state, _states(options)))
         ending = threading.Event()
-        nodes = opened.enter_context(_nodes(options, stores, ending))
+        nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
         listen = f"{options.host}:{options.port}"
         orchestrators = _orchestrators(options, stores)
         opened.push(partial(_end_teams, orchestrators))
@@ -50,6 +52,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             stores,
             nodes,
             listen,
+            lines=secured.lines,
             relayed=options.relayed,
             credentials=secured.credentials,
             preloads=options.preloads,
@@ -87,12 +90,18 @@ def _states(options: PlatformOptions) -> States:
 
 
 def _nodes(
-    options: PlatformOptions, stores: Stores, ending: threading.Event
+    options: PlatformOptions, stores: Stores, lines: ComponentLines, ending: threading.Event
 ) -> AbstractContextManager[Nodes]:
     if options.without_ray:
         room = REFERENCE_ROOM if options.shared_memory is None else options.shared_memory
-        return LocalNodes(stores.master_key, room=room, warm=True)
-    return ray_nodes(options, stores.master_key, ending)
+        return LocalNodes(stores.master_key, room=room, warm=True, secured=_secured(options, lines))
+    return ray_nodes(options, stores.master_key, lines, ending)
+
+
+def _secured(options: PlatformOptions, lines: ComponentLines) -> Secured | None:
+    if not lines.everywhere:
+        return None
+    return Secured(material=partial(lines.serving, LOOPBACK), clients=not options.relayed)
 
 
 def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.callers import Callers, Context
+from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.creations import Creations
 from cenote.gateway.descriptions import described, described_node, open_at
 from cenote.gateway.nodes import Nodes
@@ -25,8 +26,6 @@ T = TypeVar("T")
 
 
 class PlatformService(PlatformServiceServicer):
-    """relayed: clients reach their runtimes through the gateway, and are not told where they are."""
-
     def __init__(
         self,
         stores: Stores,
@@ -34,15 +33,14 @@ class PlatformService(PlatformServiceServicer):
         registry: Registry,
         creations: Creations,
         callers: Callers,
-        *,
-        relayed: bool,
+        ways: ClientWays,
     ) -> None:
         self._stores = stores
         self._nodes = nodes
         self._registry = registry
         self._creations = creations
         self._callers = callers
-        self._relayed = relayed
+        self._ways = ways
 
     async def Describe(
         self, _request: platform_pb2.DescribePlatform, context: Context
@@ -146,11 +144,12 @@ class PlatformService(PlatformServiceServicer):
         place = None
         if facts.state != "lost":
             place = self._registry.locate(record, partial=partial, wake=not look)
-        if self._relayed or place is None:
+        way = self._ways.direct(place) if place is not None else None
+        if place is None or way is None:
             return description
         capability = self._stores.access.capability(principal, record)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
-        return open_at(description, place, capability)
+        return open_at(description, place.node, way, capability)
 
 
 def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:

@@ -12,7 +12,7 @@ import ray
 from cenote_security.errors import CenoteError
 from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_calls import answer
-from cenote_worker.cluster.ray_cluster import AgentSettings, ensure_agents
+from cenote_worker.cluster.ray_cluster import AgentSettings, ensure_agents, listening
 
 log = logging.getLogger("cenote.gateway")
 
@@ -40,6 +40,15 @@ class RayAgents:
         """Agents that have not yet said what their node is called."""
         self._failed: dict[str, float] = {}
         """Raylets without an agent, and when the next one is tried there."""
+
+    def host(self, node: str) -> str:
+        """What the servers of a node listen at, by what the cluster says; nothing of one that is not there."""
+        if self._settings.only_node:
+            return self._settings.host
+        with self._lock:
+            names = dict(self._names)
+        hosts = listening(self._settings)
+        return next((hosts.get(raylet, "") for raylet, name in names.items() if name == node), "")
 
     def __call__(self) -> dict[str, Any]:
         with self._lock:

@@ -16,6 +16,7 @@ from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.ray_calls import answers, ask
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import ABANDONED_SECONDS
+from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits, parted
 
@@ -89,10 +90,10 @@ class RayNodes:
                 continue
         raise UnknownRuntimeError(runtime)
 
-    def _placed(self, runtime: RuntimeId, node: str, address: str) -> Place:
+    def _placed(self, runtime: RuntimeId, node: str, doors: Doors) -> Place:
         with self._lock:
             self._homes[runtime] = node
-        return Place(node=node, address=address)
+        return Place(node=node, doors=doors)
 
     def delete(self, runtime: RuntimeId) -> None:
         self._ask(self._home(runtime), "end", runtime)

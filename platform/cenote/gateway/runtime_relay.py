@@ -46,7 +46,7 @@ class RuntimeRelay:
             first = await _first(context)
             runtime = _wanted(first)
             place, capability = await self._callers.on_thread(lambda: self._admitted(principal, runtime))
-            with self._upstream.to(place.address) as channel:
+            with self._upstream.to(place.doors.components) as channel:
                 call: _Call = channel.stream_stream(_ATTACH)(
                     metadata=(("authorization", f"Bearer {capability}"),)
                 )

@@ -16,6 +16,8 @@ from cenote.gateway import reference_relay, runtime_relay
 from cenote.gateway.audit.collector import Collector
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.callers import Callers
+from cenote.gateway.client_ways import ClientWays
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.platform_service import PlatformService
@@ -31,6 +33,7 @@ from cenote_proto.v1 import platform_pb2, team_pb2
 from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_server
 from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
 from cenote_security.errors import CenoteError, UnavailableError
+from cenote_security.loopback import host_of, is_loopback
 from cenote_worker.serving.server_thread import ServerThread
 
 log = logging.getLogger("cenote.gateway")
@@ -66,22 +69,22 @@ class GatewayServer:
         nodes: Nodes,
         listen: str = "127.0.0.1:0",
         *,
+        lines: ComponentLines,
         relayed: bool = False,
         credentials: grpc.ServerCredentials | None = None,
-        upstream: grpc.ChannelCredentials | None = None,
         preloads: Sequence[str] = PRELOADS,
         teams: TeamRegistry | None = None,
         recheck: float = RECHECK,
     ) -> None:
-        """listen: `host:port`, port 0 for any that is free. relayed: see PlatformService.
+        """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
-        credentials: for TLS. upstream: for TLS to nodes. preloads: see Registry. teams: where it works on
+        credentials: for TLS with clients. preloads: see Registry. teams: where it works on
         teams. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
-        self._relayed = relayed
-        self._upstream_credentials = upstream
+        self._lines = lines
+        self._ways = ClientWays(lines, relayed=relayed, public=not is_loopback(host_of(listen)))
         self._recheck = recheck
         self._teams = teams
         self._registry = Registry(stores, nodes, preloads)
@@ -124,15 +127,13 @@ class GatewayServer:
 
     async def _fill(self, server: grpc.aio.Server) -> Sequence[str]:
         pool, opened = self._thread.pool, self._thread.opened
-        upstream = Upstream(self._upstream_credentials)
+        upstream = Upstream(self._lines)
         opened.push_async_callback(upstream.close)
         creations = Creations(self._registry, pool)
         opened.push_async_callback(creations.close)
         opened.push_async_callback(self._look_after, self._collector.collect)
         callers = Callers(self._stores, pool, self._recheck)
-        service = PlatformService(
-            self._stores, self._nodes, self._registry, creations, callers, relayed=self._relayed
-        )
+        service = PlatformService(self._stores, self._nodes, self._registry, creations, callers, self._ways)
         add_PlatformServiceServicer_to_server(service, server)
         served = [
             platform_pb2.DESCRIPTOR.services_by_name["PlatformService"].full_name,

@@ -1,21 +1,21 @@
 """The certificates of a platform: made in a folder, or given. Keys are in private files.
 
-A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` and `client.pem` (the
-same, for what listens and for what connects to it with a certificate of its own), and `ca.pem`, the only one for
-others: by it, clients know the platform. A certificate and its key share a file so that no crash can part them.
+A folder that was made here has `authority.pem` (certificate and key, private), `server.pem` (the same, for what
+clients connect to), and `ca.pem`, the only one for others: by it, clients know the platform. A certificate and its
+key share a file so that no crash can part them. What components show each other is in no file, see `ComponentLines`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cenote.gateway.certificate_check import check_certificate, expires_before
-from cenote.gateway.certificates import Certificate, Purpose, issue, make_authority
+from cenote.gateway.certificates import issue, make_authority
 from cenote.gateway.errors import CertificateError
+from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.secret_files import kept_secret, read_secret_file, replace_file
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -24,31 +24,30 @@ _RENEW_BEFORE: Final = timedelta(days=30)
 _KEY_BEGINS: Final = b"-----BEGIN PRIVATE KEY-----"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsMaterial:
-    """What a TLS library is given. authority: PEM of whom to trust, empty to trust what the system trusts."""
-
-    own: Certificate
-    authority: bytes
-
-
-def made_certificates(
-    folder: Path, purpose: Purpose, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
-) -> TlsMaterial:
-    """The folder's certificate for a purpose. It is made if it is missing, lacks a name, or expires in a month.
-
-    names: host names and addresses of a server; whoever connects is named by the first.
-    Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
-    """
+def kept_authority(folder: Path, *, now: datetime | None = None) -> Certificate:
+    """The folder's own authority, made if there is none. Raises what `made_certificates` does."""
     now = now or datetime.now(UTC)
     private = folder / "authority.pem"
     authority = _split(kept_secret(private, lambda: _joined(make_authority("Cenote", now))))
     check_certificate(str(private), authority, now=now)
     replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
-    path = folder / f"{purpose}.pem"
-    own = _split(kept_secret(path, lambda: _joined(issue(authority, names, [purpose], now))))
+    return authority
+
+
+def made_certificates(
+    folder: Path, names: Sequence[str] = LOOPBACK_NAMES, *, now: datetime | None = None
+) -> TlsMaterial:
+    """The folder's certificate for clients to see. It is made if it is missing, lacks a name, or expires in a month.
+
+    names: host names and addresses that they connect to.
+    Raises CertificateError for an authority that has expired, SecretFileError for files that others may read.
+    """
+    now = now or datetime.now(UTC)
+    authority = kept_authority(folder, now=now)
+    path = folder / "server.pem"
+    own = _split(kept_secret(path, lambda: _joined(issue(authority, names, ["server"], now))))
     if not _is_fit(own, names, authority, now):
-        own = issue(authority, names, [purpose], now)
+        own = issue(authority, names, ["server"], now)
         replace_file(path, _joined(own))
     return TlsMaterial(own=own, authority=authority.certificate)
 

@@ -1,4 +1,4 @@
-"""The gateway's TLS: which certificate it shows, and what clients need to know it by."""
+"""The platform's TLS: which certificate it shows to clients, what they need to know it by, and lines to machines."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from dataclasses import dataclass
 
 import grpc
 
+from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.options import PlatformOptions
-from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, made_certificates
+from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """credentials: None for none. authority: a file for clients; empty where they need none of ours."""
+    """lines: to machines. credentials: for clients, None for none. authority: a file for them; empty where they need
+    none of ours.
+    """
 
+    lines: ComponentLines
     credentials: grpc.ServerCredentials | None = None
     authority: str = ""
 
 
 def transport(options: PlatformOptions) -> Transport:
     """Raises CertificateError, SecretFileError."""
+    folder = options.state.certificates
+    lines = ComponentLines(kept_authority(folder), everywhere=options.tls)
     if not options.tls:
-        return Transport()
+        return Transport(lines=lines)
     if options.certificate is not None and options.key is not None:
         own = given_certificates(options.certificate, options.key).own
-        return Transport(credentials=grpc.ssl_server_credentials([(own.key, own.certificate)]))
-    folder = options.state.certificates
-    own = made_certificates(folder, "server", _names(options.host)).own
+        return Transport(lines=lines, credentials=grpc.ssl_server_credentials([(own.key, own.certificate)]))
+    own = made_certificates(folder, _names(options.host)).own
     credentials = grpc.ssl_server_credentials([(own.key, own.certificate)])
-    return Transport(credentials=credentials, authority=str(folder / "ca.pem"))
+    return Transport(lines=lines, credentials=credentials, authority=str(folder / "ca.pem"))
 
 
 def _names(host: str) -> list[str]:

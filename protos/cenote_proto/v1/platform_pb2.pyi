@@ -225,6 +225,7 @@ class RuntimeDescription(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
     DURABLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
@@ -241,6 +242,8 @@ class RuntimeDescription(_message.Message):
     steps: _builtins.int
     reason: _builtins.str
     """Why, when the state is LOST."""
+    authority: _builtins.str
+    """PEM of the authority that the service at `address` is known by; empty where it is reached in the clear."""
     durable: _builtins.bool
     @_builtins.property
     def policy(self) -> _runtime_pb2.Policy: ...
@@ -259,11 +262,12 @@ class RuntimeDescription(_message.Message):
         clients: _builtins.int = ...,
         steps: _builtins.int = ...,
         reason: _builtins.str = ...,
+        authority: _builtins.str = ...,
         durable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "capability", b"capability", "clients", b"clients", "created", b"created", "durable", b"durable", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "authority", b"authority", "capability", b"capability", "clients", b"clients", "created", b"created", "durable", b"durable", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

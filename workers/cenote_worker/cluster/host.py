@@ -30,6 +30,7 @@ from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.relay import HostRelay, holders_of
+from cenote_worker.serving.secured import Secured
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.books import Books
@@ -84,7 +85,7 @@ class RuntimeHost:
     """Thread-safe. Ends with its process, which its runtimes outlive.
 
     folder: of the node's keeper. room: see KeptValues. start_ends: starts jails, in the process that has the zygote.
-    key: of what may be done with references by whoever has no runtime here. patcher: see RuntimeServer.
+    key: of what may be done with references by whoever has no runtime here. secured, patcher: see RuntimeServer.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class RuntimeHost:
         key: RuntimeKey,
         start_ends: Callable[[SandboxPolicy], JailEnds],
         elsewhere: Elsewhere,
+        secured: Secured | None = None,
         patcher: Patcher | None = None,
     ) -> None:
         self._keeper = KeeperClient(folder)
@@ -111,9 +113,10 @@ class RuntimeHost:
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
         self.references = KeptReferences(self._keeper, node, room, elsewhere, quotas=self._quotas)
-        self._server = RuntimeServer(CapabilityRights(self._keys), self.references, listen, patcher=patcher)
+        rights = CapabilityRights(self._keys)
+        self._server = RuntimeServer(rights, self.references, listen, secured, patcher=patcher)
         self._watch = KeeperWatch(folder)
-        self.address = self._server.start()
+        self.doors = self._server.start()
 
     def bind(self, assignment: Assignment) -> None:
         """Serves a runtime from now on: a fresh one, or what another host has left of it.

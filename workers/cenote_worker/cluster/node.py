@@ -21,6 +21,7 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.shared_quota import Limits
@@ -45,7 +46,7 @@ class Host(Protocol):
     @property
     def id(self) -> HostId: ...
     @property
-    def address(self) -> str: ...
+    def doors(self) -> Doors: ...
     def bind(self, assignment: Assignment) -> None: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
@@ -134,10 +135,10 @@ class Node:
             self._hire_one()
 
     def any_address(self) -> str:
-        """Of any host: each has all values of the node. Raises UnavailableError."""
+        """For components, of any host: each has all values of the node. Raises UnavailableError."""
         with self._news:
             self._wait_for_host()
-            return next(iter(self._hosts.values())).address
+            return next(iter(self._hosts.values())).doors.components
 
     def find_orphans(self) -> None:
         """After a start: serves what is kept and has no host."""
@@ -153,17 +154,17 @@ class Node:
 
     # -- runtimes --
 
-    def create(self, assignment: Assignment) -> str:
-        """The address where it is served; asked again, the same. Raises UnavailableError when no host comes."""
+    def create(self, assignment: Assignment) -> Doors:
+        """Where it is served; asked again, the same. Raises UnavailableError when no host comes."""
         with self._turn(assignment.runtime):
-            return (self._serving(assignment.runtime) or self._bind(assignment)).address
+            return (self._serving(assignment.runtime) or self._bind(assignment)).doors
 
-    def locate(self, runtime: str) -> str:
-        """The address where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
+    def locate(self, runtime: str) -> Doors:
+        """Where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         with self._turn(runtime):
             host = self._serving(runtime) or self._bind(self._assignment(runtime))
             self._told[runtime] = self._clock()
-            return host.address
+            return host.doors
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""

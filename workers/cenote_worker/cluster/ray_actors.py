@@ -26,6 +26,7 @@ from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node, NodeFacts
+from cenote_worker.cluster.node_certificate import KeptCertificate, NodeCertificate
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.cluster.ray_calls import THREADS, answer, ask, here, raylet
 from cenote_worker.cluster.ray_copies import AGENT, Copies
@@ -34,6 +35,8 @@ from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vac
 from cenote_worker.cluster.spares import take_spare
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.serving.doors import Doors
+from cenote_worker.serving.secured import Secured
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
@@ -54,7 +57,8 @@ class NodeSettings:
     """What an agent is started with. listen: `host:port` of hosts, port 0 for any.
 
     folder: of the keeper; where no node is named, the one that holds those of all nodes, see `settle`.
-    hosts: processes that serve runtimes, at most. room: see KeptValues. key, patcher: see RuntimeHost.
+    hosts: processes that serve runtimes, at most. room: see KeptValues. secured: with a certificate that is asked
+    for. clients: see Secured. key, patcher: see RuntimeHost.
     """
 
     node: str
@@ -63,6 +67,8 @@ class NodeSettings:
     hosts: int
     room: int | None
     key: RuntimeKey
+    secured: bool = False
+    clients: bool = True
     patcher: Patcher | None = None
 
 
@@ -74,6 +80,7 @@ class RuntimeActor:
         self._name = name
         self._ended = threading.Event()
         self._keeper = KeeperClient(Path(settings.folder))
+        certificate = KeptCertificate(self._keeper)
         self._host = RuntimeHost(
             node=settings.node,
             folder=Path(settings.folder),
@@ -82,15 +89,16 @@ class RuntimeActor:
             key=settings.key,
             start_ends=self._start_ends,
             elsewhere=_bring,
+            secured=Secured(material=certificate, clients=settings.clients) if settings.secured else None,
             patcher=settings.patcher,
         )
         # What was imported stays: to look through it at each full collection stops every client for 50 ms.
         gc.collect()
         gc.freeze()
 
-    def hello(self) -> tuple[str, str]:
-        """Name and address."""
-        return self._name, self._host.address
+    def hello(self) -> tuple[str, Doors]:
+        """Name, and where it is reached."""
+        return self._name, self._host.doors
 
     def bind(self, assignment: Assignment) -> None:
         self._host.bind(assignment)
@@ -137,6 +145,7 @@ class NodeAgent:
         self._nursery = ensure_nursery(settings.folder)
         self._keeper = KeeperClient(folder)
         self._references = KeptReferences(self._keeper, settings.node, settings.room)
+        self._certificate = NodeCertificate(self._keeper) if settings.secured else None
         self._copies = Copies(raylet(), self._references)
         self._node = Node(
             node=settings.node,
@@ -155,10 +164,19 @@ class NodeAgent:
         """The node's: what references and places call it."""
         return self._settings.node
 
-    def create(self, assignment: Assignment) -> str:
+    def certificate_request(self, authority: bytes) -> bytes:
+        """See NodeCertificate; nothing where no certificate is needed."""
+        return b"" if self._certificate is None else self._certificate.request(authority)
+
+    def certify(self, certificate: bytes, authority: bytes) -> None:
+        """See NodeCertificate."""
+        assert self._certificate is not None, "it has asked for none"
+        self._certificate.take(certificate, authority)
+
+    def create(self, assignment: Assignment) -> Doors:
         return self._node.create(assignment)
 
-    def locate(self, runtime: str) -> str:
+    def locate(self, runtime: str) -> Doors:
         return self._node.locate(runtime)
 
     def end(self, runtime: str) -> None:
@@ -197,6 +215,8 @@ class NodeAgent:
 
     def dissolve(self) -> None:
         """Ends all runtimes and hosts of the node, and its keeper; and what nodes have left here that were killed."""
+        if self._certificate is not None:
+            self._certificate.give_up()
         self._node.dissolve()
         hosts = self._former_hosts()
         ends: list[Any] = [handle.last.remote() for handle in hosts]
@@ -217,6 +237,12 @@ class NodeAgent:
         threading.Thread(target=self._hire_one, name="cenote-hire", daemon=True).start()
 
     def _hire_one(self) -> None:
+        if self._certificate is not None and not self._certificate.wait(GREETING_SECONDS):
+            _log.warning(
+                "the gateway has signed no certificate for this node; no process of it can serve yet"
+            )
+            self._node.not_hired()
+            return
         try:
             handle = self._new_host()
         except RayError as error:
@@ -250,7 +276,7 @@ class NodeAgent:
 
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
         try:
-            hello: tuple[str, str] = answer(handle.hello.remote(), GREETING_SECONDS)
+            hello: tuple[str, Doors] = answer(handle.hello.remote(), GREETING_SECONDS)
             host = _DistantHost(HostId(hello[0]), hello[1], handle)
             self._node.joined(host, expected=expected)
         except (HostGone, CenoteError) as error:
@@ -277,9 +303,9 @@ class NodeAgent:
 class _DistantHost:
     """See Host."""
 
-    def __init__(self, id: HostId, address: str, handle: ActorHandle[RuntimeActor]) -> None:
+    def __init__(self, id: HostId, doors: Doors, handle: ActorHandle[RuntimeActor]) -> None:
         self.id = id
-        self.address = address
+        self.doors = doors
         self._handle = handle
 
     def bind(self, assignment: Assignment) -> None:

@@ -17,6 +17,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
+from cenote_security.loopback import is_loopback
 from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings
 from cenote_worker.cluster.ray_calls import THREADS
 from cenote_worker.cluster.ray_copies import AGENT, agents
@@ -59,8 +60,9 @@ class AgentSettings:
 
     folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
     hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of a node, None
-    for half of what it has. only_node: the name of the only machine; empty where each names itself. patcher: see
-    RuntimeServer; a function of a module.
+    for half of what it has. only_node: the name of the only machine; empty where each names itself. secured: nodes on
+    the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer; a function of a
+    module.
     """
 
     folder: Path
@@ -69,6 +71,8 @@ class AgentSettings:
     hosts: int
     room: int | None
     only_node: str = ""
+    secured: bool = False
+    clients: bool = True
     patcher: Patcher | None = None
 
 
@@ -99,14 +103,26 @@ def leave() -> None:
     ray.shutdown()
 
 
+def listening(settings: AgentSettings) -> dict[str, str]:
+    """What the hosts of each machine that is there listen at, by the short id of its raylet."""
+    return {node["NodeID"][:SHORT]: _host(settings, node) for node in _nodes() if node["Alive"]}
+
+
+def _host(common: AgentSettings, node: dict[str, Any]) -> str:
+    return common.host or str(node["NodeManagerAddress"])
+
+
 def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
+    host = _host(common, node)
     return NodeSettings(
         node=common.only_node,
         folder=str(common.folder / f"{PREFIX}{common.only_node}" if common.only_node else common.folder),
-        listen=f"{common.host or node['NodeManagerAddress']}:0",
+        listen=f"{host}:0",
         hosts=common.hosts,
         room=common.room,
         key=common.key,
+        secured=common.secured or not is_loopback(host),
+        clients=common.clients,
         patcher=common.patcher,
     )
 

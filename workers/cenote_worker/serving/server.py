@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import grpc
 import grpc.aio
 
 from cenote_proto.v1 import reference_pb2, runtime_pb2
 from cenote_proto.v1.reference_pb2_grpc import add_ReferenceServiceServicer_to_server
 from cenote_proto.v1.runtime_pb2_grpc import add_RuntimeServiceServicer_to_server
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
+from cenote_security.loopback import host_of
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.limits import MAX_STREAMS, PATIENCE, Patience
 from cenote_worker.serving.reference_service import ReferenceService
 from cenote_worker.serving.references import ReferenceStore
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import Authorise
 from cenote_worker.serving.runtime_service import RuntimeService
+from cenote_worker.serving.secured import Secured, for_clients, for_components
 from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.serving.server_thread import ServerThread
+from cenote_worker.serving.server_thread import ServerThread, bind
 from cenote_worker.tenancy.books import Books, no_books
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
@@ -37,7 +39,7 @@ class RuntimeServer:
         relay = HostRelay()
         hosted = HostedRuntime(policy, relay, name=runtime_id)
         server = RuntimeServer(authorise, LocalReferences(room=2**30))
-        address = server.start()
+        doors = server.start()
         server.add(runtime_id, hosted, relay)
 
     The runtimes belong to whoever made them, and outlive their clients and this server.
@@ -48,15 +50,19 @@ class RuntimeServer:
         authorise: Authorise,
         references: ReferenceStore,
         listen: str = "127.0.0.1:0",
-        credentials: grpc.ServerCredentials | None = None,
+        secured: Secured | None = None,
         patience: Patience = PATIENCE,
         patcher: Patcher | None = None,
     ) -> None:
-        """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. credentials: for TLS.
+        """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. secured: with TLS; a door for clients
+        has a port of its own.
 
         patcher: applies patches to histories, if that can be done here.
         """
         self._authorise = authorise
+        self._listen = listen
+        self._secured = secured
+        self._door = ""
         self._references = references
         self._patience = patience
         self._patcher = patcher
@@ -65,15 +71,16 @@ class RuntimeServer:
         self._thread = ServerThread(
             "cenote-serving",
             listen,
-            credentials,
+            for_components(secured.material) if secured else None,
             threads=THREADS,
             most_calls=MAX_STREAMS,
             patience=patience.stop,
         )
 
-    def start(self) -> str:
-        """The address that clients connect to. Raises UnavailableError where it cannot be had."""
-        return self._thread.start(self._fill)
+    def start(self) -> Doors:
+        """Raises UnavailableError where an address cannot be had."""
+        address = self._thread.start(self._fill)
+        return Doors(components=address, clients=self._door if self._secured else address)
 
     def add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None = None) -> None:
         """Serves a runtime under this id. relay: the HostHandler that it was made with. books: those of a platform.
@@ -122,6 +129,9 @@ class RuntimeServer:
         add_RuntimeServiceServicer_to_server(service, server)
         references = ReferenceService(self._authorise, self._references, self._thread.pool)
         add_ReferenceServiceServicer_to_server(references, server)
+        if self._secured is not None and self._secured.clients:
+            listen = f"{host_of(self._listen)}:0"
+            self._door = bind(server, listen, for_clients(self._secured.material))
         return (
             runtime_pb2.DESCRIPTOR.services_by_name["RuntimeService"].full_name,
             reference_pb2.DESCRIPTOR.services_by_name["ReferenceService"].full_name,

@@ -16,6 +16,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
 from cenote_security.errors import UnavailableError
+from cenote_security.loopback import host_of
 from cenote_worker.wire import channels
 
 LINGER: Final = 1.0
@@ -96,25 +97,25 @@ class ServerThread:
     async def _open(self, fill: Fill) -> str:
         server = grpc.aio.server(options=channels.SERVER, maximum_concurrent_rpcs=self._most_calls)
         await _describe(server, await fill(server))
-        address = self._bind(server)
+        address = bind(server, self._listen, self._credentials)
         await server.start()
         self.opened.push_async_callback(server.stop, self._patience)
         return address
 
-    def _bind(self, server: grpc.aio.Server) -> str:
-        try:
-            if self._credentials is None:
-                port = server.add_insecure_port(self._listen)
-            else:
-                port = server.add_secure_port(self._listen, self._credentials)
-        except RuntimeError:
-            raise UnavailableError(
-                f"nothing can listen at {self._listen}: the port is taken, or the address is not one of this "
-                f"machine; choose another one"
-            ) from None
-        if self._listen.startswith("unix:"):
-            return self._listen
-        return f"{self._listen.rpartition(':')[0]}:{port}"
+
+def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
+    """A further address of a server that is not started yet. Raises UnavailableError where it cannot be had."""
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(listen)
+        else:
+            port = server.add_secure_port(listen, credentials)
+    except RuntimeError:
+        raise UnavailableError(
+            f"nothing can listen at {listen}: the port is taken, or the address is not one of this machine; "
+            f"choose another one"
+        ) from None
+    return listen if listen.startswith("unix:") else f"{host_of(listen)}:{port}"
 
 
 async def _describe(server: grpc.aio.Server, services: Sequence[str]) -> None:

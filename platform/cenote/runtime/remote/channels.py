@@ -40,6 +40,10 @@ IDLE: Final = 4
 """Connections without a stream that are kept."""
 
 
+_Server = tuple[str, str]
+"""Its address, and who vouches for it."""
+
+
 class Channels:
     """Connections of this process, on the background loop. Those for streams are shared by a bounded number each.
 
@@ -49,21 +53,24 @@ class Channels:
     def __init__(self, authority: str = "") -> None:
         self._credentials = tls_credentials(authority) if authority else None
         self._unary: dict[str, grpc.aio.Channel] = {}
-        self._streaming: dict[str, list[_Connection]] = {}
+        self._streaming: dict[_Server, list[_Connection]] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         """For calls that end soon."""
         if address not in self._unary:
-            self._unary[address] = self._channel(address)
+            self._unary[address] = self._channel(address, "")
         return self._unary[address]
 
     @contextmanager
-    def stream(self, address: str) -> Iterator[grpc.aio.Channel]:
-        """For one long stream."""
-        connections = self._streaming.setdefault(address, [])
+    def stream(self, address: str, authority: str = "") -> Iterator[grpc.aio.Channel]:
+        """For one long stream. authority: PEM of who vouches for this server, if that is not who does for the others.
+
+        The gateway, which is trusted, says so of runtimes' own servers.
+        """
+        connections = self._streaming.setdefault((address, authority), [])
         connection = next((one for one in connections if one.streams < STREAMS), None)
         if connection is None:
-            connection = _Connection(self._channel(address))
+            connection = _Connection(self._channel(address, authority))
             connections.append(connection)
         connection.streams += 1
         try:
@@ -72,10 +79,11 @@ class Channels:
             connection.streams -= 1
             self._thin_out()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        if self._credentials is None:
+    def _channel(self, address: str, authority: str) -> grpc.aio.Channel:
+        credentials = grpc.ssl_channel_credentials(authority.encode()) if authority else self._credentials
+        if credentials is None:
             return grpc.aio.insecure_channel(address, options=OPTIONS)
-        return grpc.aio.secure_channel(address, self._credentials, options=OPTIONS)
+        return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
 
     async def close(self) -> None:
         connections = [one.channel for some in self._streaming.values() for one in some]
@@ -85,13 +93,11 @@ class Channels:
 
     def _thin_out(self) -> None:
         """Keeps some idle connections: runtimes come and go, often at the same few addresses."""
-        idle = [
-            (address, one) for address, some in self._streaming.items() for one in some if not one.streams
-        ]
-        for address, connection in idle[:-IDLE]:
-            self._streaming[address].remove(connection)
-            if not self._streaming[address]:
-                del self._streaming[address]
+        idle = [(server, one) for server, some in self._streaming.items() for one in some if not one.streams]
+        for server, connection in idle[:-IDLE]:
+            self._streaming[server].remove(connection)
+            if not self._streaming[server]:
+                del self._streaming[server]
             background().spawn(connection.channel.close())
 
 

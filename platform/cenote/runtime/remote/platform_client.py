@@ -97,6 +97,7 @@ class PlatformClient:
                 runtime=description.id,
                 address=description.address or self._destination.address,
                 credential=description.capability or self._destination.token,
+                authority=description.authority,
             )
 
         return locate

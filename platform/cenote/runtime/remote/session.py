@@ -49,11 +49,12 @@ _log = logging.getLogger("cenote.remote")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a runtime is served, and what opens it there."""
+    """Where a runtime is served, and what opens it there. authority: see Channels.stream."""
 
     runtime: str
     address: str
     credential: str
+    authority: str = ""
 
 
 class HostCalls(Protocol):
@@ -87,7 +88,7 @@ class Session:
     def __init__(
         self,
         locate: Callable[[], Awaitable[Place]],
-        connect: Callable[[str], AbstractContextManager[grpc.aio.Channel]],
+        connect: Callable[[str, str], AbstractContextManager[grpc.aio.Channel]],
         client: str,
         author: str = "",
         *,
@@ -199,7 +200,7 @@ class Session:
         except Exception as error:  # noqa: BLE001  (nobody may wait for ever, whatever it is)
             return _fault(error)
         try:
-            with self._connect(place.address) as channel:
+            with self._connect(place.address, place.authority) as channel:
                 await self._stand(channel, place, patience)
         except CenoteError as error:
             return _broken(error)

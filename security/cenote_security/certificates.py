@@ -1,0 +1,80 @@
+"""Certificates as whoever shows them has them: with their keys, asked for, due to be renewed. Values only.
+
+Keys are on the curve P-256, which every TLS library takes. A key is made where it is used and goes nowhere: what
+travels is a request, signed with it, and the certificate that comes back (PKCS #10, RFC 2986).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cenote_security.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A certificate and the key to it, both in PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsMaterial:
+    """What a TLS library is given. authority: PEM of whom to trust, empty to trust what the system trusts."""
+
+    own: Certificate
+    authority: bytes
+
+    def record(self) -> bytes:
+        """As a text, the key included: for places that are as private as this process."""
+        parts = {"certificate": self.own.certificate, "key": self.own.key, "authority": self.authority}
+        return json.dumps({name: pem.decode("ascii") for name, pem in parts.items()}).encode()
+
+    @classmethod
+    def of_record(cls, record: bytes) -> TlsMaterial:
+        parts: dict[str, str] = json.loads(record)
+        own = Certificate(certificate=parts["certificate"].encode(), key=parts["key"].encode())
+        return cls(own=own, authority=parts["authority"].encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateRequest:
+    """A fresh key, and what an authority is asked with, in PEM."""
+
+    request: bytes
+    key: bytes = field(repr=False)
+
+    def answered(self, certificate: bytes) -> Certificate:
+        """With what the authority gave. Raises UsageError for a certificate of another key."""
+        given = x509.load_pem_x509_certificate(certificate)
+        asked = x509.load_pem_x509_csr(self.request)
+        if given.public_key() != asked.public_key():
+            raise UsageError("this certificate was not made for the key that it was asked for")
+        return Certificate(certificate=certificate, key=self.key)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def make_request() -> CertificateRequest:
+    """It names nobody: for whom a certificate is, the authority has to know by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return CertificateRequest(request=request.public_bytes(serialization.Encoding.PEM), key=private_pem(key))
+
+
+def is_due(pem: bytes, now: datetime) -> bool:
+    """Whether half of a certificate's time is over: as much is left for whoever renews it to be away."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return now >= begins + (ends - begins) / 2

@@ -1,0 +1,147 @@
+"""The certificate of a node: asked for, taken, kept for its hosts, and renewed, whoever of them is started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cenote.gateway.certificates import COMPONENT_LIFETIME, make_authority, sign
+from cenote_security.certificates import Certificate, make_request
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.cluster.node_certificate import LOOK_EVERY, KeptCertificate, NodeCertificate
+from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
+
+AUTHORITY = make_authority("Test", datetime.now(UTC))
+
+
+class World:
+    """A node's keeper, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = datetime.now(UTC)
+        ensure_keeper(folder)
+        self.keeper = KeeperClient(folder)
+
+    def end_keeper(self) -> None:
+        self.keeper.shut_down()
+        with suppress(OSError):
+            while True:
+                connect(self.folder).close()
+
+    def agent(self) -> NodeCertificate:
+        return NodeCertificate(self.keeper, lambda: self.now)
+
+    def host(self) -> KeptCertificate:
+        return KeptCertificate(self.keeper, lambda: self.now)
+
+    def sign(self, agent: NodeCertificate, authority: Certificate = AUTHORITY) -> None:
+        """As the gateway does."""
+        request = agent.request(authority.certificate)
+        agent.take(sign(authority, request, ["10.0.0.1"], ["server"], self.now), authority.certificate)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "keeper")
+    yield world
+    world.keeper.shut_down()
+
+
+def test_hosts_have_what_was_signed(world: World) -> None:
+    """All hosts of the node the same; before, they cannot serve."""
+    agent = world.agent()
+    assert not agent.wait(0.0)
+    with pytest.raises(UnavailableError, match="no certificate yet"):
+        world.host()()
+    world.sign(agent)
+    assert agent.wait(0.0)
+    assert world.host()() == world.host()()
+    assert AUTHORITY.certificate == world.host()().authority
+
+
+def test_an_agent_that_is_started_again_asks_for_nothing(world: World) -> None:
+    """Its hosts go on, and the gateway may be away."""
+    world.sign(world.agent())
+    again = world.agent()
+    assert again.wait(0.0)
+    assert b"" == again.request(AUTHORITY.certificate)
+
+
+def test_a_certificate_is_renewed_with_another_key_once_half_of_its_time_is_over(world: World) -> None:
+    """Hosts have the new one by their next handshake."""
+    agent, host = world.agent(), world.host()
+    world.sign(agent)
+    first = host()
+    world.now += COMPONENT_LIFETIME / 2 - timedelta(hours=1)
+    assert b"" == agent.request(AUTHORITY.certificate)
+    world.now += timedelta(hours=1)
+    assert agent.request(AUTHORITY.certificate)
+    assert first == host()  # until there is another one
+    world.sign(agent)
+    world.now += LOOK_EVERY
+    assert {first.own.certificate, first.own.key}.isdisjoint({host().own.certificate, host().own.key})
+
+
+def test_the_same_is_asked_until_it_is_answered(world: World) -> None:
+    """Whoever asked may have failed before he answered; an answer that comes too late changes nothing."""
+    agent = world.agent()
+    request = agent.request(AUTHORITY.certificate)
+    assert request == agent.request(AUTHORITY.certificate)
+    twice = [sign(AUTHORITY, request, ["10.0.0.1"], ["server"], world.now) for _ in range(2)]
+    for certificate in twice:
+        agent.take(certificate, AUTHORITY.certificate)
+    assert twice[0] == world.host()().own.certificate
+
+
+def test_another_authority_has_it_renewed(world: World) -> None:
+    """When the platform's own was made anew, hosts trust the new one and are known by it, within seconds."""
+    agent, host = world.agent(), world.host()
+    world.sign(agent)
+    assert AUTHORITY.certificate == host().authority
+    other = make_authority("Test", world.now)
+    world.sign(agent, other)
+    assert AUTHORITY.certificate == host().authority  # the keeper is not asked for each stranger who knocks
+    world.now += LOOK_EVERY
+    assert other.certificate == host().authority
+
+
+def test_a_new_keeper_gets_it_back(world: World) -> None:
+    """At the next look of the gateway, without a new signature; hosts that serve have it still."""
+    agent, host = world.agent(), world.host()
+    world.sign(agent)
+    had = host()
+    world.end_keeper()
+    world.now += LOOK_EVERY
+    assert had == host()
+    ensure_keeper(world.folder)
+    assert b"" == agent.request(AUTHORITY.certificate)
+    assert had == world.host()()
+
+
+def test_a_certificate_for_another_key_is_refused(world: World) -> None:
+    """It could not be shown to anybody; what was asked for is still asked for."""
+    agent = world.agent()
+    request = agent.request(AUTHORITY.certificate)
+    foreign = sign(AUTHORITY, make_request().request, ["10.0.0.1"], ["server"], world.now)
+    with pytest.raises(UsageError, match="key"):
+        agent.take(foreign, AUTHORITY.certificate)
+    assert request == agent.request(AUTHORITY.certificate)
+
+
+def test_nobody_waits_for_a_certificate_of_a_node_that_ends(world: World) -> None:
+    """The gateway that would have signed it may be gone before."""
+    agent = world.agent()
+    agent.give_up()
+    assert not agent.wait(60.0)
+
+
+def test_a_key_is_not_shown(world: World) -> None:
+    """What is in a log line or a traceback."""
+    world.sign(world.agent())
+    assert "PRIVATE" not in repr(world.host()())
+    assert "PRIVATE" not in repr(make_request())

@@ -1,0 +1,167 @@
+"""Lines between gateway and machines: which are secured, what the gateway signs, and how clients come by theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from tests.gateway.world import World, refused
+
+import cenote
+from cenote import SandboxPolicy, Variable
+from cenote.gateway.certificate_check import check_certificate
+from cenote.gateway.certificates import COMPONENT_LIFETIME, make_authority, sign
+from cenote.gateway.certifier import signed
+from cenote.gateway.client_ways import ClientWays, Way
+from cenote.gateway.component_lines import ComponentLines
+from cenote.gateway.local_nodes import LocalNodes
+from cenote.gateway.nodes import Place
+from cenote_security.capability import MasterKey
+from cenote_security.certificates import make_request
+from cenote_security.errors import UsageError
+from cenote_worker.serving.doors import Doors
+from cenote_worker.serving.secured import Secured
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+AUTHORITY = make_authority("Test", NOW)
+LINES = ComponentLines(AUTHORITY)
+EVERYWHERE = ComponentLines(AUTHORITY, everywhere=True)
+PEM = AUTHORITY.certificate.decode()
+SMALL = SandboxPolicy(preload=(), memory="256MiB", snapshots="none", tracking=False)
+
+
+def test_all_that_leads_off_the_loopback_is_secured() -> None:
+    """Whoever says where a machine is cannot have it otherwise."""
+    addresses = ["127.0.0.1:1", "localhost:1", "[::1]:1", "10.0.0.1:1", "node.example:1", "[fd00::1]:1"]
+    assert [False, False, False, True, True, True] == [LINES.secures(address) for address in addresses]
+    assert {True} == {EVERYWHERE.secures(address) for address in addresses}
+
+
+def asked_for(name: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    )
+    wish = x509.SubjectAlternativeName([x509.DNSName(name)])
+    request = builder.add_extension(wish, critical=False).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def test_a_machine_gets_a_certificate_for_its_own_address_and_no_more() -> None:
+    """A server's, for a day, with the key that it made; what it would rather be called does not count."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    given = x509.load_pem_x509_certificate(
+        sign(AUTHORITY, asked_for("gateway", key), ["10.0.0.1"], ["server"], NOW)
+    )
+    names = given.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    purposes = given.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert ["10.0.0.1"] == [str(name.value) for name in names]
+    assert [ExtendedKeyUsageOID.SERVER_AUTH] == list(purposes)
+    assert (key.public_key(), NOW + COMPONENT_LIFETIME) == (given.public_key(), given.not_valid_after_utc)
+    assert b"gateway" not in given.public_bytes(serialization.Encoding.DER)
+
+
+def tampered(request: bytes) -> bytes:
+    """With one bit of its signature turned."""
+    der = x509.load_pem_x509_csr(request).public_bytes(serialization.Encoding.DER)
+    turned = x509.load_der_x509_csr(der[:-1] + bytes([der[-1] ^ 1]))
+    return turned.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"",
+        b"nonsense",
+        AUTHORITY.certificate,
+        tampered(make_request().request),
+        asked_for("a", rsa.generate_private_key(public_exponent=65537, key_size=2048)),
+        asked_for("a", ec.generate_private_key(ec.SECP384R1())),
+    ],
+    ids=["nothing", "nonsense", "a certificate", "signed by another key", "RSA", "P-384"],
+)
+def test_what_is_no_request_is_not_signed(request_: bytes) -> None:
+    """Whoever asks has to have the key."""
+    with pytest.raises(UsageError, match="asks for no certificate"):
+        LINES.sign(request_, "10.0.0.1")
+
+
+def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() -> None:
+    """One that asks for nonsense, or has left, keeps nobody else from it; who needs none gets none."""
+    request = make_request()
+    asked = {"bad": b"nonsense", "gone": request.request, "content": b"", "good": request.request}
+    given = signed(
+        asked, {"bad": "10.0.0.1", "content": "10.0.0.2", "good": "10.0.0.3", "gone": ""}.__getitem__, LINES
+    )
+    assert ["good"] == list(given)
+    check_certificate(
+        "it", request.answered(given["good"]), names=["10.0.0.3"], authority=AUTHORITY.certificate, now=NOW
+    )
+
+
+def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:
+    """It runs for longer than a certificate lasts."""
+    times = [NOW]
+    lines = ComponentLines(AUTHORITY, clock=lambda: times[-1])
+    first = lines.material()
+    assert first == lines.material()
+    times.append(NOW + COMPONENT_LIFETIME / 2 + timedelta(minutes=1))
+    second = lines.material()
+    assert first != second
+    assert second == lines.material()
+
+
+@pytest.mark.parametrize(
+    ("lines", "relayed", "public", "clients", "way"),
+    [
+        (LINES, False, False, "127.0.0.1:9", Way(address="127.0.0.1:9", authority="")),
+        (LINES, False, False, "10.0.0.1:9", Way(address="10.0.0.1:9", authority=PEM)),
+        (EVERYWHERE, False, False, "127.0.0.1:9", Way(address="127.0.0.1:9", authority=PEM)),
+        (EVERYWHERE, False, True, "10.0.0.1:9", Way(address="10.0.0.1:9", authority=PEM)),
+        (EVERYWHERE, False, True, "127.0.0.1:9", None),
+        (LINES, True, False, "127.0.0.1:9", None),
+        (LINES, False, False, "", None),
+    ],
+)
+def test_clients_go_where_they_can(
+    lines: ComponentLines, relayed: bool, public: bool, clients: str, way: Way | None
+) -> None:
+    """By themselves, never in the clear to another machine; what is on the gateway's loopback is for those there."""
+    place = Place(node="n", doors=Doors(components="10.0.0.1:1", clients=clients))
+    assert way == ClientWays(lines, relayed=relayed, public=public).direct(place)
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
+def test_a_platform_whose_lines_are_secured(make_world: Callable[..., World], relayed: bool) -> None:
+    """Cells and values pass as ever; clients know a runtime's server by what the gateway says of it."""
+    world = make_world(secured=True, relayed=relayed)
+    user = world.user("acme")
+    description = user.create("etl", policy=SMALL)
+    assert ("" if relayed else world.lines.authority.decode()) == description.authority
+    with cenote.connect(user.address, user.token).runtime("etl") as runtime:
+        runtime.inject(Variable("x", list(range(10))))
+        assert "45" == runtime.execute("sum(x)").value
+        shared = runtime.share("x")
+        assert 1 == len(user.references().references)
+        shared.release()
+
+
+def test_a_machine_of_another_platform_is_told_nothing(make_world: Callable[..., World]) -> None:
+    """Where a runtime was, somebody else listens: the gateway does not speak to him, and whoever asks hears that."""
+    strangers = ComponentLines(make_authority("Cenote", NOW), everywhere=True)
+    with ExitStack() as opened:
+
+        def machines(key: MasterKey) -> LocalNodes:
+            secured = Secured(material=lambda: strangers.serving("127.0.0.1"), clients=True)
+            return opened.enter_context(LocalNodes(key, secured=secured))
+
+        user = make_world(secured=True, relayed=True, machines=machines).user("acme")
+        refusal = refused(user.references)
+    assert grpc.StatusCode.UNAVAILABLE == refusal.code
+    assert "does not answer the platform now" in refusal.text
