@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
 from cenote_worker.keeper.watch import KeeperWatch
-
-PATIENCE = 30.0
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
+from tests.waiting import until
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -156,9 +156,7 @@ def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     ok(runtime.execute("import threading, os\nt = threading.Timer(0.05, os._exit, (9,))\nt.start()"))
-    deadline = time.monotonic() + 10
-    while runtime.core.running and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
+    until(lambda: not runtime.core.running)
     result = runtime.execute("print('must not run')")
     assert ("lost", "") == (result.state, result.stdout)
     assert "did not run" in str(result.error)
