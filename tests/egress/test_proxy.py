@@ -338,7 +338,7 @@ def test_a_flood_is_slowed_down(open_door: OpenDoor) -> None:
     started = time.monotonic()
     for _ in range(25):
         door.ask(connect_request("evil.test", 443))
-    assert 0.8 < time.monotonic() - started < 10
+    assert 0.8 < time.monotonic() - started
 
 
 def test_the_volume_is_limited(open_door: OpenDoor, plain_site: Site) -> None:

@@ -154,10 +154,10 @@ def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
     """Not while it has a client; after that its name is free and its part of the quotas given back."""
     acme = world.user("acme")
-    made = acme.create("", lease=0.2)
+    made = acme.create("", lease=0.6)
     line = acme.line(made)
     line.welcome()
-    threading.Event().wait(1.5)  # one look of those who look after leases, at least
+    threading.Event().wait(1.8)  # one look of those who look after leases, at least
     assert line.run("1").success
     line.finish()
     until(lambda: not acme.names())

@@ -176,7 +176,7 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
     own_platform.close()
     thread = threading.Thread(target=runtime.close)
     thread.start()
-    thread.join(4)
+    thread.join(20)
     assert not thread.is_alive()
 
 

@@ -155,7 +155,7 @@ def test_memory_limit(make_runtime) -> None:
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
-    ok(runtime.execute("import threading, os\nt = threading.Timer(0.05, os._exit, (9,))\nt.start()"))
+    ok(runtime.execute("import threading, os\nt = threading.Timer(0.3, os._exit, (9,))\nt.start()"))
     until(lambda: not runtime.core.running)
     result = runtime.execute("print('must not run')")
     assert ("lost", "") == (result.state, result.stdout)

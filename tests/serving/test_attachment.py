@@ -250,11 +250,14 @@ def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:
 @pytest.mark.parametrize("sent", [True, False], ids=["running", "waiting"])
 def test_a_withdrawn_cell(world: World, sent: bool) -> None:
     """It is interrupted when it runs, dropped when it waits, and not answered either way."""
-    line = world.line(world.runtime())
+    name = world.runtime()
+    line = world.line(name)
     first = line.cell("import time\nprint('on')\nfirst = 1\ntime.sleep(60)")
     line.until(lambda frame: frame.HasField("output"))
     second = line.cell("second = 1")
     if not sent:
+        # One that is still on its way to the jail would be interrupted, behind whatever ends before.
+        until(lambda: 1 == len(world.hosted[name].supervisor._waiting))
         line.put(runtime_pb2.ClientFrame(call=second, withdraw=runtime_pb2.Withdraw()))
     line.put(runtime_pb2.ClientFrame(call=first, withdraw=runtime_pb2.Withdraw()))
     last = line.cell("'second' in globals()")
