@@ -59,6 +59,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         def _split_scope(self, nodeid: str) -> str:
             return TOGETHER if nodeid.startswith(TOGETHER) else nodeid
 
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            """After each test it would count all that were before, which thousands are."""
+            for scope in [scope for scope, unit in workload.items() if all(unit.values())]:
+                del workload[scope]
+            return super()._pending_of(workload)
+
     return Scheduling(config, log)
 
 
@@ -183,6 +189,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
         # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.
         os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(1, 2**32)))
+        # Hundreds of processes are started that import the same: each would compile it all.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[LEFTOVERS] = Leftovers()
 
 

@@ -10,13 +10,13 @@ from cenote_security.errors import CenoteError
 
 CELL = """
 import time
-for number in range(30):
+for number in range(20):
     print(number, flush=True)
     time.sleep(0.1)
-before + number
+before + number + 10
 """
 
-PRINTED = "".join(f"{number}\n" for number in range(30))
+PRINTED = "".join(f"{number}\n" for number in range(20))
 
 
 class Running:
