@@ -60,11 +60,11 @@ def test_the_demo_on_a_model(cenote: Cenote, tmp_path: Path) -> None:
     check_figure(tmp_path)
 
 
-def test_a_model_that_does_not_deliver(cenote: Cenote) -> None:
+def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
     """An answer without a figure is status 1, and the tables are printed all the same."""
     with OpenAIServer([answer("I would rather not.")]) as server:
         environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
-        done = cenote("demo", "--model", "openai/fake", **environment)
+        done = cenote_here("demo", "--model", "openai/fake", **environment)
     assert 1 == done.returncode
     assert "left no figure" in done.stdout
     assert "orchestrator" in done.stdout
