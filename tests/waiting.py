@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PATIENCE = 60.0
 """Seconds that anything may take on a machine which has much else to do. Only what fails takes as long."""
 
-PAUSE = 0.01
-"""Between two looks."""
-
 
 def until(condition: Callable[[], object]) -> None:
     """Looks again and again; fails when it does not come."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(PAUSE)
+    for pause in _pauses():
+        if condition():
+            return
+        time.sleep(pause)
+    raise AssertionError("it did not come")
 
 
 async def until_async(condition: Callable[[], object]) -> None:
     """`until`, for what the running event loop brings about."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        await asyncio.sleep(PAUSE)
+    for pause in _pauses():
+        if condition():
+            return
+        await asyncio.sleep(pause)
+    raise AssertionError("it did not come")
+
+
+def _pauses() -> Iterator[float]:
+    """Longer and longer ones: what is soon there is seen soon, and what takes long is not slowed down by looking."""
+    ends, pause = time.monotonic() + PATIENCE, 0.002
+    while time.monotonic() < ends:
+        yield pause
+        pause = min(1.5 * pause, 0.1)
