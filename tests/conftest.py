@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -42,6 +43,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(skip)
+
+
+# -- fixtures ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors of this process give a cell that was interrupted little time, which otherwise is two seconds."""
+    from cenote_worker.supervisor.clock import CellClock
+
+    monkeypatch.setattr("cenote_worker.supervisor.supervisor.CellClock", partial(CellClock, grace=0.3))
 
 
 # -- processes of a run -----------------------------------------------------------------------------------

@@ -103,11 +103,11 @@ def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     result = join(runtime, "slow").result()
     assert result.error is not None
     assert "time" == result.error.reason
-    assert 1.4 < result.usage.wall < 3.5
+    assert 1.4 < result.usage.wall < 20
     assert "2" == value(runtime, "1 + 1")
 
 
-def test_a_cell_that_ignores_its_interrupt_is_ended(node: Node) -> None:
+def test_a_cell_that_ignores_its_interrupt_is_ended(hasty: None, node: Node) -> None:
     """The grace of an interrupted cell is counted on by the successor."""
     victim = node.victim()
     stubborn = """

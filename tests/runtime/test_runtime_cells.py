@@ -117,7 +117,7 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
     assert ok(runtime.execute("x")).value == "1"
 
 
-def test_a_cell_that_ignores_the_interrupt_is_killed(make_runtime) -> None:
+def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) -> None:
     """Without snapshots the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
     code = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except BaseException: pass"

@@ -78,15 +78,15 @@ def test_the_first_cell(runtime: PythonRuntime) -> None:
     assert "2" == ok(runtime.execute("1 + 1"))
 
 
-def test_a_cell_that_ignores_its_interrupt(runtime: PythonRuntime) -> None:
-    """It is killed two seconds later, and the state before it goes on."""
+def test_a_cell_that_ignores_its_interrupt(hasty: None, runtime: PythonRuntime) -> None:
+    """It is killed a while later, and the state before it goes on."""
     prepare(runtime)
     result = runtime.execute(IGNORES_INTERRUPTS, timeout=0.1)
     assert ("TimeoutError", "time", "rolled_back") == (result.error.type, result.error.reason, result.state)  # type: ignore[union-attr]
     assert survived(runtime)
 
 
-def test_a_stopped_cell(runtime: PythonRuntime) -> None:
+def test_a_stopped_cell(hasty: None, runtime: PythonRuntime) -> None:
     """A process that stops itself hears no interrupt; it can still be killed."""
     prepare(runtime)
     result = runtime.execute("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", timeout=0.1)
