@@ -44,7 +44,7 @@ def cenote(tmp_path: Path, cenote_command: list[str]) -> Callable[..., Finished]
 def cenote_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Finished]:
-    """The same in this process, which has imported LiteLLM once: a new one takes seconds for that."""
+    """The same in this process, which has imported it all once: with LiteLLM, a new one takes seconds for that."""
 
     def run(*arguments: str, **environment: str) -> Finished:
         with monkeypatch.context() as patched:
@@ -54,6 +54,10 @@ def cenote_here(
                 patched.setenv(name, value)
             patched.chdir(tmp_path)
             capsys.readouterr()
-            return Finished(arguments, main(arguments), *capsys.readouterr())
+            try:
+                status = main(arguments)
+            except SystemExit as usage:
+                status = int(usage.code or 0)
+            return Finished(arguments, status, *capsys.readouterr())
 
     return run
