@@ -209,12 +209,12 @@ def warm_up(platform: StandingPlatform) -> None:
 
 
 def fire(shots: Shots, accounts: Accounts, seconds: float) -> None:
-    """Users are killed in the first half only: it takes a while until their leases are over."""
+    """Users are killed in the first third only: it takes half a minute until nobody waits for them any more."""
     began, pause = time.monotonic(), threading.Event()
     while (passed := time.monotonic() - began) < seconds:
         pause.wait(shots.pause())
         accounts.look()
-        shots.fire(passed < seconds / 2)
+        shots.fire(passed < seconds / 3)
     print(shots.fired)
 
 
