@@ -223,7 +223,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     brings back what had a name, cells and values included."""
     lossy = Lossy(machines)
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
-    node, running = node_of(machines.folder(machines.second)), Running(lossy.there)
+    node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=600)
     began = time.monotonic()
     kill(machines.second.raylet())
     check_creation(machines)
