@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,12 @@ import cenote
 from cenote import PythonRuntime, SandboxPolicy, Variable
 from cenote.platform_team import ModelSpec
 from cenote.runtime.remote.address import AUTHORITY
-from cenote_security.errors import RuntimeLostError, UnavailableError, UnknownReferenceError
+from cenote_security.errors import (
+    RuntimeLostError,
+    UnavailableError,
+    UnknownReferenceError,
+    UnknownRuntimeError,
+)
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
@@ -75,6 +80,13 @@ class Machines:
     def here(self) -> cenote.Platform:
         return cenote.connect(self.platform.address, self.platform.token)
 
+    def empty(self) -> bool:
+        """Whether no machine has a runtime: all are deleted, those too that were being made when it was last asked."""
+        for info in self.here.runtimes():
+            with suppress(UnknownRuntimeError):
+                self.here.delete(info.id)
+        return not any(node.runtimes for node in self.here.describe().nodes if not node.silent)
+
     def nodes(self) -> list[str]:
         return [node.id for node in self.here.describe().nodes if not node.silent]
 
@@ -104,8 +116,7 @@ class Machines:
 def tidy(machines: Machines) -> Iterator[None]:
     """Each test begins without runtimes."""
     yield
-    for info in machines.here.runtimes():
-        machines.here.delete(info.id)
+    until(machines.empty)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +234,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     brings back what had a name, cells and values included."""
     lossy = Lossy(machines)
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
-    node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=600)
+    node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=60)
     began = time.monotonic()
     kill(machines.second.raylet())
     check_creation(machines)
