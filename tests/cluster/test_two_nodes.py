@@ -81,7 +81,7 @@ class Machines:
         return cenote.connect(self.platform.address, self.platform.token)
 
     def empty(self) -> bool:
-        """Whether no machine has a runtime: all are deleted, those too that were being made when it was last asked."""
+        """Whether no machine has a runtime. All are deleted, also what was being made when it was last asked."""
         for info in self.here.runtimes():
             with suppress(UnknownRuntimeError):
                 self.here.delete(info.id)
