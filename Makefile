@@ -7,7 +7,8 @@
 #   make bench                     benchmarks against other runtimes (own environment)
 #   make clean                     removes what these targets made
 #
-# PYTHON chooses the interpreter (each one other than python3 gets an environment of its own), JOBS the test processes.
+# PYTHON chooses the interpreter (each one other than python3 gets an environment of its own), JOBS the test processes,
+# beside one whose tests wait for a standing platform most of the time.
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -35,10 +36,10 @@ demo: environment
 	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
 
 test: environment-test
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) $(ARGS)
 
 test-long: environment-test
-	@$(BIN)/python -m pytest -n $(JOBS) --long $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --long $(ARGS)
 
 check: lint format types imports dead spelling dependencies generated
 

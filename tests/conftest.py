@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -44,20 +45,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+# -- fixtures ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors of this process give a cell that was interrupted little time, which otherwise is two seconds."""
+    from cenote_worker.supervisor.clock import CellClock
+
+    monkeypatch.setattr("cenote_worker.supervisor.supervisor.CellClock", partial(CellClock, grace=0.3))
+
+
 # -- processes of a run -----------------------------------------------------------------------------------
 # Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
 
 TOGETHER = "tests/cluster/"
-"""One process of a run does all of these: a standing platform is dear, and two of them are in each other's way."""
+"""One process of a run does all of these: a standing platform is dear, and two of them are in each other's way.
+
+Of three and more processes it does no others: most of its time it waits, while the rest keep the cores at work.
+"""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return TOGETHER if nodeid.startswith(TOGETHER) else nodeid
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            super()._assign_work_unit(node)
+            if self.numnodes > 2 and TOGETHER in self.assigned_work[node]:
+                node.shutdown()  # when it has done what it has
+
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            """After each test it would count all that were before, which thousands are."""
+            for scope in [scope for scope, unit in workload.items() if all(unit.values())]:
+                del workload[scope]
+            return super()._pending_of(workload)
 
     return Scheduling(config, log)
 
@@ -183,6 +210,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
         # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.
         os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(1, 2**32)))
+        # Hundreds of processes are started that import the same: each would compile it all.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[LEFTOVERS] = Leftovers()
 
 

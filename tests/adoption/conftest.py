@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from tests.adoption.supervising import NAME, POLICY, SpareJails, boundless
-from tests.hosted.listening import PATIENCE, Heard, NoHosts
+from tests.hosted.listening import Heard, NoHosts
+from tests.waiting import PATIENCE
 
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping

@@ -7,7 +7,8 @@ from queue import SimpleQueue
 import pytest
 from tests.adoption.conftest import Node, Victim, value
 from tests.adoption.supervising import replaced
-from tests.hosted.listening import PATIENCE, Heard, NoHosts
+from tests.hosted.listening import Heard, NoHosts
+from tests.waiting import PATIENCE
 
 from cenote.runtime.patcher import apply_patch
 from cenote_security.errors import OutcomeUnknownError

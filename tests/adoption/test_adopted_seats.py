@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 
 from tests.adoption.conftest import Node, join, value
-from tests.hosted.listening import PATIENCE
+from tests.waiting import PATIENCE
 
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime

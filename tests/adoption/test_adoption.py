@@ -9,15 +9,15 @@ import signal
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.adoption.conftest import Node, Victim, join, value
 from tests.adoption.supervising import gift
-from tests.hosted.listening import PATIENCE, Heard, NoHosts
+from tests.descriptors import opened
+from tests.hosted.listening import Heard, NoHosts
+from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import RuntimeClosedError, UnavailableError, UnknownRuntimeError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -103,11 +103,11 @@ def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     result = join(runtime, "slow").result()
     assert result.error is not None
     assert "time" == result.error.reason
-    assert 1.4 < result.usage.wall < 3.5
+    assert 1.4 < result.usage.wall < 20
     assert "2" == value(runtime, "1 + 1")
 
 
-def test_a_cell_that_ignores_its_interrupt_is_ended(node: Node) -> None:
+def test_a_cell_that_ignores_its_interrupt_is_ended(hasty: None, node: Node) -> None:
     """The grace of an interrupted cell is counted on by the successor."""
     victim = node.victim()
     stubborn = """
@@ -304,7 +304,7 @@ def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
     victim.heard("count", "10\n")
     os.kill(keeper_pid(node), signal.SIGKILL)
     victim.heard("count", "40\n")
-    wait_until(lambda: "runtime/adopted/journal" in keys(node))
+    until(lambda: "runtime/adopted/journal" in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()
@@ -325,13 +325,6 @@ def keys(node: Node) -> list[str]:
     return []
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
     """Closing an adopted runtime takes its jail, its control group and its entries along."""
     victim = node.victim()
@@ -339,19 +332,15 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
     victim.execute("import os\nos.getpid()", "pid")
     victim.value("pid")
     victim.kill()
-    before = open_files()
+    before = len(opened())
     runtime = node.adopt()
     value(runtime, "1")
     groups = group_folders(runtime)
     assert all(folder.exists() for folder in groups)
     runtime.close()
-    wait_until(lambda: [] == node.keeper.keys())
-    wait_until(lambda: before == open_files())
-    wait_until(lambda: not any(folder.exists() for folder in groups))
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    until(lambda: [] == node.keeper.keys())
+    until(lambda: len(opened()) <= before)
+    until(lambda: not any(folder.exists() for folder in groups))
 
 
 def group_folders(runtime: HostedRuntime) -> list[Path]:
@@ -408,12 +397,12 @@ def test_an_idle_runtime_is_handed_over(node: Node) -> None:
     victim.execute("x = 41", "x")
     victim.value("x")
     victim.kill()
-    before = open_files()
+    before = len(opened())
     first = node.adopt(Answering())
     assert "42" == value(first, "x + 1")
     groups = group_folders(first)
     assert first.hand_over()
-    assert before == open_files()
+    until(lambda: len(opened()) <= before)
     assert all(folder.exists() for folder in groups)
     with pytest.raises(RuntimeClosedError):
         first.start()
@@ -443,7 +432,7 @@ def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> 
     victim = node.victim(snapshots=False)
     victim.execute("import os, threading\nthreading.Timer(0.2, os._exit, [3]).start()", "end")
     victim.value("end")
-    wait_until(lambda: "runtime/adopted/jail" not in keys(node))
+    until(lambda: "runtime/adopted/jail" not in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()
@@ -457,7 +446,7 @@ def test_an_end_that_somebody_was_told_of_is_not_told_again(node: Node) -> None:
     victim = node.victim(snapshots=False)
     victim.execute("import os; os._exit(3)", "end")
     victim.value("end")
-    wait_until(lambda: "runtime/adopted/jail" not in keys(node))
+    until(lambda: "runtime/adopted/jail" not in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()

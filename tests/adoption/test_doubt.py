@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from tests.adoption.conftest import Node, join, value
-from tests.hosted.listening import PATIENCE
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry

@@ -28,19 +28,20 @@ class Clients:
         self.acknowledged = 0
         self.found: list[str] = []
 
-    def kill_one(self, delay: float) -> None:
-        """Lets a client begin, kills it so many seconds later, and reads all that it was told."""
+    def kill_one(self, steps: int, delay: float) -> None:
+        """Lets a client take some steps, kills it so many seconds later, and reads all that it was told."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
-        pid = 0
+        pid = taken = 0
         for line in self.process.stdout:
             kind, _, rest = line.strip().partition(" ")
             if kind == "over":
                 return
             self._hear(kind, rest)
             pid = int(rest) if kind == "pid" else pid
-            if kind in ("found", "began"):
+            taken += kind in ("found", "began", "did")
+            if kind != "pid" and taken == steps + 1:
                 threading.Timer(delay, os.kill, (pid, signal.SIGKILL)).start()
 
     def _hear(self, kind: str, rest: str) -> None:
@@ -69,15 +70,15 @@ def clients(tmp_path: Path) -> Iterator[Clients]:
 def kill(clients: Clients, times: int) -> None:
     rng = random.Random(20261122)
     for _ in range(times):
-        clients.kill_one(rng.uniform(0, 0.25))
+        clients.kill_one(steps=rng.randrange(4), delay=rng.uniform(0, 0.05))
     assert times - 1 == len(clients.found)
     assert clients.acknowledged > times / 2
 
 
 @pytest.mark.timeout(400)  # each client starts a zygote of its own: a second of CPU
 def test_no_acknowledged_step_is_lost(clients: Clients) -> None:
-    """Twenty times in a row, each going on from what was left."""
-    kill(clients, 20)
+    """Ten times in a row, each going on from what was left."""
+    kill(clients, 10)
 
 
 @pytest.mark.long

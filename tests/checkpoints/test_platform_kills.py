@@ -13,11 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_security.errors import OutcomeUnknownError, UnavailableError
-
-PATIENCE = 60.0
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")

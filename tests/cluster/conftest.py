@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.standing import StandingPlatform, living_in, until
+from tests.cluster.standing import StandingPlatform, living_in
+from tests.waiting import until
 
 
 @pytest.fixture(scope="session")

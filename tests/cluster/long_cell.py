@@ -10,20 +10,23 @@ from cenote_security.errors import CenoteError
 
 CELL = """
 import time
-for number in range(30):
+for number in range({lines}):
     print(number, flush=True)
     time.sleep(0.1)
-before + number
+before + {lines}
 """
 
-PRINTED = "".join(f"{number}\n" for number in range(30))
+LINES = 20
+PRINTED = "".join(f"{number}\n" for number in range(LINES))
 
 
 class Running:
     """A cell that is under way, its output as it comes."""
 
-    def __init__(self, runtime: PythonRuntime) -> None:
+    def __init__(self, runtime: PythonRuntime, lines: int = LINES) -> None:
+        """lines: how many it prints, ten a second."""
         self.heard = ""
+        self._code = CELL.format(lines=lines)
         self._some = threading.Event()
         self._result: ExecutionResult | CenoteError | None = None
         self._thread = threading.Thread(target=self._run, args=(runtime,), daemon=True)
@@ -37,7 +40,7 @@ class Running:
 
     def _run(self, runtime: PythonRuntime) -> None:
         try:
-            self._result = runtime.execute(CELL, on_output=self._hear)
+            self._result = runtime.execute(self._code, on_output=self._hear)
         except CenoteError as error:
             self._result = error
 
@@ -50,4 +53,4 @@ def check_whole(running: Running) -> None:
     """The cell came to its end as if nothing had been, and nothing was heard twice."""
     result = running.result()
     assert isinstance(result, ExecutionResult), result
-    assert (PRINTED, PRINTED, "42") == (result.stdout, running.heard, result.value)
+    assert (PRINTED, PRINTED, "33") == (result.stdout, running.heard, result.value)

@@ -12,10 +12,11 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+
+from tests.waiting import PATIENCE, until
 
 from cenote.gateway.audit.entry import Event
 from cenote.gateway.audit.folder import log_files
@@ -23,8 +24,6 @@ from cenote.gateway.audit.selection import Selection, selected
 from cenote.gateway.daemon_lock import running_at
 from cenote_security.errors import UnavailableError
 from cenote_worker.keeper.client import KeeperClient, connect
-
-PATIENCE = 60.0
 
 LOCKS = 10
 """RLIMIT_LOCKS, which Python has no name for and Linux no use since 2.4: a soft limit on it marks a platform's
@@ -167,14 +166,6 @@ def kill(*pids: int) -> None:
     for handle in handles:
         assert select.select([handle], [], [], PATIENCE)[0]
         os.close(handle)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for it, and fails when it does not come."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.05)
 
 
 def living_in(session: object) -> list[int]:

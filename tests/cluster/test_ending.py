@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, kill, lives, living_in, until
+from tests.cluster.standing import StandingPlatform, kill, lives, living_in
+from tests.waiting import until
 
 from cenote import PythonRuntime
 from cenote_security.errors import CenoteError

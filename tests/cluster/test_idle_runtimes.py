@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.levels import in_jail
-from tests.cluster.standing import StandingPlatform, until
+from tests.cluster.standing import StandingPlatform
+from tests.waiting import until
 
 import cenote
 from cenote import SandboxPolicy

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill, until
+from tests.cluster.standing import StandingPlatform, kill
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import QuotaExceededError

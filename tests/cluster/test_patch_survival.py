@@ -11,7 +11,7 @@ from cenote import PythonRuntime
 from cenote.harness import ApplyOptions, Patch, Progress
 from cenote_security.policy import SandboxPolicy
 
-SLOW = "import time\nfor _ in range(20 * (n > 2)): time.sleep(0.1)\nm = n"
+SLOW = "import time\nfor _ in range(10 * (n > 2)): time.sleep(0.1)\nm = n"
 
 
 @pytest.fixture

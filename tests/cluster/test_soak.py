@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.cluster.levels import Accounts, Levels, in_jail, risen, table
-from tests.cluster.standing import StandingPlatform, kill, until
+from tests.cluster.standing import StandingPlatform, kill
+from tests.waiting import until
 
 import cenote
 from cenote import SandboxPolicy
@@ -208,12 +209,12 @@ def warm_up(platform: StandingPlatform) -> None:
 
 
 def fire(shots: Shots, accounts: Accounts, seconds: float) -> None:
-    """Users are killed in the first half only: it takes a while until their leases are over."""
+    """Users are killed in the first third only: it takes half a minute until nobody waits for them any more."""
     began, pause = time.monotonic(), threading.Event()
     while (passed := time.monotonic() - began) < seconds:
         pause.wait(shots.pause())
         accounts.look()
-        shots.fire(passed < seconds / 2)
+        shots.fire(passed < seconds / 3)
     print(shots.fired)
 
 

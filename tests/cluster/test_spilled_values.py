@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cluster.standing import keeper_of, until
+from tests.cluster.standing import keeper_of
+from tests.waiting import until
 
 from cenote_security.errors import QuotaExceededError, UnavailableError
 from cenote_worker.cluster.kept_references import KeptReferences

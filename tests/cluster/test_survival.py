@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in, until
+from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in
+from tests.waiting import until
 
 import cenote
 from cenote import CaveAgent, PythonRuntime, SandboxPolicy, Variable

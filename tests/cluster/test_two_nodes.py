@@ -11,19 +11,25 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from tests.cluster.foreign import RayMachine
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, kill, until
+from tests.cluster.standing import StandingPlatform, kill
+from tests.waiting import until
 
 import cenote
 from cenote import PythonRuntime, SandboxPolicy, Variable
 from cenote.platform_team import ModelSpec
 from cenote.runtime.remote.address import AUTHORITY
-from cenote_security.errors import RuntimeLostError, UnavailableError, UnknownReferenceError
+from cenote_security.errors import (
+    RuntimeLostError,
+    UnavailableError,
+    UnknownReferenceError,
+    UnknownRuntimeError,
+)
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
@@ -74,6 +80,13 @@ class Machines:
     def here(self) -> cenote.Platform:
         return cenote.connect(self.platform.address, self.platform.token)
 
+    def empty(self) -> bool:
+        """Whether no machine has a runtime. All are deleted, also what was being made when it was last asked."""
+        for info in self.here.runtimes():
+            with suppress(UnknownRuntimeError):
+                self.here.delete(info.id)
+        return not any(node.runtimes for node in self.here.describe().nodes if not node.silent)
+
     def nodes(self) -> list[str]:
         return [node.id for node in self.here.describe().nodes if not node.silent]
 
@@ -103,8 +116,7 @@ class Machines:
 def tidy(machines: Machines) -> Iterator[None]:
     """Each test begins without runtimes."""
     yield
-    for info in machines.here.runtimes():
-        machines.here.delete(info.id)
+    until(machines.empty)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +234,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     brings back what had a name, cells and values included."""
     lossy = Lossy(machines)
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
-    node, running = node_of(machines.folder(machines.second)), Running(lossy.there)
+    node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=60)
     began = time.monotonic()
     kill(machines.second.raylet())
     check_creation(machines)

@@ -1,4 +1,4 @@
-"""Runs the `cenote` command as a user does: in a process of its own."""
+"""Runs the `cenote` command as a user does: in a process of its own, or else in the test's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from cenote.cli.main import main
 
 Finished = subprocess.CompletedProcess[str]
 
@@ -34,5 +36,28 @@ def cenote(tmp_path: Path, cenote_command: list[str]) -> Callable[..., Finished]
             text=True,
             timeout=90,
         )
+
+    return run
+
+
+@pytest.fixture
+def cenote_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Finished]:
+    """The same in this process, which has imported it all once: with LiteLLM, a new one takes seconds for that."""
+
+    def run(*arguments: str, **environment: str) -> Finished:
+        with monkeypatch.context() as patched:
+            for name in [name for name in os.environ if name.startswith("CENOTE_")]:
+                patched.delenv(name)
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            patched.chdir(tmp_path)
+            capsys.readouterr()
+            try:
+                status = main(arguments)
+            except SystemExit as usage:
+                status = int(usage.code or 0)
+            return Finished(arguments, status, *capsys.readouterr())
 
     return run

@@ -42,9 +42,9 @@ def test_help_lists_the_commands() -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote: Cenote) -> None:
+def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_here: Cenote) -> None:
     """Nothing ran, nothing is on stdout, the message is on stderr and is no stack trace."""
-    done = cenote(*arguments)
+    done = cenote_here(*arguments)
     assert (2, "") == (done.returncode, done.stdout)
     assert "error" in done.stderr
     assert "Traceback" not in done.stderr

@@ -45,7 +45,7 @@ def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) 
     assert [] == [claim for claim in claims if claim not in done.stdout], done.stdout
 
 
-def test_the_demo_on_a_model(cenote: Cenote, tmp_path: Path) -> None:
+def test_the_demo_on_a_model(cenote_here: Cenote, tmp_path: Path) -> None:
     """With `--model` the same happens through LiteLLM, with the tokens that the server reports."""
     first, *rest = script.ORCHESTRATOR
     repair = script.repair_with("Flipper Length (mm)")
@@ -53,18 +53,18 @@ def test_the_demo_on_a_model(cenote: Cenote, tmp_path: Path) -> None:
     turns: Sequence[str] = [first, *cleaner, rest[0], *script.ANALYST, *rest[1:]]
     with OpenAIServer([answer(turn) for turn in turns]) as server:
         environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
-        done = cenote("demo", "--model", "openai/fake", **environment)
+        done = cenote_here("demo", "--model", "openai/fake", **environment)
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "model  the model openai/fake" in done.stdout
     assert "canned" not in done.stdout
     check_figure(tmp_path)
 
 
-def test_a_model_that_does_not_deliver(cenote: Cenote) -> None:
+def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
     """An answer without a figure is status 1, and the tables are printed all the same."""
     with OpenAIServer([answer("I would rather not.")]) as server:
         environment = {"OPENAI_API_KEY": "k", "OPENAI_API_BASE": server.url}
-        done = cenote("demo", "--model", "openai/fake", **environment)
+        done = cenote_here("demo", "--model", "openai/fake", **environment)
     assert 1 == done.returncode
     assert "left no figure" in done.stdout
     assert "orchestrator" in done.stdout

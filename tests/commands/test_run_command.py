@@ -13,8 +13,7 @@ from tests.fakes.openai_server import OpenAIServer, Reply, answer, refusal
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
-def run(cenote: Cenote) -> Callable[..., subprocess.CompletedProcess[str]]:
+def against(cenote: Cenote) -> Cenote:
     """`cenote run` against a server that gives these replies."""
 
     def run(replies: Iterable[Reply], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,11 +24,17 @@ def run(cenote: Cenote) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def test_an_agent_works_on_a_file(run: Cenote, tmp_path: Path) -> None:
+@pytest.fixture
+def run(cenote_here: Cenote) -> Cenote:
+    return against(cenote_here)
+
+
+def test_an_agent_works_on_a_file(cenote: Cenote, tmp_path: Path) -> None:
     """The file is a variable of the agent; code, output and answer are printed in order."""
     (tmp_path / "sales.csv").write_text("day,revenue\n1,10.5\n2,20.0\n")
     code = "```python\nprint(sales['revenue'].sum())\n```"
-    done = run([answer(code), answer("30.5 in two days.")], "Add up", "--data", "sales=sales.csv")
+    replies = [answer(code), answer("30.5 in two days.")]
+    done = against(cenote)(replies, "Add up", "--data", "sales=sales.csv")
     assert 0 == done.returncode, done.stderr
     lines = [line for line in done.stdout.splitlines() if line]
     assert ["--- code", "print(sales['revenue'].sum())", "--- output", "30.5", "30.5 in two days."] == lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def documents(path: Path) -> list[Object]:
     return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
 
 
+@cache
 def objects() -> list[Object]:
     """Every object of Kubernetes, the optional ones included, the list of files not."""
     files = [path for path in sorted(KUBERNETES.rglob("*.yaml")) if path.name != "kustomization.yaml"]

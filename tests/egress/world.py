@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -194,13 +194,3 @@ def hello(name: str | None, **settings: object) -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         connection.do_handshake()
     return outgoing.read()
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it holds within ten seconds."""
-    tick = threading.Event()
-    for _ in range(1000):
-        if holds():
-            return True
-        tick.wait(0.01)
-    return False

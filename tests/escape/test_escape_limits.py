@@ -18,7 +18,7 @@ from cenote_security.errors import JailError
 from cenote_worker.hosted import runtime as hosted
 from cenote_worker.supervisor.start import Nursery
 
-IN_TIME = 12.0
+IN_TIME = 30.0
 """Seconds from a cell's timeout of one second to its result, on a busy machine: killed two seconds after it."""
 
 

@@ -52,6 +52,8 @@ SHOWN = {
     ],
 }
 
+FIGURES = {"data_analysis": "revenue.png"}
+
 
 def run_example(name: str, folder: Path) -> str:
     done = subprocess.run(
@@ -69,15 +71,11 @@ def run_example(name: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_shows_what_it_claims(name: str, tmp_path: Path) -> None:
-    """Exit status 0, nothing on stderr, and each claimed line."""
+    """Exit status 0, nothing on stderr, each claimed line, and the figure is one that a viewer opens."""
     output = run_example(name, tmp_path)
     assert [] == [line for line in SHOWN[name] if line not in output], output
-
-
-def test_the_plot_is_a_png(tmp_path: Path) -> None:
-    """The figure that the data analysis saves is one that a viewer opens."""
-    run_example("data_analysis", tmp_path)
-    assert (tmp_path / "demo-output" / "revenue.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    if name in FIGURES:
+        assert (tmp_path / "demo-output" / FIGURES[name]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 def test_no_example_is_left_out() -> None:

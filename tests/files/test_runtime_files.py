@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
+from tests.descriptors import MEMORY, opened
+from tests.waiting import until_async
 
 from cenote.runtime import AsyncFiles, AsyncPythonRuntime, Files, PythonRuntime
 from cenote_security.errors import FileRefusedError, FileTakenError, UnknownFileError, UsageError
@@ -155,7 +156,7 @@ async def test_a_cancelled_read_leaves_no_descriptor() -> None:
     """What comes for a caller who has gone is closed."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         await runtime.files.write("big", bytes(INLINE_LIMIT + 1))
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(opened(MEMORY))
         cell = asyncio.create_task(runtime.execute("sum(range(5_000_000))"))
         reads = [asyncio.create_task(runtime.files.read("big")) for _ in range(5)]
         await asyncio.sleep(0)  # each has queued its request
@@ -163,7 +164,7 @@ async def test_a_cancelled_read_leaves_no_descriptor() -> None:
             read.cancel()
         await asyncio.gather(cell, *reads, return_exceptions=True)
         assert b"" == await runtime.files.read("big", 0, 0)
-        assert before >= len(os.listdir("/proc/self/fd"))
+        await until_async(lambda: len(opened(MEMORY)) <= before)
 
 
 def test_files_wait_for_the_running_cell(runtime: PythonRuntime) -> None:

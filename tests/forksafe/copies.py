@@ -81,7 +81,7 @@ def executor() -> object:
 
 def event_loop() -> object:
     loop = HELD.setdefault("loop", asyncio.new_event_loop())
-    return loop.run_until_complete(asyncio.wait_for(asyncio.sleep(0.01, 5), 1))
+    return loop.run_until_complete(asyncio.wait_for(asyncio.sleep(0.01, 5), PATIENCE / 2))
 
 
 def python_fork() -> int:

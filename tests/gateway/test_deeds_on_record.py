@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from tests.gateway.test_gateway_server import until
 from tests.gateway.world import BARE, World
 from tests.serving.plain import packed, plain
+from tests.waiting import until
 
 import cenote
 from cenote.gateway.audit.collector import written_deeds

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.gateway.world import User, World, refused
+from tests.waiting import until
 
 from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
 from cenote.connection import Platform
@@ -17,7 +17,6 @@ from cenote.gateway.states import States
 from cenote.runtime import NotDurableError
 from cenote_security.errors import UsageError
 
-PATIENCE = 20.0
 BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
 
 
@@ -64,13 +63,6 @@ def owner(world: World) -> Iterator[Owner]:
     owner = Owner(world)
     yield owner
     owner.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
 
 
 def test_it_is_there_again(either: World) -> None:

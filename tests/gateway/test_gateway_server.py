@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.gateway.world import BARE, Description, World, refused
+from tests.waiting import until
 
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
@@ -26,14 +26,6 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
-
-
-def until(holds: Callable[[], bool], patience: float = 20.0) -> None:
-    """Waits for something that happens soon."""
-    deadline = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        threading.Event().wait(0.02)
 
 
 class SlowNodes:
@@ -162,10 +154,10 @@ def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
     """Not while it has a client; after that its name is free and its part of the quotas given back."""
     acme = world.user("acme")
-    made = acme.create("", lease=0.2)
+    made = acme.create("", lease=0.6)
     line = acme.line(made)
     line.welcome()
-    threading.Event().wait(1.5)  # one look of those who look after leases, at least
+    threading.Event().wait(1.8)  # one look of those who look after leases, at least
     assert line.run("1").success
     line.finish()
     until(lambda: not acme.names())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.test_gateway_server import until
 from tests.gateway.world import User, World
 from tests.serving.plain import Line
+from tests.waiting import until
 
 from cenote.gateway.quota import Quota
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2

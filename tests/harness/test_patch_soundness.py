@@ -55,10 +55,10 @@ def test_a_patched_history_equals_its_full_run(data: st.DataObject) -> None:
     check(lambda below: data.draw(st.integers(0, below - 1)))
 
 
-@pytest.mark.parametrize("part", range(8))
-def test_thousands_of_patched_histories_equal_their_full_runs(part: int) -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_a_thousand_patched_histories_equal_their_full_runs(part: int) -> None:
     """The same by a seeded generator, which is faster: each case is reproduced by its number."""
-    for seed in range(part, 2000, 8):
+    for seed in range(part, 1000, 4):
         check(random.Random(seed).randrange)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
+from tests.waiting import PATIENCE
+
 from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.host_line import HostCall, HostFailure, HostLine
 from cenote_worker.supervisor.requests import Outcome
-
-PATIENCE = 30.0
-"""Seconds; nothing that a test waits for takes one."""
 
 
 class Heard:

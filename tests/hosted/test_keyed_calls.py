@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.hosted.listening import PATIENCE, Heard, NoHosts
+from tests.hosted.listening import Heard, NoHosts
+from tests.waiting import until
 
 from cenote_security.errors import OutcomeUnknownError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -198,8 +198,6 @@ def test_a_closed_runtime_refuses_a_cell() -> None:
     supervisor = hosted.supervisor
     hosted.close()
     assert supervisor is not None
-    deadline = time.monotonic() + PATIENCE
-    while supervisor.death is None:
-        assert time.monotonic() < deadline
+    until(lambda: supervisor.death is not None)
     with pytest.raises(RuntimeClosedError):
         hosted.execute("1", None, Heard())

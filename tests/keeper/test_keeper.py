@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
 from cenote_worker.keeper.watch import KeeperWatch
-
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -164,13 +163,13 @@ def parent_of(pid: int) -> int:
 def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
     """After a while without clients and entries; it takes its socket along."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.2)
+    ensure_keeper(place, linger=0.5)
     with connect(place) as line:
         pid = int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
         end = ended(pid)
         poll = select.poll()
         poll.register(end, select.POLLIN)
-        assert [] == poll.poll(400)
+        assert [] == poll.poll(800)
     wait_readable(end)
     os.close(end)
     assert ["keeper.lock"] == os.listdir(place)
@@ -179,7 +178,7 @@ def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
 def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
     """What it holds ends with it: nobody is left who could go on with it."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.1, abandoned=0.3)
+    ensure_keeper(place, linger=0.5, abandoned=0.5)
     client = KeeperClient(place)
     reader, writer = os.pipe2(os.O_CLOEXEC)
     client.put("a", b"", [writer])
@@ -193,14 +192,14 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
     """What was put has nobody else."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.1)
+    ensure_keeper(place, linger=0.5)
     client = KeeperClient(place)
     client.put("a", b"")
     end = ended(pid_of(place))
     client.close()
     poll = select.poll()
     poll.register(end, select.POLLIN)
-    assert [] == poll.poll(400)
+    assert [] == poll.poll(800)
     client.shut_down()
     wait_readable(end)
     os.close(end)

@@ -1,7 +1,7 @@
 """Many short lines go to the sink together, and none waits for long."""
 
-import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,14 +18,18 @@ def test_a_burst_of_lines_is_passed_on_together(good, sink):
 @pytest.mark.parametrize(("lines", "paced"), [(BURST - 1, False), (BURST, True)])
 def test_begins_with_a_burst(sink, lines, paced):
     """A cell that prints little has each line passed on at once, and no thread."""
-    before = threading.active_count()
+    before = set(threading.enumerate())
+
+    def own() -> bool:
+        return any(thread.name == "output" for thread in {*threading.enumerate()} - before)
+
     output = OutputBuffer(sink)
     for _ in range(lines):
         output.write("stdout", "x\n")
     assert lines == len(sink.writes)
-    assert paced == (threading.active_count() > before)
+    assert paced == own()
     output.drain()
-    assert before == threading.active_count()
+    assert not own()
 
 
 def test_the_last_line_before_a_silence_is_passed_on(sink):
@@ -67,12 +71,13 @@ def test_a_fork_finds_no_thread(apart):
 
 def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
     """Joining waits for Python's part of a thread; one that the kernel still has makes a fork warn of it."""
-    before = os.listdir("/proc/self/task")
     for _ in range(300):
         pacer = Pacer(lambda: None)
         assert pacer.start()
+        assert pacer._thread is not None
+        task = Path(f"/proc/self/task/{pacer._thread.native_id}")
         pacer.stop()
-        assert before == os.listdir("/proc/self/task")
+        assert not task.exists()
 
 
 def test_a_stop_between_two_looks_is_not_lost():

@@ -23,31 +23,30 @@ MANY = "import pytest\n@pytest.mark.parametrize('x', range(8))\ndef test_it(x): 
 BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
 
 
-def run_suite(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A suite of one test under our conftest."""
+def run_suite(folder: Path, *sources: str) -> subprocess.CompletedProcess[str]:
+    """A suite of these files under our conftest."""
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
-    (tests / "test_it.py").write_text(source)
+    for number, source in enumerate(sources):
+        (tests / f"test_{number}.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "--grace", "0.2", "-p", "no:cacheprovider", str(tests)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("source", "status", "said"),
-    [
-        (CLEAN, 0, "1 passed"),
-        (ORPHAN, 1, "is still alive: sleep 5"),
-        (TEMPORARY, 1, "left in the temporary folder: forgotten-"),
-        (BESIDE, 1, "left beside the sources: stray"),
-    ],
-    ids=["clean", "orphan", "temporary", "beside"],
-)
-def test_leftovers_fail_a_run(source: str, status: int, said: str, tmp_path: Path) -> None:
+def test_a_clean_run(tmp_path: Path) -> None:
+    """What pytest gives a test and removes is nothing left."""
+    done = run_suite(tmp_path, CLEAN)
+    assert (0, True) == (done.returncode, "1 passed" in done.stdout), done.stdout + done.stderr
+
+
+def test_leftovers_fail_a_run(tmp_path: Path) -> None:
     """Even a process in a session of its own, with an empty environment and a dead parent, is found."""
-    done = run_suite(source, tmp_path)
-    assert status == done.returncode, done.stdout + done.stderr
-    assert said in done.stdout
+    done = run_suite(tmp_path, ORPHAN, TEMPORARY, BESIDE)
+    assert (1, True) == (done.returncode, "3 passed" in done.stdout), done.stdout + done.stderr
+    assert "is still alive: sleep 5" in done.stdout
+    assert "left in the temporary folder: forgotten-" in done.stdout
+    assert "left beside the sources: stray" in done.stdout
 
 
 @pytest.mark.parametrize("address", [("192.0.2.1", 80), ("example.org", 80)])
@@ -57,23 +56,27 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
         socket.create_connection(address, timeout=1)
 
 
-def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
-    """One process of a run has all of them; the others are shared out."""
+@pytest.mark.parametrize("processes", ["2", "3"])
+def test_tests_of_a_standing_platform_stay_together(tmp_path: Path, processes: str) -> None:
+    """One process of a run has all of them, and of three no others."""
     tests = tmp_path / "tests"
     (tests / "cluster").mkdir(parents=True)
     shutil.copy(CONFTEST, tests)
     for path in ("cluster/test_one.py", "cluster/test_two.py", "test_other.py"):
         (tests / path).write_text(MANY)
-    command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", str(tests)]
+    command = [sys.executable, "-m", "pytest", "-v", "-n", processes, "-p", "no:cacheprovider", str(tests)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     ran = re.findall(r"\[(gw\d)\].*PASSED tests/(\w+)", done.stdout)
     assert 24 == len(ran), done.stdout + done.stderr
-    assert 1 == len({worker for worker, folder in ran if folder == "cluster"})
-    assert 2 == len({worker for worker, _ in ran})
+    having = {folder: {worker for worker, where in ran if where == folder} for _, folder in ran}
+    (together,) = having["cluster"]
+    others = having["test_other"]
+    assert int(processes) == len({together} | others)
+    assert processes == "2" or together not in others
 
 
 def test_an_id_is_the_same_in_every_process(tmp_path: Path) -> None:
     """A case whose id holds an address is refused: distributed processes could not agree on it."""
-    done = run_suite(ADDRESSED, tmp_path)
+    done = run_suite(tmp_path, ADDRESSED)
     assert 4 == done.returncode
-    assert "ids with addresses: tests/test_it.py::test_it[<object object at 0x" in done.stderr
+    assert "ids with addresses: tests/test_0.py::test_it[<object object at 0x" in done.stderr

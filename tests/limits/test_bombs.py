@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 from tests.limits.conftest import StartRuntime
@@ -231,7 +232,7 @@ def test_a_cell_that_never_ends(start_runtime: StartRuntime) -> None:
     result = start_runtime().execute(source, timeout=0.2)
     error = failed(result)
     assert ("time", "rolled_back") == (error.reason, result.state)
-    assert re.search(r"used 2\.\d s of 0\.2 s", error.message)
+    assert re.search(r"used \d+\.\d s of 0\.2 s", error.message)
 
 
 def test_a_signal(start_runtime: StartRuntime) -> None:
@@ -241,6 +242,16 @@ def test_a_signal(start_runtime: StartRuntime) -> None:
 
 
 def test_a_suicide_is_no_memory_kill(start_runtime: StartRuntime, mode: str) -> None:
-    """SIGKILL by the jail's own hand is not mistaken for the kernel's."""
-    error = failed(start_runtime(limits=mode).execute("import os\nos.kill(os.getpid(), 9)"))
-    assert "killed" == error.reason
+    """SIGKILL by the jail's own hand is not mistaken for the kernel's, but while the kernel kills elsewhere."""
+    runtime = start_runtime(limits=mode)
+    reason, before = "", -1
+    while before != kernel_kills():
+        before = kernel_kills()
+        reason = failed(runtime.execute("import os\nos.kill(os.getpid(), 9)")).reason
+    assert "killed" == reason
+
+
+def kernel_kills() -> int:
+    """For want of memory, on the whole machine, where other tests run out of it."""
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counts["oom_kill"])

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.limits.conftest import StartRuntime, group_of
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UnavailableError, UsageError
@@ -25,13 +25,6 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.zygote.connection import ZygoteFacts
 
 SHARE = Share(memory=64 * 2**20, tasks=9, cpus=0.5)
-
-
-def wait_until_gone(folders: list[Path]) -> bool:
-    deadline = time.monotonic() + 20
-    while any(folder.exists() for folder in folders) and time.monotonic() < deadline:
-        os.sched_yield()
-    return not any(folder.exists() for folder in folders)
 
 
 def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
@@ -60,7 +53,7 @@ def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
         sleeper.kill()
     for group in (lived_in, empty):
         group.close()
-        wait_until_gone([folder for folder in group.folders.values() if group.remove()])
+        until(group.remove)
     groups.remove()
 
 
@@ -89,11 +82,11 @@ def test_removed_with_the_jail(start_runtime: StartRuntime, site: Site) -> None:
     first = list(group_of(runtime).folders.values())
     assert all(folder.is_dir() for folder in first)
     runtime.execute("import os; os._exit(3)")
-    assert wait_until_gone(first)
+    until(lambda: not any(folder.exists() for folder in first))
     runtime.execute("1")
     second = list(group_of(runtime).folders.values())
     runtime.close()
-    assert wait_until_gone(second)
+    until(lambda: not any(folder.exists() for folder in second))
 
 
 CLIENT = """
@@ -119,12 +112,15 @@ def test_left_by_no_client(site: Site, how: str) -> None:
         if how == "killed":
             assert all(folder.is_dir() for folder in folders)
             client.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while any(folder.exists() for folder in folders) and time.monotonic() < deadline:
-        assert "killed" == how
-        for folder in folders:
+
+    def gone() -> bool:
+        left = [folder for folder in folders if folder.exists()]
+        assert not left or "killed" == how
+        for folder in left:
             sweep(folder.parent)
-    assert [] == [folder for folder in folders if folder.exists()]
+        return not left
+
+    until(gone)
 
 
 def test_a_sweep_leaves_the_living_alone(site: Site) -> None:
@@ -195,8 +191,8 @@ def second_version() -> Iterator[Path]:
 def test_a_real_group_of_the_second_version(second_version: Path) -> None:
     """Entered through a descriptor, left only by dying, counted, killed at once, and then removed."""
     group = JailGroup("cgroup v2", {"hugetlb": second_version / "1"}, SHARE)
-    with ExitStack() as until:
-        (entrance,) = group.entrances(until)
+    with ExitStack() as entered:
+        (entrance,) = group.entrances(entered)
         inside = (
             "import os, sys\nos.write(int(sys.argv[1]), b'0')\nos.fork()\nprint(flush=True)\nsys.stdin.read()"
         )
@@ -208,15 +204,8 @@ def test_a_real_group_of_the_second_version(second_version: Path) -> None:
             assert not group.remove()
             group.kill()
             assert b"" == crowd.stdout.read()
-    assert _until(group.remove)
+    until(group.remove)
     group.close()
-
-
-def _until(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not (held := holds()) and time.monotonic() < deadline:
-        os.sched_yield()
-    return held
 
 
 PLAIN = ZygoteFacts(isolation="strict", base_memory=0, own_tasks=0, tasks_each=1, preloaded=(), missing=())

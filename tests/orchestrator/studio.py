@@ -6,14 +6,13 @@ import os
 import select
 import signal
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
+from tests.waiting import PATIENCE
 
 import cenote
 from cenote.connection import Platform
@@ -21,8 +20,6 @@ from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import platform
 from cenote.gateway.state_folder import StateFolder
 from cenote.platform_team import ModelSpec, PlatformTeam
-
-PATIENCE = 40.0
 
 
 class Scripts(OpenAIServer):
@@ -95,14 +92,6 @@ class Studio:
 
 def code(text: str) -> str:
     return f"```python\n{text}\n```"
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for it, and fails when it does not come."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
 
 
 def kill(pid: int) -> None:

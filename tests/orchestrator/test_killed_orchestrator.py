@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.orchestrator.studio import Studio, code, until
+from tests.orchestrator.studio import Studio, code
+from tests.waiting import until
 
 from cenote.plans import gather, step
 from cenote_security.policy import SandboxPolicy

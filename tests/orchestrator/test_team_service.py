@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.orchestrator.studio import Studio, code, until
+from tests.orchestrator.studio import Studio, code
+from tests.waiting import until
 
 import cenote
 from cenote.gateway.database import Database

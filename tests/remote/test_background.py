@@ -7,7 +7,7 @@ import logging
 import threading
 
 import pytest
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 from cenote.runtime.remote.background import background
 from cenote_security.errors import UnavailableError
@@ -68,7 +68,7 @@ def test_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "cenote.remote"):
         background().post(lambda: background().spawn(fail(UnavailableError("not now"))))
         background().post(lambda: background().spawn(fail(KeyError("a fault"))))
-        wait_until(lambda: bool(caplog.records))
+        until(lambda: bool(caplog.records))
     assert ["a fault"] == [record.exc_info[1].args[0] for record in caplog.records if record.exc_info]
 
 
@@ -76,5 +76,5 @@ def test_it_knows_itself() -> None:
     """Whoever is on it must not wait for it."""
     seen: list[bool] = []
     background().post(lambda: seen.append(background().is_here))
-    wait_until(lambda: bool(seen))
+    until(lambda: bool(seen))
     assert ([True], False) == (seen, background().is_here)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import SmallPlatform
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote.runtime.remote import patience
@@ -146,7 +146,7 @@ def test_what_was_never_sent_did_not_run(
     runtime = connect(own_platform)
     runtime.execute("n = 1")
     cable.pull()
-    wait_until(lambda: runtime.core.backend._session._line is None)
+    until(lambda: runtime.core.backend._session._line is None)
     with pytest.raises(UnavailableError):
         runtime.execute("n += 1")
     cable.plug()
@@ -176,7 +176,7 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
     own_platform.close()
     thread = threading.Thread(target=runtime.close)
     thread.start()
-    thread.join(4)
+    thread.join(20)
     assert not thread.is_alive()
 
 

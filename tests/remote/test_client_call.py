@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.descriptors import MEMORY, all_closed, opened
+from tests.waiting import until
 
 from cenote.runtime.remote.call import HEARD_EVERY, Answer, Call
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -28,10 +30,6 @@ def call(**changed: Any) -> Call:
 def printed(text: str, position: int) -> runtime_pb2.ServerFrame:
     output = runtime_pb2.CellOutput(text=text, position=position)
     return runtime_pb2.ServerFrame(call=1, output=output)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @given(st.text(max_size=40), st.data())
@@ -103,7 +101,7 @@ def test_values(size: int) -> None:
 
 def test_an_answer_begins_anew_on_a_new_line() -> None:
     """What came of it before is let go of."""
-    before = descriptors()
+    before = len(opened(MEMORY))
     data, asked = os.urandom(3 << 20), call()
     frames = value_frames(data)
     for frame in frames[:-1]:
@@ -115,19 +113,18 @@ def test_an_answer_begins_anew_on_a_new_line() -> None:
     assert isinstance(answer, ValueReply)
     assert data == bytes(answer.content.unpack()[1])
     answer.content.close()
-    assert before >= descriptors()
+    until(lambda: len(opened(MEMORY)) <= before)
 
 
 def test_an_answer_that_never_becomes_whole_is_let_go_of() -> None:
     """The end of a call closes what it sent and what had come."""
-    before = descriptors()
     settled: list[Answer] = []
-    asked = call(settle=settled.append, content=Content.of_bytes(bytes(100_000)))
-    asked.hear(value_frames(bytes(3 << 20))[0])
     error = ProtocolViolation("enough")
-    asked.end(error)
+    with all_closed(MEMORY):
+        asked = call(settle=settled.append, content=Content.of_bytes(bytes(100_000)))
+        asked.hear(value_frames(bytes(3 << 20))[0])
+        asked.end(error)
     assert [error] == settled
-    assert before >= descriptors()
 
 
 def test_long_frames_come_in_parts() -> None:

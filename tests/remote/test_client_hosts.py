@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.references import ObjectReference, Sealed
@@ -111,7 +111,7 @@ def test_an_answer_is_repeated_until_it_has_arrived(make_client: Callable[..., C
     calls: list[int] = []
     client = make_client(note=calls.append)
     client.hear(*asking("note", 1))
-    wait_until(lambda: len(client.line.said) == 1)
+    until(lambda: len(client.line.said) == 1)
     client.hear(*asking("note", 1))
     client.returned()
     client.returned()
@@ -129,7 +129,7 @@ def test_large_arguments_begin_anew_on_a_new_line(make_client: Callable[..., Cli
     client.hear(*frames[:-1])
     client.returned()
     client.hear(*frames)
-    wait_until(lambda: sizes == [3 << 20])
+    until(lambda: sizes == [3 << 20])
 
 
 def test_a_call_that_is_cancelled_while_it_arrives(make_client: Callable[..., Client]) -> None:
@@ -140,7 +140,7 @@ def test_a_call_that_is_cancelled_while_it_arrives(make_client: Callable[..., Cl
     cancel = runtime_pb2.ServerFrame(call=FIRST, host_cancel=jail_pb2.HostCancel())
     client.hear(*frames[:2], cancel, *frames[2:])
     client.hear(*asking("other", number=FIRST + 1))
-    wait_until(lambda: len(client.line.said) == 1)
+    until(lambda: len(client.line.said) == 1)
     assert FIRST + 1 == client.line.said[0][0].call
     assert not called.is_set()
 
@@ -182,7 +182,7 @@ def test_a_value_that_is_gone(make_client: Callable[..., Client]) -> None:
     """A call that brings one which nobody has any more fails, and says why."""
     client = make_client(take=lambda value: None)
     client.hear(*asking("take", reference="ref_gone"))
-    wait_until(lambda: bool(client.line.said))
+    until(lambda: bool(client.line.said))
     assert "ref_gone" in client.line.errors()[0]
 
 
@@ -190,7 +190,7 @@ def test_what_nobody_offers(make_client: Callable[..., Client]) -> None:
     """Is refused at once; so is everything when the client is closed."""
     client = make_client(known=lambda: 1)
     client.hear(*asking("unknown"))
-    wait_until(lambda: len(client.line.said) == 1)
+    until(lambda: len(client.line.said) == 1)
     assert ["the client offers no unknown"] == client.line.errors()
 
 
@@ -199,12 +199,12 @@ def test_values_of_this_process(make_client: Callable[..., Client]) -> None:
     sealed = ObjectReference.of_sealed(Content.pack([b"x" * 100_000]), None)
     client = make_client(sealed=lambda: Sealed(sealed), handle=lambda: sealed)
     client.hear(*asking("sealed"))
-    wait_until(lambda: len(client.line.said) == 1)
+    until(lambda: len(client.line.said) == 1)
     frame, content = client.line.said[0]
     assert content is not None
     assert content.size == frame.host_answer.value.size > 100_000
     client.hear(*asking("handle", number=FIRST + 1))
-    wait_until(lambda: len(client.line.said) == 2)
+    until(lambda: len(client.line.said) == 2)
     frame, uploaded = client.line.said[1]
     assert uploaded is not None
     assert content.size == uploaded.size == frame.host_answer.upload.content.size

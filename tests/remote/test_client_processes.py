@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
@@ -147,7 +147,7 @@ def test_a_forgotten_runtime_is_deleted(own_platform: SmallPlatform) -> None:
     assert 1 == len(own_platform.hosted)
     del runtime
     gc.collect()
-    wait_until(lambda: {} == own_platform.hosted)
+    until(lambda: {} == own_platform.hosted)
 
 
 def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Connect) -> None:

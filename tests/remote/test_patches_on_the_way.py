@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 import cenote
 from cenote.harness import ApplyOptions, Patch, Progress
@@ -85,7 +85,7 @@ def test_a_client_that_leaves_in_the_middle(own_platform: SmallPlatform) -> None
     leaving.close()
     applying.join(30)
     assert [RuntimeClosedError] == [type(error) for error in ended]
-    wait_until(lambda: not any(hosted.patches.busy for hosted in own_platform.hosted.values()))
+    until(lambda: not any(hosted.patches.busy for hosted in own_platform.hosted.values()))
     assert ("(1, 1)", "b") == (staying.execute("n, m").value, staying.files.read("runs").decode())
     platform.delete("shared")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.remote.waiting import wait_until
+from tests.waiting import until
 
 from cenote import CaveAgent
 from cenote.models import ScriptedModel
@@ -66,7 +66,7 @@ def test_a_reference_outlives_its_runtime(own_platform: SmallPlatform, connect: 
     assert [1, 2] == second.retrieve("x")
     assert 1 == kept(own_platform)
     reference.release()
-    wait_until(lambda: 0 == kept(own_platform))
+    until(lambda: 0 == kept(own_platform))
     with pytest.raises(UsageError, match="released"):
         second.update_variable("x", reference)
 
@@ -78,7 +78,7 @@ def test_a_forgotten_reference_is_released(own_platform: SmallPlatform, connect:
     for _ in range(20):
         runtime.share("x")
     gc.collect()
-    wait_until(lambda: 0 == kept(own_platform))
+    until(lambda: 0 == kept(own_platform))
 
 
 def test_leases_are_renewed(
@@ -94,11 +94,11 @@ def test_leases_are_renewed(
     def expires() -> float:
         return own_platform.references.list("tests", after="", limit=10)[0].expires
 
-    wait_until(lambda: expires() < time.time() + 2)  # the minute that it waits for its first holder has ended
+    until(lambda: expires() < time.time() + 2)  # the minute that it waits for its first holder has ended
     first = expires()
-    wait_until(lambda: expires() > first + 2)
+    until(lambda: expires() > first + 2)
     reference.release()
-    wait_until(lambda: 0 == kept(own_platform))
+    until(lambda: 0 == kept(own_platform))
 
 
 def test_a_value_that_is_gone(own_platform: SmallPlatform, connect: Connect) -> None:

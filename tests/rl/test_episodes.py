@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.descriptors import all_closed
 
 from cenote.rl import Environment, FinalState
 from cenote.runtime import PythonRuntime, Variable
@@ -105,12 +105,13 @@ def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
     with Environment(TASK, make_runtime, score) as environment:
         for _ in range(10):
             _play(environment)
-        before = _held(environment)
-        for _ in range(many):
-            _play(environment)
-        after = _held(environment)
-    assert before[:2] == after[:2]
-    assert after[2] - before[2] < 40 * 2**20
+        processes, memory = _held(environment)
+        with all_closed():
+            for _ in range(many):
+                _play(environment)
+            after = _held(environment)
+    assert processes == after[0]
+    assert after[1] - memory < 40 * 2**20
 
 
 def _play(environment: Environment) -> None:
@@ -118,10 +119,10 @@ def _play(environment: Environment) -> None:
     environment.step(block("x = bytearray(100_000); numbers.append(1)"))
 
 
-def _held(environment: Environment) -> tuple[int, int, int]:
-    """Processes in the jail, descriptors of this process, resident bytes of both."""
+def _held(environment: Environment) -> tuple[int, int]:
+    """Processes in the jail, resident bytes of both."""
     gc.collect()
     environment.reset()
     status = environment.runtime.status()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return status.processes, len(os.listdir("/proc/self/fd")), resident + status.memory
+    return status.processes, resident + status.memory

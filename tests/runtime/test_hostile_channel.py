@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
+from tests.descriptors import all_closed
 
 from cenote.runtime import Function, PythonRuntime
 
@@ -31,10 +31,6 @@ def witness() -> Iterator[PythonRuntime]:
         runtime.execute("kept = 1")
         yield runtime
         assert "1" == runtime.execute("kept").value
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 ATTACKS = {
@@ -81,11 +77,10 @@ ATTACKS = {
 def test_a_violation_ends_that_jail_only(runtime: PythonRuntime, witness: PythonRuntime, attack: str) -> None:
     """The result names the protocol, no descriptor stays behind, the next cell has a fresh jail."""
     runtime.execute("1")
-    before = descriptors()
-    result = runtime.execute(f"{FRAMES}\n{attack}\nimport time\ntime.sleep(60)", timeout=30)
-    assert ("protocol", "lost") == (result.error.reason, result.state)
-    assert "2" == runtime.execute("1 + 1").value
-    assert before + 1 >= descriptors()
+    with all_closed(spare=1):
+        result = runtime.execute(f"{FRAMES}\n{attack}\nimport time\ntime.sleep(60)", timeout=30)
+        assert ("protocol", "lost") == (result.error.reason, result.state)
+        assert "2" == runtime.execute("1 + 1").value
 
 
 def test_a_forged_result_is_believed_once(runtime: PythonRuntime, witness: PythonRuntime) -> None:

@@ -153,10 +153,10 @@ def test_refusals_name_variable_and_reason(value: object, reason: str) -> None:
 def test_pickling_costs_nothing_per_loaded_module() -> None:
     """Each answer of a host function is a pickle; a program has thousands of modules."""
     with _pretended_modules(20_000):
-        started = time.perf_counter()
+        started = time.thread_time()
         for _ in range(100):
             dump("x", 1)
-        assert time.perf_counter() - started < 0.5
+        assert time.thread_time() - started < 0.5
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,8 @@ import textwrap
 import threading
 
 import pytest
+from tests.descriptors import all_closed
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import RuntimeClosedError
@@ -79,16 +80,10 @@ def test_a_forgotten_runtime_is_closed() -> None:
     runtime.execute("1")
     supervisor = runtime.core.backend.supervisor
     assert isinstance(supervisor, Supervisor)
-    dead = threading.Event()
     supervisor.status(lambda status: None)
     del runtime
     gc.collect()
-    for _ in range(1_000):
-        if supervisor.death is not None:
-            dead.set()
-            break
-        threading.Event().wait(0.01)
-    assert dead.is_set()
+    until(lambda: supervisor.death is not None)
 
 
 def test_closing_twice_and_while_a_cell_runs() -> None:
@@ -115,7 +110,6 @@ def test_many_runtimes_leave_nothing_behind() -> None:
     """Fifty runtimes started from threads all answer; their descriptors are gone afterwards."""
     with PythonRuntime() as first:
         first.execute("1")
-        before = len(os.listdir("/proc/self/fd"))
         values: list[str | None] = []
 
         def run(n: int) -> None:
@@ -123,16 +117,12 @@ def test_many_runtimes_leave_nothing_behind() -> None:
                 values.append(runtime.execute(f"{n} * 2").value)
 
         threads = [threading.Thread(target=run, args=(n,)) for n in range(50)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        with all_closed():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
         assert sorted(str(n * 2) for n in range(50)) == sorted(map(str, values))
-        for _ in range(1_000):
-            if len(os.listdir("/proc/self/fd")) <= before:
-                break
-            threading.Event().wait(0.01)
-        assert before >= len(os.listdir("/proc/self/fd"))
 
 
 def test_questions_from_many_threads() -> None:

@@ -10,12 +10,12 @@ from queue import Empty, Queue
 from typing import Any
 
 import grpc
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub
 
 CHUNK = 1 << 20
-PATIENCE = 30.0
 """Seconds that any one answer may take here."""
 
 Frame = runtime_pb2.ServerFrame

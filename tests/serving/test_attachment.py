@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -11,6 +10,7 @@ import pytest
 from tests.serving.conftest import World
 from tests.serving.plain import Line, packed
 from tests.serving.test_tour import FUNCTION, values
+from tests.waiting import until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -50,13 +50,6 @@ def gone(line: Line) -> None:
     """The line breaks, and the server has noticed."""
     line.cut()
     line.ended()
-
-
-def waiting(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.005)
 
 
 def test_a_cell_goes_on_while_its_line_is_broken(world: World) -> None:
@@ -114,7 +107,7 @@ def test_a_returning_client_is_known(make_world: Callable[..., World]) -> None:
     world.lines.append(line)
     assert line.welcome().returning
     gone(line)
-    waiting(lambda: world.server.attached(name) == 0)
+    until(lambda: world.server.attached(name) == 0)
     line = Line(world.address, name)
     world.lines.append(line)
     assert not line.welcome().returning
@@ -128,7 +121,7 @@ def test_a_client_that_leaves_is_not_waited_for(world: World) -> None:
     line.finish()
     assert "'last'" == line.answer(call).result.value
     assert line.ended().code is None
-    waiting(lambda: world.server.attached(name) == 0)
+    until(lambda: world.server.attached(name) == 0)
 
 
 def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., World]) -> None:
@@ -257,11 +250,14 @@ def test_an_interrupt_hits_only_ones_own_cell(world: World) -> None:
 @pytest.mark.parametrize("sent", [True, False], ids=["running", "waiting"])
 def test_a_withdrawn_cell(world: World, sent: bool) -> None:
     """It is interrupted when it runs, dropped when it waits, and not answered either way."""
-    line = world.line(world.runtime())
+    name = world.runtime()
+    line = world.line(name)
     first = line.cell("import time\nprint('on')\nfirst = 1\ntime.sleep(60)")
     line.until(lambda frame: frame.HasField("output"))
     second = line.cell("second = 1")
     if not sent:
+        # One that is still on its way to the jail would be interrupted, behind whatever ends before.
+        until(lambda: 1 == len(world.hosted[name].supervisor._waiting))
         line.put(runtime_pb2.ClientFrame(call=second, withdraw=runtime_pb2.Withdraw()))
     line.put(runtime_pb2.ClientFrame(call=first, withdraw=runtime_pb2.Withdraw()))
     last = line.cell("'second' in globals()")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import time
 
 import pytest
+from tests.descriptors import MEMORY, all_closed, opened
+from tests.waiting import until
 
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
 from cenote_worker.content import Content
@@ -33,10 +33,6 @@ def content() -> Content:
 
 def put(store: LocalReferences, origin: Origin = OURS, lease: float = 10) -> ReferenceRecord:
     return store.put(content(), INFO, origin, holder="one", lease=lease)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_what_is_known_of_a_reference() -> None:
@@ -69,7 +65,7 @@ def test_an_id_is_not_guessed() -> None:
 def test_it_goes_with_its_last_holder() -> None:
     """And its memory with it, but for those that have taken it."""
     store = LocalReferences(room=SIZE, clock=Clock())
-    before = descriptors()
+    before = len(opened(MEMORY))
     record = put(store)
     store.hold(record.id, "us", holder="two", lease=10)
     store.release(record.id, "us", holder="one")
@@ -78,7 +74,7 @@ def test_it_goes_with_its_last_holder() -> None:
     store.release(record.id, "us", holder="two")
     with pytest.raises(UnknownReferenceError):
         store.describe(record.id, "us")
-    assert before + 1 == descriptors()
+    until(lambda: len(opened(MEMORY)) <= before + 1)
     assert SIZE == len(taken.whole())
     taken.close()
 
@@ -101,12 +97,8 @@ def test_it_goes_with_its_last_lease() -> None:
 def test_an_ended_lease_frees_the_memory_by_itself() -> None:
     """Also when nobody asks for anything any more."""
     store = LocalReferences(room=SIZE)
-    before = descriptors()
-    put(store, lease=0.05)
-    deadline = time.monotonic() + 10
-    while descriptors() > before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    with all_closed(MEMORY):
+        put(store, lease=0.05)
     store.close()
 
 
@@ -149,14 +141,13 @@ def test_pages() -> None:
 def test_room() -> None:
     """One value at the limit fits; one byte more is refused, and closed."""
     store = LocalReferences(room=SIZE)
-    before = descriptors()
-    record = put(store)
-    with pytest.raises(UnavailableError, match="no room"):
+    with all_closed(MEMORY):
+        record = put(store)
+        with pytest.raises(UnavailableError, match="no room"):
+            put(store)
+        store.release(record.id, "us", holder="one")
         put(store)
-    store.release(record.id, "us", holder="one")
-    put(store)
-    store.close()
-    assert before >= descriptors()
+        store.close()
 
 
 def test_holders_are_bounded() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.descriptors import opened
 from tests.serving.conftest import World, authorise
 from tests.serving.plain import Line
+from tests.waiting import until
 
 from cenote_proto.v1 import failure_pb2
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
@@ -89,16 +90,13 @@ def test_a_server_leaves_nothing_behind() -> None:
     before = settled(others)
     for _ in range(4):
         use()
-    assert before >= settled(others)
+    until(lambda: settled(others) <= before)
 
 
 def settled(others: set[threading.Thread]) -> int:
     """Descriptors of this process, once no server's thread is left but those of other tests."""
-    deadline = time.monotonic() + 20
-    while any(thread.name.startswith("cenote-serv") for thread in {*threading.enumerate()} - others):
-        assert time.monotonic() < deadline, "a server's thread goes on"
-        time.sleep(0.02)
-    return len(os.listdir("/proc/self/fd"))
+    until(lambda: not any(t.name.startswith("cenote-serv") for t in {*threading.enumerate()} - others))
+    return len(opened())
 
 
 def test_a_runtime_is_removed_when_it_has_had_no_client_for_long_enough(world: World) -> None:

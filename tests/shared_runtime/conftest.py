@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from tests.waiting import until
 
 from cenote.runtime import ExecutionResult, Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -68,7 +69,7 @@ def start(gate: Gate, waiting: Callable[[], int]) -> Iterator[Callable[..., Futu
             before = waiting()
             future = pool.submit(call.execute, code)
             if waits:
-                wait_for(lambda: waiting() == before + 1)
+                until(lambda: waiting() == before + 1)
             else:
                 assert gate.reached.wait(20)
             return future
@@ -86,12 +87,3 @@ def waiting(runtime: PythonRuntime) -> Callable[[], int]:
         return 0 if supervisor is None else len(supervisor._waiting)
 
     return count
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread is about to do."""
-    for _ in range(4_000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it did not come about")

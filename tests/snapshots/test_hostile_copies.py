@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.snapshots.conftest import MakeRuntime
+from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 
@@ -95,6 +96,9 @@ def test_few_processes(make_runtime: MakeRuntime) -> None:
         runtime.execute("x = 1")
     assert 2 == len(runtime.snapshots())
     forked = (
-        "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os._exit(0)\nexcept OSError: pass\nn >= 4"
+        "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os._exit(0)\nexcept OSError: pass\n"
+        "for _ in range(n): os.wait()\nn >= 4"
     )
-    assert "True" == runtime.execute(forked).value
+    until(
+        lambda: "True" == runtime.execute(forked).value
+    )  # copies that are kept no more take a moment to end

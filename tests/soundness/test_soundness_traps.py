@@ -9,6 +9,7 @@ from tests.soundness.trap import TRAPS, Trap
 
 from cenote.harness import ApplyOptions, Patch
 from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
 
 SAME_EITHER_WAY = {"a silent store into an array", "a silent store into a list", "a seed set to what it was"}
 """A full run gives the same before and after: what must not happen is that an older value comes back."""
@@ -18,8 +19,8 @@ AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[PythonRuntime]:
-    """Runs each patched program from its beginning."""
-    with PythonRuntime() as runtime:
+    """Runs each patched program from its beginning. Nobody asks it for more than what it prints and has."""
+    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none", tracking=False)) as runtime:
         yield runtime
 
 

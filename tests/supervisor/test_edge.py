@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.descriptors import opened
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
@@ -105,10 +105,11 @@ def test_an_oversized_reply_is_unwrapped_once() -> None:
 def test_descriptors_that_nothing_names() -> None:
     """A jail cannot fill the descriptor table of its supervisor."""
     reading, writing = os.pipe()
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    pipe = os.readlink(f"/proc/self/fd/{reading}")
+    assert 2 == len(opened(pipe))
     with pytest.raises(ProtocolViolation, match="nothing in it names"):
         parse(jail_pb2.WorkerFrame(ready=jail_pb2.Ready()).SerializeToString(), [reading, writing])
-    assert before - 2 == len(list(Path("/proc/self/fd").iterdir()))
+    assert [] == opened(pipe)
 
 
 def test_a_display_over_its_limit() -> None:

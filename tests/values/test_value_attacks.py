@@ -446,15 +446,15 @@ ATTACKS: dict[str, tuple[str, bytes]] = {
         table(["schema", [[FIELD] * 100_001, None]]),
     ),
     # one part, used again and again
-    "one column a million times": (
+    "one column a hundred thousand times": (
         "different parts",
-        table(array(INT, [2], [0, 16]), INDEX, ["frame", None, [[1], [1]], [[0]] * 1_000_000, [None]]),
+        table(array(INT, [2], [0, 16]), INDEX, ["frame", None, [[1], [1]], [[0]] * 100_000, [None]]),
     ),
-    "one chunk a million times": (
+    "one chunk a hundred thousand times": (
         "different parts",
-        table(arrow("int64", 1, [None, [0, 8]]), ["chunked", "int64", [[0]] * 1_000_000]),
+        table(arrow("int64", 1, [None, [0, 8]]), ["chunked", "int64", [[0]] * 100_000]),
     ),
-    "one level a million times": (
+    "one level a hundred thousand times": (
         "more than 1000 levels",
         table(array("|i1", [1], [40, 1]), INDEX, ["multiindex", None, [[1]] * 100_000, [[0]] * 100_000, []]),
     ),

@@ -39,14 +39,14 @@ def attempt(header: bytes, region: bytes = b"") -> None:
         return
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=10_000)
 @given(st.binary(max_size=200), st.binary(max_size=50))
 def test_random_bytes(header: bytes, region: bytes) -> None:
     """Noise is refused."""
     attempt(header, region)
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=10_000)
 @given(JSON, st.lists(JSON, max_size=4), st.binary(max_size=50))
 def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
     """Text that is JSON, around a valid frame."""

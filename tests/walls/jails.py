@@ -7,12 +7,12 @@ import os
 import select
 import signal
 import socket
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests.waiting import PATIENCE
 
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.supervisor.descriptors import ensure_room
@@ -21,7 +21,6 @@ from cenote_worker.zygote.connection import StartedJail
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 ENTRIES = str(Path(__file__).resolve().parent / "entries")
-PATIENCE = 30.0
 """Seconds. Only a hung test waits so long."""
 
 
@@ -122,16 +121,6 @@ def zygote_pid(client: ZygoteClient) -> int:
     """The process behind a client. Waits until it is ready."""
     assert client.facts
     return client._current()._process.pid
-
-
-def eventually(check: Callable[[], bool]) -> bool:
-    """Whether `check` holds before the test's patience ends."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if check():
-            return True
-        os.sched_yield()
-    return False
 
 
 def runs(pid: int) -> bool:

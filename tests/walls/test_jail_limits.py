@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
+from tests.waiting import until
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, children_of, eventually, parent_of, state_of, zygote_pid
+from tests.walls.jails import InJailError, children_of, parent_of, state_of, zygote_pid
 
 from cenote_worker.zygote.client import ZygoteClient
 
@@ -56,8 +57,8 @@ def test_processes_and_threads(start_jail: StartJail, strict: ZygoteClient, sour
     """Both count; the limit is the jail's own, whatever else its user runs."""
     jail = start_jail("strict", processes=16)
     # Until it is reaped, a moment after the start, the process that started the jail counts too.
-    assert eventually(lambda: parent_of(jail.warden) == zygote_pid(strict))
-    assert eventually(lambda: all(state_of(pid) != "Z" for pid in children_of(zygote_pid(strict))))
+    until(lambda: parent_of(jail.warden) == zygote_pid(strict))
+    until(lambda: all(state_of(pid) != "Z" for pid in children_of(zygote_pid(strict))))
     assert 16 == jail.ask(source)
 
 

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, Jail, children_of, eventually, runs, state_of
+from tests.walls.jails import InJailError, Jail, children_of, runs, state_of
 
 from cenote_security.walls.limits import oom_score
 
@@ -32,13 +33,13 @@ def test_status_counts_all_processes(jail: Jail) -> None:
     """Children and orphans too, wherever they were moved by a double fork and a new session."""
     jail.ask("import subprocess; a = subprocess.Popen(['sleep', '100'])")
     jail.ask("import subprocess; subprocess.run('(setsid sleep 100 &) &', shell=True)")
-    assert eventually(lambda: 3 == jail.say(op="status", id=1)["processes"])
+    until(lambda: 3 == jail.say(op="status", id=1)["processes"])
 
 
 def test_interrupt(jail: Jail) -> None:
     """SIGINT reaches the worker as KeyboardInterrupt; the warden says that it was sent."""
     jail.tell("import time; time.sleep(100)")
-    assert eventually(lambda: state_of(jail.worker) == "S")
+    until(lambda: state_of(jail.worker) == "S")
     assert {"op": "interrupted", "id": 3} == jail.say(op="interrupt", id=3)
     with pytest.raises(InJailError, match="KeyboardInterrupt"):
         jail.hear()
@@ -74,11 +75,11 @@ def test_kill_worker(jail: Jail) -> None:
 def test_orphans_end_with_the_jail(jail: Jail) -> None:
     """A daemon that left its session and its parent does not outlive the worker."""
     jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 >/dev/null 2>&1 &) &', shell=True)")
-    assert eventually(lambda: 2 == jail.say(op="status", id=1)["processes"])
+    until(lambda: 2 == jail.say(op="status", id=1)["processes"])
     inside = _descendants(jail.warden)
     jail.tell("import os; os._exit(0)")
     assert jail.wait_for_end()
-    assert _gone(inside)
+    until(lambda: not any(map(runs, inside)))
 
 
 def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
@@ -86,7 +87,7 @@ def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
     inside = [jail.warden, *_descendants(jail.warden)]
     jail.control.close()
     assert jail.wait_for_end()
-    assert _gone(inside)
+    until(lambda: not any(map(runs, inside)))
 
 
 def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
@@ -96,25 +97,21 @@ def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
     assert 2 == len(inside)
     os.kill(jail.warden, signal.SIGKILL)
     assert jail.wait_for_end()
-    assert _gone(inside)
+    until(lambda: not any(map(runs, inside)))
 
 
 def test_zombies_are_reaped(start_jail: StartJail) -> None:
     """Orphans come to the warden, which collects them: their slots in the process limit are free again."""
     jail = start_jail("strict", processes=16)
     for _ in range(20):
-        assert eventually(lambda: jail.say(op="status", id=1)["processes"] == 1)
+        until(lambda: jail.say(op="status", id=1)["processes"] == 1)
         jail.ask("import subprocess; subprocess.run('(true &) &', shell=True, check=True)")
-    assert eventually(lambda: jail.say(op="status", id=1)["processes"] == 1)
+    until(lambda: jail.say(op="status", id=1)["processes"] == 1)
 
 
 def _descendants(pid: int) -> list[int]:
     below = children_of(pid)
     return below + [deeper for child in below for deeper in _descendants(child)]
-
-
-def _gone(pids: list[int]) -> bool:
-    return eventually(lambda: not any(map(runs, pids)))
 
 
 COMETS = """
@@ -135,7 +132,7 @@ def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJai
     jail = start_jail(level, processes=64)
     name = f"comet-{secrets.token_hex(4)}"
     jail.ask(COMETS.format(name=name))
-    assert eventually(lambda: bool(_named(name)))
+    until(lambda: bool(_named(name)))
     match end:
         case "hang-up":
             jail.control.close()
@@ -144,7 +141,7 @@ def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJai
         case "killed warden":
             os.kill(jail.warden, signal.SIGKILL)
     assert jail.wait_for_end()
-    assert eventually(lambda: not _named(name))
+    until(lambda: not _named(name))
     assert [] == [found for _ in range(20) for found in _named(name)]
 
 

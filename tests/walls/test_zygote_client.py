@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.walls.jails import PATIENCE, Jail, eventually, runs, zygote, zygote_pid
+from tests.waiting import PATIENCE, until
+from tests.walls.jails import Jail, runs, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import Isolation, SandboxPolicy
@@ -140,7 +141,7 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
         assert 7 == len(pids)
         process.kill()
         process.wait()
-        assert eventually(lambda: not any(map(runs, pids)))
+        until(lambda: not any(map(runs, pids)))
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the fork
         process.stdout.close()
@@ -158,7 +159,7 @@ def test_a_zygote_that_lingers(isolation: Isolation) -> None:
         client.close()
         assert 42 == jail.ask("result = 42")
         assert runs(pid)
-    assert eventually(lambda: not runs(pid))
+    until(lambda: not runs(pid))
     assert set() == set(Path(tempfile.gettempdir()).glob("cenote-jails-*")) - before
 
 
@@ -249,7 +250,7 @@ def test_folders_of_an_ended_jail_are_removed() -> None:
                 jail.ask("import os; os.makedirs('a/b'); open('a/b/c', 'w').close(); result = os.getcwd()")
             )
             jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 &) &', shell=True)")
-        assert eventually(lambda: not folder.parent.exists())
+        until(lambda: not folder.parent.exists())
         assert folder.parents[1].exists()
 
 

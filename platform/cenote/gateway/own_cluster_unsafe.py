@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -29,6 +30,14 @@ START_PATIENCE: Final = 60.0
 
 END_PATIENCE: Final = 10.0
 """Seconds for its processes to end when they are told to, before they are killed."""
+
+FIRST_PORT: Final = 20_000
+"""Ray's workers have those from 10,002 on."""
+
+PORTS_TRIED: Final = 20
+
+EPHEMERAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""What the kernel chooses from, for connections and for listeners that do not say."""
 
 _LOOK_EVERY: Final = 0.05
 
@@ -172,10 +181,14 @@ def _line(path: Path) -> socket.socket | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Rather none that the kernel gives to whoever wants any: it would give it once more before Ray has taken it."""
+    below = range(FIRST_PORT, int(EPHEMERAL_PORTS.read_text().split()[0]))
+    for port in (*random.sample(below, min(PORTS_TRIED, len(below))), 0):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("", port))
+            taken: int = sock.getsockname()[1]
+            return taken
+    raise UnavailableError("no port is free for a cluster; end what holds them")
 
 
 def _began(pid: int) -> str:

@@ -1,0 +1,36 @@
+"""Waiting for what other threads and processes bring about."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+PATIENCE = 60.0
+"""Seconds that anything may take on a machine which has much else to do. Only what fails takes as long."""
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Looks again and again; fails when it does not come."""
+    for pause in _pauses():
+        if condition():
+            return
+        time.sleep(pause)
+    raise AssertionError("it did not come")
+
+
+async def until_async(condition: Callable[[], object]) -> None:
+    """`until`, for what the running event loop brings about."""
+    for pause in _pauses():
+        if condition():
+            return
+        await asyncio.sleep(pause)
+    raise AssertionError("it did not come")
+
+
+def _pauses() -> Iterator[float]:
+    """Longer and longer ones: what is soon there is seen soon, and what takes long is not slowed down by looking."""
+    ends, pause = time.monotonic() + PATIENCE, 0.002
+    while time.monotonic() < ends:
+        yield pause
+        pause = min(1.5 * pause, 0.1)
