@@ -10,6 +10,7 @@ import pickle
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             runtime.inject(offer(command["name"]), listener, replace=True, key=key)
         case "patch":
             request = replaced(runtime, command["number"], command["code"])
-            runtime.patches.apply(request, apply_patch, listener, key, listener.progress, admit_all)
+            work = partial(apply_patch, runtime, request)
+            runtime.patches.apply(work, listener, key, listener.progress, admit_all)
         case "status":
             runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build import BuildResult
 from cenote.harness.live_state import RuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
@@ -175,7 +176,7 @@ class PythonRuntime:
         """
         return self.core.interrupt()
 
-    def outcome(self, key: str) -> ExecutionResult | ApplyResult | None:
+    def outcome(self, key: str) -> ExecutionResult | ApplyResult | BuildResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named.
 
         Waits for one that runs. A cell gives its result, a patch too, a call that gives nothing None; one that failed

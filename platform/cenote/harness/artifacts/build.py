@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.apply_ground import Ground
@@ -21,9 +20,8 @@ from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
 from cenote_worker.history.events import RanTest, SuiteOutcome
 from cenote_worker.history.history import History
-
-BuildStatus = Literal["built", "failed", "blocked", "cancelled"]
-"""failed: a step raises, or a test does not pass. blocked: an effect outside would have been repeated."""
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import BuildStatus
 
 MAX_SOURCE = 2**20
 """Characters of a file that is written into a history."""
@@ -45,7 +43,8 @@ class BuildResult:
     """What came of building. Unless it is `built`, the state and the head are what they were before.
 
     head: the newest step of the history that is up to date. rebuilt: artifacts that were out of date, and are not.
-    applied: of the steps that were run again; None when none had to be. patch: with which they were.
+    applied: of the steps that were run again; None when none had to be. patch: with which they were. before: the line
+    that it was applied to.
     tests: of all suites, as they hold now. ran: those that were run, as `SUITE::TEST`, with the reason: `new`,
     `failed` (before), `unsteady`, or what the test uses that is different. spared: the others.
     """
@@ -55,6 +54,7 @@ class BuildResult:
     rebuilt: tuple[str, ...] = ()
     applied: ApplyResult | None = None
     patch: Patch | None = None
+    before: tuple[StepRecord, ...] = field(default=(), repr=False)
     tests: tuple[RanTest, ...] = ()
     ran: Mapping[str, str] = field(default_factory=dict)
     spared: tuple[str, ...] = ()
@@ -93,17 +93,17 @@ class Builder:
         self._bench = bench
         self._options = options
 
-    def build(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
-        """All of the artifacts. kept: is told of the patch that was applied, when it stays.
+    def build(self, artifacts: Mapping[str, Artifact]) -> BuildResult:
+        """All of the artifacts. What was made is kept for longer than other states.
 
         Raises UnbuildableError, StateNotKeptError, StepNotRepeatedError, SecurityError; nothing has changed then.
         """
         if not self._ground.keep():
             raise StateNotKeptError
         with self._ground.holding():
-            return self._built(artifacts, kept)
+            return self._built(artifacts)
 
-    def _built(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
+    def _built(self, artifacts: Mapping[str, Artifact]) -> BuildResult:
         head = self._history.tree.head
         survey = self._survey(artifacts)
         stale = {each.name for each in tracked(survey, self._history.suites) if each.stale}
@@ -123,7 +123,7 @@ class Builder:
             self._back(head)
             return replace(result, status="failed", head=head, rebuilt=())
         if plan is not None:
-            kept(plan)
+            self._ground.keep()
         return result
 
     def _survey(self, artifacts: Mapping[str, Artifact]) -> Survey:
@@ -173,6 +173,7 @@ class Builder:
             rebuilt=tuple(sorted(stale)),
             applied=applied,
             patch=plan.patch if plan is not None else None,
+            before=plan.course.records if plan is not None else (),
             tests=tuple(test for _, test in names),
             ran={f"{run.suite.name}::{name}": reason for run in runs for name, reason in run.ran.items()},
             spared=tuple(f"{run.suite.name}::{test.name}" for run, test in names if test.name not in run.ran),

@@ -66,7 +66,8 @@ class Survey:
         self._places = {one.place: name for name, one in artifacts.items() if one.place is not None}
         self.writes = {name: list(self._versions_of(one)) for name, one in artifacts.items()}
         self.final = self._final()
-        self.feeding = {name: self._feeding(one) for name, one in artifacts.items()}
+        takers = self._takers()
+        self.feeding = {name: self._feeding(one, takers) for name, one in artifacts.items()}
         self.late: dict[int, dict[str, int]] = {}
         self.outdated: dict[int, Outdated] = {}
         self.uses: dict[int, frozenset[str]] = {}
@@ -112,14 +113,14 @@ class Survey:
                     found[name] = trace.reads[place]
         return found
 
-    def _feeding(self, artifact: Artifact) -> frozenset[int]:
+    def _feeding(self, artifact: Artifact, takers_of: Mapping[int, set[int]]) -> frozenset[int]:
         if not (artifact.is_source and artifact.is_file):  # to read a function's name is to use it
             return frozenset()
         changes = {write.index for write in self.writes[artifact.name]}
         makers = {self.maker(name) for name in self.writes}
         return frozenset(
             index
-            for index, takers in self._takers().items()
+            for index, takers in takers_of.items()
             if takers <= changes
             and index not in makers | changes
             and artifact.place is not None
