@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.artifacts.test_artifacts_in_jail import (
     run,
     runtime,
+    test_a_build_is_taken_back,
     test_a_patch_of_one_function_runs_the_tests_that_use_it,
     test_a_step_that_edits_a_file_in_use,
     test_a_test_that_fails_leaves_all_as_it_was,

@@ -32,10 +32,11 @@ Face = TypeVar("Face")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Applied:
-    """A patch that was applied, and the line that it was applied to."""
+    """A patch that was applied, the line that it was applied to, and the step that the patched one ends with."""
 
     patch: Patch
     before: tuple[StepRecord, ...]
+    head: int
 
 
 class Site(Protocol):
@@ -90,7 +91,7 @@ class LiveState(ExecutionState):
         with self._changes.turn:
             result = self._site.apply(plan, options)
             if result.status == "applied":
-                applied = Applied(patch=plan.patch, before=plan.course.records)
+                applied = Applied(patch=plan.patch, before=plan.course.records, head=result.head)
                 self._changes.applied[plan.patch.id] = applied
         self.refresh()
         return result
@@ -99,7 +100,7 @@ class LiveState(ExecutionState):
         applied = self._changes.applied.get(patch_id)
         if applied is None:
             raise UnknownEntryError("patch", patch_id)
-        return self._apply(self._plan(applied.patch.revert(applied.before)), options)
+        return self._apply(self._plan(applied.patch.revert(applied.before, applied.head)), options)
 
     def _declare(self, artifacts: tuple[Artifact, ...]) -> None:
         for artifact in artifacts:
@@ -122,7 +123,7 @@ class LiveState(ExecutionState):
         with self._changes.turn:
             result = self._site.build(options)
             if result.status == "built" and result.patch is not None:
-                applied = Applied(patch=result.patch, before=result.before)
+                applied = Applied(patch=result.patch, before=result.before, head=result.head)
                 self._changes.applied[result.patch.id] = applied
         self.refresh()
         return result

@@ -1,4 +1,4 @@
-"""Why nothing was patched or built, from where the runtime is to where its client is: one table of both directions."""
+"""Why nothing was patched or built, on its way from a runtime to its client: one table of both directions."""
 
 from __future__ import annotations
 

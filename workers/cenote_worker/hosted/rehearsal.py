@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
     JailError,
     RehearsalError,
@@ -127,6 +128,8 @@ class Rehearsal:
         name, waiting = self._request.name, Delivery()
         self._fresh.fetch(name, waiting, opaque=False)
         found = _answer(waiting.outcomes.get())
+        if isinstance(found, RefusedReply) and found.kind == jail_pb2.Refusal.UNKNOWN_NAME:
+            raise RehearsalError(f"its program makes no `{name}`")
         if isinstance(found, RefusedReply):
             raise as_error(found, name)
         if not isinstance(found, ValueReply):
