@@ -58,7 +58,8 @@ def test_many_ways_to_one_dependency_are_one() -> None:
         for n in range(100)
         for side in "ab"
     ]
-    assert 200 == len(known := with_declared({}, layers))
+    known = with_declared({}, layers)
+    assert 200 == len(known)
     assert () == tracked(Survey((), known), {})[0].stale
     order = depending_last(known)
     assert all(order.index(each) < order.index(one.name) for one in layers for each in one.depends_on)

@@ -165,8 +165,10 @@ class Rehearsals:
         """Nobody waits for the one of this key any more; None: for any."""
         with self._lock:
             running = self._running
-        if running is not None and key in (None, running[0]):
-            running[1].close()
+            if running is None or key not in (None, running[0]):
+                return
+            self._running = None
+        running[1].close()
 
     def _carry_out(self, rehearsal: Rehearsal, listener: Listener, admission: Admission) -> None:
         outcome: Outcome
