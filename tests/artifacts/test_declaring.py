@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cenote.harness import Patch
+from cenote.harness import Patch, TextEdit
 from cenote.harness.artifacts import Artifact, ArtifactCycleError, UnknownArtifactError
 from cenote.harness.artifacts.declaring import MAX_ARTIFACTS, declared, depending_last, news, with_declared
 from cenote.harness.artifacts.staleness import Survey
@@ -126,6 +126,21 @@ def test_a_function_is_replaced_where_it_was_defined_last() -> None:
     line = [cell(1, "def f():\n    return 1"), cell(2, "y = 1\ndef f():\n    return 2")]
     codes = [step.code for step in Patch.replace_artifact("f", "def f():\n    return 3").applied(line)]
     assert [line[0].code, "y = 1\ndef f():\n    return 3"] == codes
+
+
+def test_lines_of_an_artifact_are_edited_where_its_text_is() -> None:
+    """Of a file in the cell that writes it, of a function in its last definition; nowhere else."""
+    edit = [TextEdit(search="x = 1", replacement="x = 2")]
+    pure = [cell(1, "%%writefile a.py\nx = 1\n", "a.py"), cell(2, "x = 1")]
+    assert ["%%writefile a.py\nx = 2\n", "x = 1"] == [
+        step.code for step in Patch.edit_artifact("a.py", edit).applied(pure)
+    ]
+    twice = [cell(1, "def f():\n    x = 1"), cell(2, "x = 1\ndef f():\n    x = 1")]
+    assert [twice[0].code, "x = 1\ndef f():\n    x = 2"] == [
+        step.code for step in Patch.edit_artifact("f", edit).applied(twice)
+    ]
+    with pytest.raises(PatchConflictError, match=r"step 1 has made `a\.py`, and its text is not in"):
+        Patch.edit_artifact("a.py", edit).applied([cell(1, "open('a.py', 'w').write('x = 1')", "a.py")])
 
 
 def test_what_nobody_has_made_cannot_be_replaced() -> None:

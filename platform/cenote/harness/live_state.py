@@ -11,7 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.build import BuildOptions, BuildResult
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.artifacts.declaring import news
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import uuid4
 
-from cenote.harness.patch_artifact import ReplaceArtifact
+from cenote.harness.patch_artifact import EditArtifact, ReplaceArtifact
 from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote.harness.patch_text import TextEdit, replace_text
@@ -212,6 +212,15 @@ class Patch:
         """Gives a file of the working directory that a step has written, or a function or class, another source."""
         return cls(
             changes=(ReplaceArtifact(name=_text(name), source=_text(source)),), reason=reason, author=author
+        )
+
+    @classmethod
+    def edit_artifact(
+        cls, name: str, edits: Sequence[TextEdit], *, reason: str = "", author: str = ""
+    ) -> Patch:
+        """Replaces whole lines in such a file or definition, where its newest text is in the code of a step."""
+        return cls(
+            changes=(EditArtifact(name=_text(name), edits=tuple(edits)),), reason=reason, author=author
         )
 
     def revert(

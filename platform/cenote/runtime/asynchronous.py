@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from cenote.harness.apply import ApplyResult
-from cenote.harness.artifacts.build import BuildResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope

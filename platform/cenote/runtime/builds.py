@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cenote.harness.artifacts.build import Builder, BuildOptions, BuildResult
+from cenote.harness.artifacts.build import Builder, BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.artifacts.declaring import declared
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.patch_refusals import REFUSALS, refusal_of

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from cenote.harness.apply import ApplyResult
-from cenote.harness.artifacts.build import BuildOptions, BuildResult
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.patch import Patch
 from cenote.runtime.patch_refusals import error_of
 from cenote.runtime.patched_line import ToldLine

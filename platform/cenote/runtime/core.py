@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
-from cenote.harness.artifacts.build import BuildOptions, BuildResult
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import Changes
 from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cenote.harness.apply import ApplyResult
-from cenote.harness.artifacts.build import BuildResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.runtime.builds_elsewhere import built_of
 from cenote.runtime.patches_elsewhere import result_of
 from cenote.runtime.pickling_unsafe import load_trusted
