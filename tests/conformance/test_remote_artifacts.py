@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.artifacts.test_artifacts_in_jail import (
     run,
     runtime,
@@ -13,7 +15,14 @@ from tests.artifacts.test_artifacts_in_jail import (
     test_the_asynchronous_face_builds_too,
     test_what_cannot_be_done_is_refused,
 )
+from tests.examples.test_examples import SHOWN, run_example
 from tests.harness.test_state_of_runtimes import (
     test_a_slice_that_cannot_be_verified_says_why,
     test_the_program_of_a_slice_is_verified,
 )
+
+
+def test_the_portfolio_runs_unchanged(tmp_path: Path) -> None:
+    """An address in the environment is all that is different, and shows nowhere."""
+    output = run_example("portfolio", tmp_path)
+    assert [] == [line for line in SHOWN["portfolio"] if line not in output], output
