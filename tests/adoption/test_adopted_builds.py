@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.adoption.conftest import Node, Victim, value
-from tests.hosted.listening import Heard
+from tests.hosted.listening import PATIENCE, Heard
 
-from cenote_worker.hosted.rehearsal import put_in
+from cenote_worker.hosted.rehearsal import Rehearsal, RehearsalRequest, put_in
 from cenote_worker.results import Built
 
 CELLS = (
@@ -45,3 +45,8 @@ def test_builds_of_a_process_that_is_killed(node: Node) -> None:
     assert ("built", ("total",), 4) == (outcome.status, outcome.rebuilt, outcome.before)
     assert "([3], 30, 2)" == value(runtime, "log, total, rate()")
     assert {8: {"gift"}} == put_in(runtime)
+    kept = sorted(node.keeper.keys("runtime/"))
+    rehearsal = Rehearsal(runtime, RehearsalRequest(source="x = 1", steps=(), name="x", seconds=PATIENCE))
+    rehearsal.value().content.close()
+    assert kept == sorted(node.keeper.keys("runtime/")), "the jail of a rehearsal is nobody's legacy"
+    rehearsal.close()

@@ -179,9 +179,9 @@ class PythonRuntime:
     def outcome(self, key: str) -> ExecutionResult | ApplyResult | BuildResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named.
 
-        Waits for one that runs. A cell gives its result, a patch too, a call that gives nothing None; one that failed
-        raises what it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or
-        long ago.
+        Waits for one that runs. A cell gives its result, a patch and a build too, a call that gives nothing None; one
+        that failed raises what it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not
+        run, or long ago.
         """
         outcome = self._call(lambda listener: self.core.outcome(key, listener))
         return past(outcome, self.core.read_history)

@@ -21,6 +21,7 @@ from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import RefusedReply, ValueReply
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -78,7 +79,7 @@ def put_in(source: HostedRuntime) -> Mapping[int, frozenset[str]]:
 
 
 class Rehearsal:
-    """One try. `value` once; `close` ends it at any time, from any thread.
+    """One try. `value` once, then `close`; `end` lets `value` raise soon, at any time, from any thread.
 
     It has the policy of its source, but reaches no network and writes to nothing of the host's: what is tried had its
     effects already.
@@ -87,6 +88,7 @@ class Rehearsal:
     def __init__(self, source: HostedRuntime, request: RehearsalRequest) -> None:
         """Raises UsageError for steps that the source never had."""
         self._request = request
+        self._over = False
         self._hosts = RecordedHosts(
             call for record in _records(source, request.steps) for call in record.host_calls
         )
@@ -99,6 +101,8 @@ class Rehearsal:
         """
         try:
             self._fresh.start()
+            if self._over:
+                raise UnavailableError("nobody waits for what the program gives any more")
             self._run(admission)
             if self._hosts.refused is not None:
                 raise UnansweredCallError(self._hosts.refused.target)
@@ -107,6 +111,12 @@ class Rehearsal:
             if self._hosts.refused is not None:  # which is why
                 raise UnansweredCallError(self._hosts.refused.target) from None
             raise
+
+    def end(self) -> None:
+        """Never blocks, as `close` does while the jail starts."""
+        self._over = True
+        if (supervisor := self._fresh.supervisor) is not None:
+            supervisor.end(Death(reason="closed"))
 
     def close(self) -> None:
         self._fresh.close()
@@ -157,7 +167,7 @@ class Rehearsals:
             rehearsal = Rehearsal(self._source, request)
             self._running = key, rehearsal
         if former is not None:
-            former[1].close()
+            former[1].end()
         work = partial(self._carry_out, rehearsal, listener, admission)
         threading.Thread(target=work, name="cenote-rehearsal", daemon=True).start()
 
@@ -168,7 +178,7 @@ class Rehearsals:
             if running is None or key not in (None, running[0]):
                 return
             self._running = None
-        running[1].close()
+        running[1].end()
 
     def _carry_out(self, rehearsal: Rehearsal, listener: Listener, admission: Admission) -> None:
         outcome: Outcome

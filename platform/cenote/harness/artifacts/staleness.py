@@ -176,15 +176,22 @@ class Survey:
         sources = self._sources(walk, record)
         if not late and (found := self._first_outdated(walk, sources)):
             self.outdated[index] = found
-        through = (
-            walk.used if sources is None else frozenset[str]().union(*map(self.uses.__getitem__, sources))
-        )
-        self.uses[index] = used = frozenset(taken) | through
-        walk.used |= used
+        self.uses[index] = used = self._used(walk, sources, frozenset(taken))
+        if not used <= walk.used:
+            walk.used |= used
         walk.outdated = walk.outdated or self.outdated.get(index)
 
+    def _used(self, walk: _Walk, sources: set[int] | None, taken: frozenset[str]) -> frozenset[str]:
+        """Sets that are equal stay one: most steps of a line add nothing."""
+        used = walk.used if sources is None else frozenset[str]()
+        for source in sources or ():
+            theirs = self.uses[source]
+            if theirs is not used and not theirs <= used:
+                used = used | theirs if used else theirs
+        return used if taken <= used else used | taken
+
     def _first_outdated(self, walk: _Walk, sources: set[int] | None) -> Outdated | None:
-        if sources is None:
+        if sources is None or not self.outdated:
             return walk.outdated
         first = min((source for source in sources if source in self.outdated), default=None)
         return self.outdated[first] if first is not None else None
@@ -217,8 +224,9 @@ class Survey:
     def _changed(self, name: str, was: Version, index: int) -> int:
         """The first step that has changed an artifact since; 0 if it is what it was."""
         counting = self._counting[name]
-        first = bisect_right(counting, index, key=lambda write: write.index)
-        return counting[first].number if first < len(counting) and self.final.get(name) != was else 0
+        if not counting or counting[-1].index <= index or self.final.get(name) == was:
+            return 0
+        return counting[bisect_right(counting, index, key=lambda write: write.index)].number
 
     def _sources(self, walk: _Walk, record: StepRecord) -> set[int] | None:
         """Steps that a step takes something from; None for all before it."""
