@@ -45,6 +45,7 @@ def test_builds_of_a_process_that_is_killed(node: Node) -> None:
     assert ("built", ("total",), 4) == (outcome.status, outcome.rebuilt, outcome.before)
     assert "([3], 30, 2)" == value(runtime, "log, total, rate()")
     assert {8: {"gift"}} == put_in(runtime)
+    node.spare(snapshots=False)
     kept = sorted(node.keeper.keys("runtime/"))
     rehearsal = Rehearsal(runtime, RehearsalRequest(source="x = 1", steps=(), name="x", seconds=PATIENCE))
     rehearsal.value().content.close()
