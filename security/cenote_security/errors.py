@@ -365,6 +365,31 @@ class ProtocolViolation(JailError):
     """A jail sent a frame that the protocol does not allow at this point. That jail is ended."""
 
 
+# -- programs that are tried by themselves --------------------------------------------------------------------
+
+
+class RehearsalError(CenoteError):
+    """A program that was tried in a fresh runtime did not come to its end. Nothing has changed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class UnansweredCallError(RehearsalError):
+    """It would have called a host function that no record answers. It was not called."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+
+    def __str__(self) -> str:
+        return f"it calls {self.target} outside in a way that the record does not answer"
+
+
 # -- the platform -----------------------------------------------------------------------------------------
 
 

@@ -10,21 +10,24 @@ import pickle
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote.runtime.patcher import apply_patch
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
+from cenote_worker.history.events import Declared
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import admit_all
-from cenote_worker.hosted.patching import PatchedStep, PatchRequest
+from cenote_worker.hosted.patching import BuildRequest, PatchedStep, PatchRequest
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
@@ -72,7 +75,7 @@ class Reports:
         self.say(done=value)
 
     def progress(self, progress: runtime_pb2.ApplyProgress) -> None:
-        self.say(before=progress.number)
+        self.say(before=progress.number, reason=progress.reason)
 
 
 class Silent:
@@ -167,7 +170,14 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             runtime.inject(offer(command["name"]), listener, replace=True, key=key)
         case "patch":
             request = replaced(runtime, command["number"], command["code"])
-            runtime.patches.apply(request, apply_patch, listener, key, listener.progress, admit_all)
+            work = partial(apply_patch, runtime, request)
+            runtime.patches.apply(work, listener, key, listener.progress, admit_all)
+        case "declare":
+            HOST_PATCHER.declare(runtime, [Declared(**each) for each in command["units"]])
+            listener.say(done="declared")
+        case "build":
+            work = partial(HOST_PATCHER.build, runtime, BuildRequest(test_seconds=60))
+            runtime.patches.apply(work, listener, key, listener.progress, admit_all)
         case "status":
             runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -116,6 +117,8 @@ def test_what_is_left_of_it_changes_nothing_later(node: Node) -> None:
     heard = Heard()
     request = replaced(runtime, runtime.step, "late = 2")
     key = RequestKey(text="own")
-    runtime.patches.apply(request, apply_patch, heard, key, lambda _progress: None, admit_all)
+    runtime.patches.apply(
+        partial(apply_patch, runtime, request), heard, key, lambda _progress: None, admit_all
+    )
     assert "Patched" == type(heard.outcome()).__name__
     assert "(1, 2)" == value(runtime, "n, late")

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from cenote.agent import CaveAgent, EventType
+from cenote.harness import Artifact
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote.security import ImportRule, SecurityChecker
@@ -210,6 +211,39 @@ async def test_a_patch_changes_the_history_of_a_jail() -> None:
         state = runtime.state
         assert [causes[4], causes[1]] == [state.blame(name).cause for name in ("rows", "count")]
         assert [causes[4], causes[1], causes[3]] == [step.cause for step in state.steps]
+
+
+async def test_a_patch_of_a_module_runs_the_tests_that_use_it() -> None:
+    """What was made with it is made again, and the model reads what is different: a file, a test with its line."""
+    answers = [
+        block("%%writefile shop.py\ndef tax(net):\n    return net * 0.2\ndef label(x):\n    return str(x)"),
+        block("import shop\nwith open('report.md', 'w') as report: n = report.write(f'{shop.tax(100):.2f}')"),
+        "Done.",
+        "```patch\nartifact shop.py: too much\n<<<<<<< SEARCH\nreturn net * 0.2\n=======\nreturn net * 0.0\n"
+        ">>>>>>> REPLACE\n```",
+        "Done.",
+    ]
+    tests = (
+        "%%writefile test_shop.py\nimport shop\ndef test_tax():\n    assert shop.tax(1)\n"
+        "def test_label():\n    assert shop.label(1) == '1'"
+    )
+    with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        agent = CaveAgent(ScriptedModel([block(tests), *answers]), runtime, patches=True)
+        await agent.run("write it")
+        runtime.state.declare(
+            Artifact("shop.py", "module"),
+            Artifact("test_shop.py", "tests"),
+            Artifact("report.md", "document"),
+        )
+        assert "built" == runtime.state.build().status
+        await agent.run("mend it")
+        shown = outputs(agent)[-1].splitlines()
+        assert "Changed files: report.md, shop.py." in shown
+        assert [
+            "Tests: 1 of 2 run, 1 failed.",
+            "test_tax: AssertionError: assert shop.tax(1) (test_shop.py, line 3)",
+        ] == shown[-2:]
+        assert b"0.00" == runtime.files.read("report.md")
 
 
 async def test_rules_hold_for_patches_of_a_jail() -> None:

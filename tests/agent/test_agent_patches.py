@@ -9,10 +9,20 @@ from tests.harness.laboratory import Laboratory
 
 from cenote.agent import CaveAgent, Event
 from cenote.agent.flow import PlanPatch, Scene, TextDelta, TurnEnded
-from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, apply_plan, diagnose, make_plan
+from cenote.harness import (
+    ApplyResult,
+    BuildResult,
+    Diagnosis,
+    Patch,
+    Plan,
+    apply_plan,
+    diagnose,
+    make_plan,
+)
 from cenote.models import ScriptedModel
 from cenote.models.usage import TokenUsage
 from cenote_security.errors import UsageError
+from cenote_worker.history.events import RanTest
 from cenote_worker.results import ExecutionResult
 
 
@@ -26,6 +36,7 @@ class PatchableRuntime(InProcessRuntime):
         self.laboratory = Laboratory(by_name=True)
         self.laboratory.answers_only = True  # as runtimes are while a patch is applied
         self.patches: list[Patch] = []
+        self.built: BuildResult | None = None
 
     async def execute(self, code: str, **options: object) -> ExecutionResult:
         record = self.laboratory.execute(None, code)
@@ -43,6 +54,9 @@ class PatchableRuntime(InProcessRuntime):
 
     async def apply(self, plan: Plan) -> ApplyResult:
         return apply_plan(plan, self.laboratory)
+
+    async def build(self) -> BuildResult | None:
+        return self.built
 
 
 def block(code: str, language: str = "python") -> str:
@@ -98,6 +112,58 @@ async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
     assert "What step 2 is made from:\nrows: step 1, rows = [3]\n[step 2]" == shown[1].partition("range\n")[2]
     assert shown[2].endswith("Output of step 4:\nstr:'' int:4")
     assert ("too short", "ana") == (runtime.patches[0].reason, runtime.patches[0].author)
+
+
+BROKEN = RanTest(
+    name="test_total",
+    outcome="failed",
+    error_type="AssertionError",
+    message="assert total([]) == 0",
+    file="test_a.py",
+    span=(4, 4, 4, 25),
+)
+
+
+@pytest.mark.parametrize(
+    ("built", "says"),
+    [
+        (None, []),
+        (BuildResult(status="built", head=7), []),
+        (
+            BuildResult(
+                status="built",
+                head=7,
+                rebuilt=("report.md", "test_a.py"),
+                tests=(BROKEN, RanTest(name="test_other", outcome="passed")),
+                ran={"test_a.py::test_total": "new"},
+            ),
+            [
+                "Brought up to date: report.md.",
+                "Tests: 1 of 2 run, 1 failed.",
+                "test_total: AssertionError: assert total([]) == 0 (test_a.py, line 4)",
+            ],
+        ),
+    ],
+    ids=["nothing is watched over", "nothing is out of date", "a test fails"],
+)
+async def test_what_an_artifact_concerns_is_brought_up_to_date(
+    built: BuildResult | None, says: list[str]
+) -> None:
+    """Behind the patch; the model reads what came of that below what is different."""
+    runtime = PatchableRuntime()
+    runtime.built = built
+    _, _, shown = await play(runtime, *STEPS, replaced("artifact total", "return len(xs)", "return xs[1]"))
+    assert "def total(xs):\n    return xs[1]" == runtime.laboratory.line()[1].code
+    assert "Patched. Ran steps 5, 7, kept 6." == shown[-1].splitlines()[0]
+    assert ["Output of step 7:", "str:'' int:1", *says] == shown[-1].splitlines()[-2 - len(says) :]
+
+
+async def test_a_patch_of_a_step_builds_nothing() -> None:
+    """Whoever names no artifact has not asked for that."""
+    runtime = PatchableRuntime()
+    runtime.built = BuildResult(status="built", head=7, rebuilt=("report.md",))
+    _, _, shown = await play(runtime, *STEPS, replaced("function total", "return len(xs)", "return xs[1]"))
+    assert "report.md" not in shown[-1]
 
 
 async def test_the_model_call_is_named_with_the_patch() -> None:

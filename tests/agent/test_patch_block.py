@@ -41,6 +41,22 @@ def test_a_definition_is_named_by_its_path(header: str) -> None:
     assert "Row.clean" == read_patch(f"{header}\ndef clean(self): ...").target
 
 
+@pytest.mark.parametrize(
+    ("header", "name", "reason"),
+    [
+        ("artifact shop.py", "shop.py", ""),
+        ("File `data/my-table.csv`: a column", "data/my-table.csv", "a column"),
+        ("tests test_shop.py - one more", "test_shop.py", "one more"),
+        ("document report.md # shorter", "report.md", "shorter"),
+    ],
+)
+def test_an_artifact_is_named_by_its_file(header: str, name: str, reason: str) -> None:
+    """Or by its name; a dash that belongs to it begins no reason."""
+    found = read_patch(f"{header}\n{EDIT}")
+    assert (name, True, reason, 1) == (found.target, found.artifact, found.reason, len(found.edits))
+    assert not read_patch(f"function shop\n{EDIT}").artifact
+
+
 def test_without_markers_the_rest_is_the_whole_code() -> None:
     """Blank lines around it do not count, what is inside does."""
     assert PatchBlock(target=2, source="x = 1\n\ny = '='") == read_patch("\nstep 2\n\nx = 1\n\ny = '='\n\n")
@@ -56,7 +72,7 @@ def test_edits_follow_each_other() -> None:
     ("text", "says"),
     [
         ("", "the first line"),
-        ("a = 1", "the first line of a patch is `step N` or `function NAME`, not 'a = 1'"),
+        ("a = 1", "a patch is `step N`, `function NAME` or `artifact NAME`, not 'a = 1'"),
         ("step x\n1", "the first line"),
         ("step 99999999999\n1", "the first line"),
         ("step 1\n\n", "have to follow"),

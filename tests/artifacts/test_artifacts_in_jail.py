@@ -223,6 +223,22 @@ def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
     assert ["report.md", "shop.py", "test_shop.py"] == [one.name for one in state.artifacts]
 
 
+def test_a_build_is_taken_back(runtime: PythonRuntime) -> None:
+    """As a patch is, by the id of its patch: what it had moved is back in its place, and what came later stays."""
+    run(runtime, f"%%writefile shop.py\n{SHOP.replace('x * 2', 'x * 5')}")
+    state = runtime.state
+    built = state.build()
+    run(runtime, "later = total")
+    assert built.patch is not None
+    assert "applied" == state.revert(built.patch.id).status
+    assert ("total 12", "(12, 12)") == (
+        text_of(runtime, "report.md"),
+        runtime.execute("total, later").value,
+    )
+    state.refresh()
+    assert ["report.md", "shop.py"] == [one.name for one in state.artifacts if one.stale]
+
+
 async def test_the_asynchronous_face_builds_too() -> None:
     """The same, awaited."""
     async with AsyncPythonRuntime(sandbox=SMALL) as runtime:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from cenote.harness import Patch
+from cenote.harness import Patch, TextEdit
 from cenote.harness.artifacts import Artifact, ArtifactCycleError, UnknownArtifactError
-from cenote.harness.artifacts.declaring import declared, with_declared
+from cenote.harness.artifacts.declaring import MAX_ARTIFACTS, declared, depending_last, news, with_declared
+from cenote.harness.artifacts.staleness import Survey
+from cenote.harness.artifacts.tracked import tracked
 from cenote.harness.patch_errors import PatchConflictError
 from cenote_security.errors import UsageError
 from cenote_worker.history.events import Declared
@@ -47,10 +51,59 @@ def test_nothing_depends_on_itself() -> None:
         with_declared(known, [Artifact("a", "document", ("b",))])
 
 
+def test_many_ways_to_one_dependency_are_one() -> None:
+    """Each layer depends on both of the layer before: a look along every way would take 2^100 steps."""
+    layers = [
+        Artifact(f"{side}{n}", "document", (f"a{n - 1}", f"b{n - 1}") if n else ())
+        for n in range(100)
+        for side in "ab"
+    ]
+    known = with_declared({}, layers)
+    assert 200 == len(known)
+    assert () == tracked(Survey((), known), {})[0].stale
+    order = depending_last(known)
+    assert all(order.index(each) < order.index(one.name) for one in layers for each in one.depends_on)
+
+
+def unit(name: str, *depends_on: str, dropped: bool = False) -> Declared:
+    return Declared(name=name, kind="" if dropped else "document", depends_on=depends_on, dropped=dropped)
+
+
+def test_the_same_once_more_is_no_news() -> None:
+    """So a client that repeats what nobody answered changes nothing; another step or author is no difference."""
+    known = {"a": Declared(name="a", kind="document", author="ann", step=7), "b": unit("b", "a")}
+    assert () == news(known, [unit("a"), unit("b", "a"), unit("gone", dropped=True)])
+    changed = (unit("b"), unit("a", dropped=True), unit("c", "b"))
+    assert changed == news(known, changed)
+
+
+def test_what_does_not_hold_together_is_no_news_either() -> None:
+    """Whoever keeps the history says so: its client may know an older one."""
+    known = {"a": unit("a"), "b": unit("b", "a")}
+    for asked, words in [
+        (unit("a", dropped=True), "b depends on a; drop that first"),
+        (unit("a", "b"), "a -> b -> a"),
+        (unit("c", "x"), "no artifact 'x'"),
+        (Declared(name="../c.py", kind="module"), "no path in the working directory"),
+        (Declared(name="c", kind="hologram"), "kind is one of"),
+    ]:
+        with pytest.raises(UsageError, match=re.escape(words)):
+            news(known, [asked])
+
+
+def test_how_many_there_may_be() -> None:
+    """At the limit, and one past it."""
+    most = [unit(f"a{n}") for n in range(MAX_ARTIFACTS)]
+    assert MAX_ARTIFACTS == len(news({}, most))
+    with pytest.raises(UsageError, match="at most 500 artifacts"):
+        news({}, [*most, unit("more")])
+
+
 def test_a_kind_of_a_later_version_is_left_out() -> None:
     """A history may have been written by one."""
-    units = {"a": Declared(name="a", kind="hologram"), "b": Declared(name="b", kind="document")}
-    assert ["b"] == list(declared(units))
+    units = {"a": Declared(name="a", kind="hologram"), "b": unit("b", "a")}
+    assert {"b": Artifact("b", "document")} == declared(units)
+    assert 1 == len(news(units, [unit("c", "b")]))
 
 
 def cell(number: int, code: str, *files: str) -> StepRecord:
@@ -73,6 +126,21 @@ def test_a_function_is_replaced_where_it_was_defined_last() -> None:
     line = [cell(1, "def f():\n    return 1"), cell(2, "y = 1\ndef f():\n    return 2")]
     codes = [step.code for step in Patch.replace_artifact("f", "def f():\n    return 3").applied(line)]
     assert [line[0].code, "y = 1\ndef f():\n    return 3"] == codes
+
+
+def test_lines_of_an_artifact_are_edited_where_its_text_is() -> None:
+    """Of a file in the cell that writes it, of a function in its last definition; nowhere else."""
+    edit = [TextEdit(search="x = 1", replacement="x = 2")]
+    pure = [cell(1, "%%writefile a.py\nx = 1\n", "a.py"), cell(2, "x = 1")]
+    assert ["%%writefile a.py\nx = 2\n", "x = 1"] == [
+        step.code for step in Patch.edit_artifact("a.py", edit).applied(pure)
+    ]
+    twice = [cell(1, "def f():\n    x = 1"), cell(2, "x = 1\ndef f():\n    x = 1")]
+    assert [twice[0].code, "x = 1\ndef f():\n    x = 2"] == [
+        step.code for step in Patch.edit_artifact("f", edit).applied(twice)
+    ]
+    with pytest.raises(PatchConflictError, match=r"step 1 has made `a\.py`, and its text is not in"):
+        Patch.edit_artifact("a.py", edit).applied([cell(1, "open('a.py', 'w').write('x = 1')", "a.py")])
 
 
 def test_what_nobody_has_made_cannot_be_replaced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.agent.test_agent_in_jail import test_a_patch_of_a_module_runs_the_tests_that_use_it
 from tests.forks.conftest import closing, make
 from tests.forks.test_going_back import (
     test_a_failing_block_is_taken_back,
@@ -18,6 +19,7 @@ __all__ = [
     "closing",
     "make",
     "test_a_failing_block_is_taken_back",
+    "test_a_patch_of_a_module_runs_the_tests_that_use_it",
     "test_so_many_blocks_are_taken_back",
     "test_the_model_goes_back_to_what_it_has_kept",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.harness.lines import Line
 
 from cenote.harness import ExecutionState
+from cenote_worker.history.events import Declared
 
 QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
     "steps": lambda state: state.steps,
@@ -20,12 +21,14 @@ QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
     "slice": lambda state: state.slice("last"),
     "diff": lambda state: state.diff(1, state.head),
     "graph": lambda state: state.graph(),
+    "artifacts": lambda state: state.artifacts,
 }
 
 
 def chain(steps: int, *, blind: bool) -> ExecutionState:
     """Each step takes what the one before wrote, so that everything depends on everything."""
     line = Line("raw")
+    line.history.declared(Declared(name=each, kind="dataset") for each in ("last", "v1"))
     line.run(reads=["raw"], writes=["last"])
     for number in range(steps):
         if blind and number % 10 == 0:

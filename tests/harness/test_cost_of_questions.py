@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -35,3 +36,16 @@ def test_the_cost_grows_with_the_steps(question: str, blind: bool) -> None:
     once, twice = (calls(ask, chain(length, blind=blind)) for length in (300, 600))
     assert twice < 2.2 * once + 20
     assert twice < 60 * 660
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    """On, with nothing set aside that was not; what its user has set aside stays so."""
+    state = chain(1_000, blind=False)
+    state.graph()
+    assert (True, 0) == (gc.isenabled(), gc.get_freeze_count())
+    gc.freeze()
+    try:
+        state.graph()
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()

@@ -76,6 +76,30 @@ def test_patches_have_names_and_reasons() -> None:
     assert one.id != other.id
 
 
+def test_what_came_after_a_patch_stays_when_it_is_taken_back() -> None:
+    """Behind the step that the patched line ended with, or what stands for that now."""
+    ends = [
+        StepRecord(number=6, parent=5, code="y = x"),
+        StepRecord(number=8, parent=5, origin=5, code="x = f()"),
+    ]
+    patched = [LINE[0], StepRecord(number=5, parent=1, origin=3, code="x = f()")]
+    for line in ([*patched, ends[0]], [LINE[0], ends[1], ends[0]]):
+        restored = Patch.remove_step(2).revert(LINE, 5).applied(line)
+        assert [*(record.code for record in LINE), "y = x"] == [step.code for step in restored]
+    assert ["y = x"] == [step.code for step in Patch.remove_step(1).revert([], 0).applied([ends[0]])]
+
+
+def test_steps_that_a_patch_has_moved_are_put_back() -> None:
+    """One that stands before another which it is to come behind is run again there."""
+    moved = [
+        LINE[0],
+        StepRecord(number=4, parent=1, origin=3, code="x = f()"),
+        StepRecord(number=5, parent=4, origin=2, code=LINE[1].code),
+    ]
+    restored = Patch.remove_step(2).revert(LINE, 5).applied(moved)
+    assert [(1, False), (5, False), (4, True)] == [(step.number, bool(step.change)) for step in restored]
+
+
 def test_reverting_is_a_patch() -> None:
     """Steps that were only repeated stand; what was changed, removed or inserted is put back."""
     patch = Patch.replace_step(2, "def f():\n    return 2")

@@ -8,9 +8,9 @@ import pytest
 from tests.harness.lines import Line
 
 from cenote.harness.past import Past
-from cenote.harness.slice_verifying import RehearsalError, Verification, verify
+from cenote.harness.slice_verifying import Verification, verify
 from cenote.harness.slices import slice_of
-from cenote_security.errors import UnsafeValueError
+from cenote_security.errors import RehearsalError, UnsafeValueError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import StepTrace, ValueKind, Version, name

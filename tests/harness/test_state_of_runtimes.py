@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.harness.lines import Line
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
@@ -88,6 +90,24 @@ def test_the_program_of_a_slice_is_verified() -> None:
     assert (("call-1", "call-3"), [6]) == (found.model_calls, calls)
     assert "unused" not in found.source
     assert verified.slice.source == found.source
+
+
+def test_a_program_goes_through_a_file_that_a_cell_has_written() -> None:
+    """A magic stands for the rest of its cell, and for nothing of the program's other steps."""
+    with PythonRuntime(sandbox=BARE) as runtime:
+        runtime.execute("%%writefile shop.py\ndef net(x):\n    return x * 2\n")
+        runtime.execute("import shop\ncost = shop.net(21)")
+        verified = runtime.state.verify(runtime.state.slice("cost"))
+    assert ("verified", "") == (verified.outcome, verified.reason)
+
+
+def test_a_program_that_does_not_make_the_value_is_told_so() -> None:
+    """Also where it ends well: nothing is raised."""
+    with PythonRuntime(sandbox=BARE) as runtime:
+        runtime.execute("cost = 1")
+        found = replace(runtime.state.slice("cost"), source="other = 2", whole=True)
+        verified = runtime.state.verify(found)
+    assert ("different", "its program makes no `cost`") == (verified.outcome, verified.reason)
 
 
 async def test_a_slice_that_cannot_be_verified_says_why() -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
 from cenote_security.errors import CenoteError, NameExistsError, RejectedError, UnknownRuntimeError
@@ -56,7 +56,7 @@ class SmallPlatform(PlatformServiceServicer):
 
     def __init__(self, patience: Patience = PATIENCE) -> None:
         self.references = LocalReferences(room=1 << 30)
-        self.server = RuntimeServer(self._authorise, self.references, patience=patience, patcher=apply_patch)
+        self.server = RuntimeServer(self._authorise, self.references, patience=patience, patcher=HOST_PATCHER)
         self.hosted: dict[str, HostedRuntime] = {}
         self._patience = patience
         self._closed = False
@@ -78,7 +78,7 @@ class SmallPlatform(PlatformServiceServicer):
         """The runtimes get another server, at another port, as if it had been started anew."""
         self.server.close()
         self.server = RuntimeServer(
-            self._authorise, self.references, patience=self._patience, patcher=apply_patch
+            self._authorise, self.references, patience=self._patience, patcher=HOST_PATCHER
         )
         self.runtimes_address = self.server.start().clients
         for runtime, hosted in self.hosted.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cenote.harness.artifacts import UnbuildableError
 from cenote.harness.patch_errors import (
     NotPutBackError,
     NoWayError,
@@ -12,7 +13,7 @@ from cenote.harness.patch_errors import (
     StepNotRepeatedError,
 )
 from cenote.runtime.patch_refusals import REFUSALS, error_of, refusal_of
-from cenote_security.errors import CenoteError, UsageError
+from cenote_security.errors import CenoteError, MalformedValueError, UsageError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import PatchRefusal
@@ -26,6 +27,8 @@ ERRORS = [
     NotPutBackError(3, 2),
     NotPutBackError(3, None),
     StepNotRepeatedError(UPLOAD),
+    UnbuildableError("shop.py", "step 4 has removed it"),
+    MalformedValueError("test results that are none"),
 ]
 
 

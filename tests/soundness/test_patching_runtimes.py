@@ -47,7 +47,7 @@ def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRunti
     state.apply(plan)
     runtime.execute("later = w")
     assert "applied" == state.revert(plan.patch.id).status
-    assert "(1, 2, [5, 6], 4)" == runtime.execute("(x, y, z, w)").value
+    assert "(1, 2, [5, 6], 4, 4)" == runtime.execute("(x, y, z, w, later)").value
     with pytest.raises(UnknownEntryError):
         state.revert("never")
 

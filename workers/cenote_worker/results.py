@@ -130,6 +130,18 @@ class ExecutionResult:
     back_at: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedStep:
+    """One step of a line. origin: the recorded step that it stands for, 0 for a new one.
+
+    change: what is different in it, in words; empty for one that is as it was recorded. code: of one that is not.
+    """
+
+    origin: int
+    change: str = ""
+    code: str = ""
+
+
 PatchStatus = Literal["applied", "failed", "blocked", "cancelled", "refused"]
 
 
@@ -169,6 +181,30 @@ class Patched:
     failure: int = 0
     blocked: UnmadeCall | None = None
     aside: int = 0
+    refusal: PatchRefusal | None = None
+
+
+BuildStatus = Literal["built", "failed", "blocked", "cancelled"]
+"""failed: a step raises, or a test does not pass. blocked: an effect outside would have been repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What came of a build where the runtime is. The fields: see BuildResult.
+
+    steps, before: the line that was made, and the end of the one that it was made of; nothing where none had to be.
+    suites: positions of the events of the history that say what came of each suite. ran: with reasons. refusal: of
+    one that was refused.
+    """
+
+    status: BuildStatus | Literal["refused"]
+    head: int
+    rebuilt: tuple[str, ...] = ()
+    applied: Patched | None = None
+    steps: tuple[PatchedStep, ...] = ()
+    before: int = 0
+    suites: tuple[int, ...] = ()
+    ran: tuple[tuple[str, str], ...] = ()
     refusal: PatchRefusal | None = None
 
 

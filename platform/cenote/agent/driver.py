@@ -13,6 +13,8 @@ from cenote.agent.events import Event
 from cenote.agent.flow import (
     Applied,
     ApplyPlan,
+    ArtifactsBuilt,
+    BuildArtifacts,
     CellEnded,
     CheckCode,
     Checked,
@@ -119,7 +121,7 @@ class Run:
                 return Checked(tuple(violation.message for violation in runtime.check(code)))
             case ExecuteCode():
                 return CellEnded(await self._execute(command))
-            case Diagnose() | PlanPatch() | ApplyPlan():
+            case Diagnose() | PlanPatch() | ApplyPlan() | BuildArtifacts():
                 return await self._patching(command)
             case Look():
                 return await self._look()
@@ -145,7 +147,7 @@ class Run:
         labels, reversible = self._world.labels, self._world.reversible
         return await labels.settle(reversible) if labels is not None and reversible is not None else ()
 
-    async def _patching(self, command: Diagnose | PlanPatch | ApplyPlan) -> Happening:
+    async def _patching(self, command: Diagnose | PlanPatch | ApplyPlan | BuildArtifacts) -> Happening:
         runtime = self._world.runtime
         assert isinstance(runtime, PatchableRuntime), "an agent that may patch was given such a runtime"
         match command:
@@ -161,6 +163,11 @@ class Run:
                     return Applied(await runtime.apply(plan))
                 except _NOTHING_DONE as error:
                     return Applied(None, str(error))
+            case BuildArtifacts():
+                try:
+                    return ArtifactsBuilt(await runtime.build())
+                except _NOTHING_DONE as error:
+                    return ArtifactsBuilt(None, str(error))
 
     async def _next_chunk(self) -> Happening:
         try:

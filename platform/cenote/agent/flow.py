@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from cenote.agent.events import Event
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.diagnosis import Diagnosis
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
@@ -98,6 +99,11 @@ class ApplyPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildArtifacts:
+    """Bring what is watched over up to date. `ArtifactsBuilt` comes back."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettleSkills:
     """Inject what skills that were activated in the last cell bring along. `Settled` comes back."""
 
@@ -126,6 +132,7 @@ Command: TypeAlias = (
     | Diagnose
     | PlanPatch
     | ApplyPlan
+    | BuildArtifacts
     | SettleSkills
     | SettleLabels
     | KeepOutput
@@ -229,6 +236,14 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactsBuilt:
+    """What came of a build; None if nothing is watched over, or with why nothing was done."""
+
+    result: BuildResult | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What the model must know of it, one line each: what kept skills from being injected, what became of states."""
 
@@ -253,6 +268,7 @@ Happening: TypeAlias = (
     | Diagnosed
     | Planned
     | Applied
+    | ArtifactsBuilt
     | Settled
     | Kept
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote.harness.patch import Patch
 from cenote.harness.patch_text import TextEdit
@@ -15,6 +15,10 @@ LANGUAGE = "patch"
 _STEP = re.compile(r"step\s+#?(?P<number>\d{1,9})\s*(?:[:#-]\s*(?P<reason>.*))?", re.IGNORECASE)
 _DEFINITION = re.compile(
     r"(?:function|class|method)\s+`?(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)`?(?:\(\))?\s*(?:[:#-]\s*(?P<reason>.*))?",
+    re.IGNORECASE,
+)
+_ARTIFACT = re.compile(
+    r"(?:artifact|file|module|tests|document)\s+`?(?P<name>\w[\w./-]*)`?(?:\s*[:#]\s*(?P<reason>.*)|\s+-\s+(?P<why>.*))?",
     re.IGNORECASE,
 )
 # Models vary the length of these and their words; conflict markers of version control are what they have learnt.
@@ -36,9 +40,13 @@ class MalformedPatchError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchBlock:
-    """A change of one step, or of one definition. Either edits, or the source that takes the place of all."""
+    """A change of one step, or of one definition. Either edits, or the source that takes the place of all.
+
+    artifact: the target is a file or a definition, in its newest version, and what it concerns is brought up to date.
+    """
 
     target: int | str
+    artifact: bool = False
     edits: tuple[TextEdit, ...] = ()
     source: str = ""
     reason: str = ""
@@ -49,6 +57,11 @@ class PatchBlock:
         return Patch(changes=patch.changes, reason=self.reason, cause=cause)
 
     def _patch(self) -> Patch:
+        if self.artifact:
+            name = str(self.target)
+            if self.edits:
+                return Patch.edit_artifact(name, self.edits)
+            return Patch.replace_artifact(name, f"{self.source}\n")
         if self.edits:
             return Patch.edit_text(self.target, self.edits)
         if isinstance(self.target, int):
@@ -59,21 +72,27 @@ class PatchBlock:
 def read_patch(text: str) -> PatchBlock:
     """A block's text, without fences. Raises MalformedPatchError."""
     first, _, rest = text.strip("\n").partition("\n")
-    step, definition = _STEP.fullmatch(first.strip()), _DEFINITION.fullmatch(first.strip())
-    if step is None and definition is None:
-        raise MalformedPatchError(
-            f"the first line of a patch is `step N` or `function NAME`, not {first[:80]!r}"
-        )
-    found = step or definition
-    assert found is not None
-    target = int(step["number"]) if step else found["name"]
-    reason = (found["reason"] or "").strip()
+    block = _headed(first.strip())
     if not rest.strip():
         raise MalformedPatchError("SEARCH/REPLACE parts or the whole new code have to follow the first line")
     lines = rest.split("\n")
     if any(map(_SEARCH.fullmatch, lines)):
-        return PatchBlock(target=target, edits=_edits(lines), reason=reason)
-    return PatchBlock(target=target, source=rest.strip("\n"), reason=reason)
+        return replace(block, edits=_edits(lines))
+    return replace(block, source=rest.strip("\n"))
+
+
+def _headed(first: str) -> PatchBlock:
+    """What the first line says."""
+    if step := _STEP.fullmatch(first):
+        return PatchBlock(target=int(step["number"]), reason=(step["reason"] or "").strip())
+    if found := _DEFINITION.fullmatch(first):
+        return PatchBlock(target=found["name"], reason=(found["reason"] or "").strip())
+    if found := _ARTIFACT.fullmatch(first):
+        reason = found["reason"] or found["why"] or ""
+        return PatchBlock(target=found["name"], artifact=True, reason=reason.strip())
+    raise MalformedPatchError(
+        f"the first line of a patch is `step N`, `function NAME` or `artifact NAME`, not {first[:80]!r}"
+    )
 
 
 def _edits(lines: list[str]) -> tuple[TextEdit, ...]:

@@ -10,6 +10,7 @@ from cenote.agent.observation import NOTHING, error_line, observe
 from cenote.harness.apply import ApplyResult
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ExecutionResult
+from cenote_worker.trace import Version, key_of, kind_of
 
 
 def refusal(result: ApplyResult) -> str:
@@ -32,6 +33,7 @@ def report(before: Sequence[StepRecord], result: ApplyResult) -> str:
     ran = ran_again(before, result)
     kept = [record for record in result.records if record.outcome == "reused"]
     was = {record.number: record for record in before}
+    files = _changed_files(before, result.records)
     different = [record for record in ran if _shown(record) != _shown(was.get(record.origin))]
     return lines(
         prompts.PATCHED.format(
@@ -42,9 +44,27 @@ def report(before: Sequence[StepRecord], result: ApplyResult) -> str:
         ),
         _renumbered(result.records, before),
         f"Changed: {', '.join(result.changed)}." if result.changed else "",
+        f"Changed files: {', '.join(files)}." if files else "",
         *(_output(record) for record in different),
-        "" if different or result.changed else prompts.PATCH_SAME,
+        "" if different or result.changed or files else prompts.PATCH_SAME,
     )
+
+
+def _changed_files(before: Sequence[StepRecord], after: Sequence[StepRecord]) -> list[str]:
+    """Files whose last version is another one now."""
+    was = _files(before)
+    return sorted(name for name, version in _files(after).items() if was.get(name) != version)
+
+
+def _files(records: Sequence[StepRecord]) -> dict[str, Version]:
+    """The last version of each file that steps have written; folders are not told of."""
+    return {
+        key_of(place): version
+        for record in records
+        if record.trace is not None
+        for place, version in record.trace.writes.items()
+        if kind_of(place) == "file" and key_of(place) != "."
+    }
 
 
 def _is_new(record: StepRecord, before: Sequence[StepRecord]) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cenote.agent import prompts
+from cenote.agent.build_report import build_report, seconds_of
 from cenote.agent.events import Event, EventType
 from cenote.agent.exchange import Exchange, lines
 from cenote.agent.flow import (
     Applied,
     ApplyPlan,
+    ArtifactsBuilt,
+    BuildArtifacts,
     CheckCode,
     Checked,
     Emit,
@@ -45,11 +48,11 @@ class PatchRunner:
 
     def _run(self, text: str, ledger: Ledger, note: str) -> Flow[str | None]:
         try:
-            patch = read_patch(text).patch(ledger.cause)
+            block = read_patch(text)
         except MalformedPatchError as error:
             yield from self._not_patched(error.reason, note)
             return None
-        planned = yield from ask(PlanPatch(patch), Planned)
+        planned = yield from ask(PlanPatch(block.patch(ledger.cause)), Planned)
         if planned.plan is None:
             yield from self._not_patched(planned.refusal, note)
             return None
@@ -57,9 +60,9 @@ class PatchRunner:
         if violations:
             yield from self._exchange.refuse("\n".join(violations), note)
             return None
-        return (yield from self._apply(planned.plan, ledger, note))
+        return (yield from self._apply(planned.plan, ledger, note, build=block.artifact))
 
-    def _apply(self, plan: Plan, ledger: Ledger, note: str) -> Flow[str | None]:
+    def _apply(self, plan: Plan, ledger: Ledger, note: str, *, build: bool) -> Flow[str | None]:
         applied = yield from ask(ApplyPlan(plan), Applied)
         if applied.result is None:
             yield from self._not_patched(applied.refusal, note)
@@ -71,7 +74,8 @@ class PatchRunner:
         if problem := refusal(result):
             yield from self._failed(problem, note)
             return None
-        shown, exceeded = yield from self._exchange.fitted(report(before, result))
+        built = (yield from _built(ledger)) if build else ""
+        shown, exceeded = yield from self._exchange.fitted(lines(report(before, result), built))
         kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT
         yield Emit(Event(kind, shown))
         self._exchange.heard(lines(shown, note), shown)
@@ -83,6 +87,15 @@ class PatchRunner:
     def _failed(self, text: str, note: str) -> Flow[None]:
         yield Emit(Event(EventType.EXECUTION_ERROR, text))
         self._exchange.heard(lines(text, note), text)
+
+
+def _built(ledger: Ledger) -> Flow[str]:
+    """What came of bringing up to date what an artifact concerns, for the model."""
+    built = yield from ask(BuildArtifacts(), ArtifactsBuilt)
+    if built.result is None:
+        return prompts.NOT_BUILT.format(reason=built.refusal) if built.refusal else ""
+    ledger.book_cell(seconds_of(built.result))
+    return build_report(built.result)
 
 
 def _violations(plan: Plan) -> Flow[tuple[str, ...]]:

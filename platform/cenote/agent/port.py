@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from cenote.agent.response import AgentResponse
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.diagnosis import Diagnosis
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
@@ -99,6 +100,10 @@ class PatchableRuntime(Protocol):
 
     async def apply(self, plan: Plan) -> ApplyResult:
         """Does what the plan says, all or nothing. Raises StalePlanError, StateNotKeptError."""
+
+    async def build(self) -> BuildResult | None:
+        """Brings artifacts up to date and runs tests that it concerns; what is made again stays when one of them does
+        not pass. None where nothing is watched over. Raises UnbuildableError, StateNotKeptError."""
 
 
 @runtime_checkable

@@ -76,8 +76,9 @@ whole lines of that step
 what takes their place
 >>>>>>> REPLACE
 ```
-The first line is `step N` or `function NAME` (or `Class`, `Class.method`). The new code as a whole may follow it \
-instead of SEARCH/REPLACE parts."""
+The first line is `step N` or `function NAME` (or `Class`, `Class.method`), or `artifact FILE` for a file that a \
+step has written; tests and documents that it concerns are then run and made again. The new code as a whole may \
+follow it instead of SEARCH/REPLACE parts."""
 STEP = "[step {number}]"
 DIAGNOSIS = "What {source} is made from:\n{origins}"
 NOT_PATCHED = "Nothing was patched: {reason}"
@@ -86,6 +87,12 @@ PATCH_BLOCKED = "Nothing was patched, all is as before: {reason}. If it is meant
 PATCH_CANCELLED = "Nothing was patched, all is as before: it was stopped."
 PATCH_INTERRUPTED = "Interrupted; nothing was patched, or all of it."
 PATCHED = "Patched. {ran}{kept}."
+NOT_BUILT = "What depends on it could not be brought up to date: {reason}"
+BUILD_FAILED = (
+    "What depends on it was not brought up to date: step {number} fails with the new version.\nError: {error}"
+)
+REBUILT = "Brought up to date: {names}."
+TESTS_RUN = "Tests: {ran} of {all} run, {failed}."
 PATCH_SAME = "Nothing else is different."
 RENUMBERED = "Steps have new numbers: {numbers}."
 INTERRUPTED = "Interrupted; the block may have run in part."

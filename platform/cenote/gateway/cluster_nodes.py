@@ -17,7 +17,7 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_security.capability import REFERENCES, MasterKey
 from cenote_security.errors import UnavailableError
 
@@ -114,7 +114,7 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: ComponentLines) -
         room=options.shared_memory,
         secured=lines.everywhere,
         clients=not options.relayed,
-        patcher=apply_patch,
+        patcher=HOST_PATCHER,
     )
 
 

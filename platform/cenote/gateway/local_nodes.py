@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Self
 
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
 from cenote_security.errors import CenoteError, UnavailableError, UnknownRuntimeError
@@ -80,7 +80,7 @@ class LocalNodes:
             self._references,
             secured=secured,
             patience=patience,
-            patcher=apply_patch,
+            patcher=HOST_PATCHER,
         )
         self._lock = threading.Lock()
         self._hosted: dict[RuntimeId, _Hosted] = {}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from typing import Final, TypedDict
 
 from cenote.harness.past import Past
-from cenote_worker.history.dependencies import written
+from cenote_worker.history.dependencies import Inputs, written
 from cenote_worker.history.step import START, StepRecord
+from cenote_worker.trace import ANYTHING
 
 MAX_LABEL: Final = 60
 """Characters of a step's first line of code, and of the symbols on an edge."""
+
+
+_MANY: Final = 1_000
+"""Steps. Fewer make no work for the collector that would be felt."""
 
 
 class Node(TypedDict):
@@ -56,22 +60,28 @@ def graph(past: Past) -> Graph:
     """All lines of a history."""
     live = {record.number for record in past.line(past.head)}
     records = past.all()
-    with _no_collections():
-        nodes = [_start(past), *(_node(record, live=record.number in live) for record in records)]
-        edges = list(chain.from_iterable([_edges(past, record) for record in records]))
+    nodes, edges = [_start(past)], list[Edge]()
+    with _no_collections(len(records)):
+        for record in records:
+            nodes.append(_node(record, live=record.number in live))
+            _add_edges(edges, record, past.inputs(record.number))
     return {"head": past.head, "nodes": nodes, "edges": edges}
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def _no_collections(steps: int) -> Iterator[None]:
     """Tens of thousands of new containers, none of them garbage, would have the collector go through the whole
-    history several times: that takes longer than all the rest.
+    history several times: that takes longer than all the rest. Afterwards it would go through them once: they are
+    passed on to those that it looks at last, as they would be in the end, unless somebody has frozen others.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if steps >= _MANY and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -102,12 +112,19 @@ def _node(record: StepRecord, *, live: bool) -> Node:
         "cause": record.cause,
         "status": record.status,
         "origin": record.origin,
-        "writes": sorted([place.removeprefix("name:") for place in written(record)]),
+        "writes": _symbols_written(record),
         "started": record.started,
         "duration": record.duration,
         "unknown": list(record.unknown),
         "live": live,
     }
+
+
+def _symbols_written(record: StepRecord) -> list[str]:
+    if record.private or record.trace is None:
+        return sorted([place.removeprefix("name:") for place in written(record)])
+    # As `written` has it, without a list in between: this is most of what a node costs.
+    return sorted([place.removeprefix("name:") for place in record.trace.writes if place != ANYTHING])
 
 
 def _label(record: StepRecord) -> str:
@@ -116,8 +133,8 @@ def _label(record: StepRecord) -> str:
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
 
 
-def _edges(past: Past, record: StepRecord) -> list[Edge]:
-    number, inputs = record.number, past.inputs(record.number)
+def _add_edges(edges: list[Edge], record: StepRecord, inputs: Inputs) -> None:
+    number = record.number
     sources: dict[int, list[str]] = {}
     for place, writer in inputs.seen.items():
         symbol = place.removeprefix("name:")  # see `symbol_of`: here a call counts
@@ -125,13 +142,12 @@ def _edges(past: Past, record: StepRecord) -> list[Edge]:
             sources[writer].append(symbol)
         else:
             sources[writer] = [symbol]
-    edges: list[Edge] = [{"source": record.parent, "target": number, "kind": "parent", "symbols": []}]
+    edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
     for writer, names in sources.items():
         edges.append({"source": writer, "target": number, "kind": "data", "symbols": names})
     doubt = record.parent if record.unknown else inputs.shadow
     if doubt != START:
         edges.append({"source": doubt, "target": number, "kind": "unknown", "symbols": []})
-    return edges
 
 
 # -- text --

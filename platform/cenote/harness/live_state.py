@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
-from cenote.harness.apply_ground import Ground
 from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.bench import Bench
-from cenote.harness.artifacts.build import Builder, BuildOptions, BuildResult
-from cenote.harness.artifacts.declaring import declared, with_declared
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
+from cenote.harness.artifacts.declaring import news
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
@@ -22,6 +21,7 @@ from cenote.harness.slice_verifying import Stage, Verification, verify
 from cenote.harness.slices import Slice
 from cenote.harness.state import ExecutionState
 from cenote_security.errors import UnknownEntryError, UsageError
+from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 
@@ -33,10 +33,11 @@ Face = TypeVar("Face")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Applied:
-    """A patch that was applied, and the line that it was applied to."""
+    """A patch that was applied, the line that it was applied to, and the step that the patched one ends with."""
 
     patch: Patch
     before: tuple[StepRecord, ...]
+    head: int
 
 
 class Site(Protocol):
@@ -44,12 +45,6 @@ class Site(Protocol):
 
     def read_history(self) -> History:
         """See Backend."""
-
-    def ground(self, *, atomic: bool, cause: str = "") -> Ground:
-        """What is changed, where that is in this process. cause: the model call that asks for new steps.
-
-        Raises UnavailableError and UsageError where none can be.
-        """
 
     def kept(self) -> frozenset[int]:
         """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""
@@ -60,8 +55,11 @@ class Site(Protocol):
     def go_back(self, step: int) -> None:
         """The live state becomes that after a kept step. Raises NotKeptError."""
 
-    def workbench(self) -> Bench:
-        """Where artifacts are built. Raises UnavailableError and UsageError where none can be."""
+    def declare(self, units: Sequence[Declared]) -> None:
+        """Notes them in the history. Raises UsageError where nobody may, or where they do not hold together."""
+
+    def build(self, options: BuildOptions) -> BuildResult:
+        """See Builder, of all that is declared."""
 
     def stage(self) -> Stage:
         """Where slices are verified. Raises UsageError where none can be."""
@@ -94,7 +92,7 @@ class LiveState(ExecutionState):
         with self._changes.turn:
             result = self._site.apply(plan, options)
             if result.status == "applied":
-                applied = Applied(patch=plan.patch, before=plan.course.records)
+                applied = Applied(patch=plan.patch, before=plan.course.records, head=result.head)
                 self._changes.applied[plan.patch.id] = applied
         self.refresh()
         return result
@@ -103,39 +101,31 @@ class LiveState(ExecutionState):
         applied = self._changes.applied.get(patch_id)
         if applied is None:
             raise UnknownEntryError("patch", patch_id)
-        return self._apply(self._plan(applied.patch.revert(applied.before)), options)
+        return self._apply(self._plan(applied.patch.revert(applied.before, applied.head)), options)
 
     def _declare(self, artifacts: tuple[Artifact, ...]) -> None:
         for artifact in artifacts:
             _expect(
                 artifact, Artifact, 'what is declared is an Artifact, such as Artifact("shop.py", "module")'
             )
-        self.refresh()
-        with_declared(declared(self._past.history.units), artifacts)
-        self._site.workbench().declare(artifacts)
-        self.refresh()
+        self._note(Declared(name=one.name, kind=one.kind, depends_on=one.depends_on) for one in artifacts)
 
     def _drop(self, name: str) -> None:
+        self.refresh()
         self.artifact(name)
-        for other in self.artifacts:
-            if name in other.depends_on:
-                raise UsageError(
-                    f"{other.name} depends on {name}; drop that first, or declare it anew without"
-                )
-        self._site.workbench().drop(name)
+        self._note([Declared(name=name, dropped=True)])
+
+    def _note(self, units: Iterable[Declared]) -> None:
+        self.refresh()
+        self._site.declare(news(self._past.history.units, units))
         self.refresh()
 
     def _build(self, options: BuildOptions) -> BuildResult:
-        ground, bench = self._site.ground(atomic=options.apply.atomic), self._site.workbench()
-        self.refresh()
-
-        def kept(plan: Plan) -> None:
-            ground.keep()
-            self._changes.applied[plan.patch.id] = Applied(patch=plan.patch, before=plan.course.records)
-
         with self._changes.turn:
-            builder = Builder(self._past.history, ground, bench, options)
-            result = builder.build(declared(self._past.history.units), kept)
+            result = self._site.build(options)
+            if result.status == "built" and result.patch is not None:
+                applied = Applied(patch=result.patch, before=result.before, head=result.head)
+                self._changes.applied[result.patch.id] = applied
         self.refresh()
         return result
 
@@ -188,7 +178,7 @@ class RuntimeState(LiveState, Generic[Face]):
         The fresh one has the same policy, without a network, and what clients have put in. Host functions are not
         called: their recorded answers are given. Statements that turn out to be needed are put back: see the result.
 
-        Raises UnavailableError when no jail can be had, UsageError on a platform and for attached authors.
+        Raises UnavailableError when no jail can be had, UsageError for attached authors.
         """
         return self._verify(found)
 
@@ -201,10 +191,10 @@ class RuntimeState(LiveState, Generic[Face]):
         return self._fork(step)
 
     def declare(self, *artifacts: Artifact) -> None:
-        """Watches over these, or over what they are now: the record of the runtime keeps it.
+        """Watches over these, or over what they are now: the record of the runtime keeps it, for all who hold it.
 
-        Raises UnknownArtifactError for a dependency that was not declared, ArtifactCycleError, and UnavailableError
-        and UsageError where none can be built.
+        Raises UnknownArtifactError for a dependency that was not declared, ArtifactCycleError, and UsageError for
+        attached authors.
         """
         self._declare(artifacts)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import uuid4
 
-from cenote.harness.patch_artifact import ReplaceArtifact
+from cenote.harness.patch_artifact import EditArtifact, ReplaceArtifact
 from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep, recorded_line
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 
 
 class Change(Protocol):
@@ -117,21 +117,39 @@ class RestoreLine:
     """The history is that of an older line again: what reverting a patch comes to.
 
     records: the older line. A step that both lines have done alike stands for the newest that did it.
+    behind: steps that come after this one, or after what stands for it now, stay; None for no steps.
     """
 
     records: tuple[StepRecord, ...]
+    behind: int | None = None
 
     def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
-        ancestors = {origin: step for step in line for origin in _ancestry(step)}
-        return tuple(self._restored(record, ancestors) for record in self.records)
+        places = {origin: index for index, step in enumerate(line) for origin in _ancestry(step)}
+        restored, last = list[LineStep](), -1
+        for record in self.records:
+            place = places.get(record.number)
+            step = line[place] if place is not None else None
+            moved = place is not None and place < last
+            last = max(last, place if place is not None else last)
+            restored.append(_restored(record, step, moved=moved))
+        return (*restored, *self._later(line))
 
-    def _restored(self, record: StepRecord, ancestors: dict[int, LineStep]) -> LineStep:
-        step = ancestors.get(record.number)
-        if step is None:
-            return LineStep(code=record.code, change="reverting the patch brings it back")
-        if step.code != record.code:
-            return replace(step, code=record.code, change="reverting the patch restores its code")
-        return step
+    def _later(self, line: Sequence[LineStep]) -> Sequence[LineStep]:
+        if self.behind == START:
+            return line
+        for index, step in enumerate(line):
+            if self.behind in _ancestry(step):
+                return line[index + 1 :]
+        return ()
+
+
+def _restored(record: StepRecord, step: LineStep | None, *, moved: bool) -> LineStep:
+    """step: what stands for it now. moved: that comes before a step that it is to come behind."""
+    if step is None:
+        return LineStep(code=record.code, change="reverting the patch brings it back")
+    if step.code != record.code:
+        return replace(step, code=record.code, change="reverting the patch restores its code")
+    return replace(step, change="reverting the patch puts it back in its place") if moved else step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,10 +214,24 @@ class Patch:
             changes=(ReplaceArtifact(name=_text(name), source=_text(source)),), reason=reason, author=author
         )
 
-    def revert(self, before: Sequence[StepRecord], *, reason: str = "", author: str = "") -> Patch:
-        """The patch that takes this one back. before: the line that it was applied to."""
+    @classmethod
+    def edit_artifact(
+        cls, name: str, edits: Sequence[TextEdit], *, reason: str = "", author: str = ""
+    ) -> Patch:
+        """Replaces whole lines in such a file or definition, where its newest text is in the code of a step."""
+        return cls(
+            changes=(EditArtifact(name=_text(name), edits=tuple(edits)),), reason=reason, author=author
+        )
+
+    def revert(
+        self, before: Sequence[StepRecord], after: int | None = None, *, reason: str = "", author: str = ""
+    ) -> Patch:
+        """The patch that takes this one back. before: the line that it was applied to.
+
+        after: the step that the patched line ends with; what came behind it stays. None: nothing did.
+        """
         return Patch(
-            changes=(RestoreLine(records=tuple(before)),),
+            changes=(RestoreLine(records=tuple(before), behind=after),),
             reason=reason or f"takes back patch {self.id}",
             author=author,
             parent=self.id,

@@ -1,4 +1,4 @@
-"""Another source for an artifact: a change of a history."""
+"""Another source for an artifact, or other lines in it: changes of a history."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from cenote.harness.patch_errors import PatchConflictError
+from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_worker.trace import file, key_of, kind_of
@@ -23,41 +24,77 @@ class ReplaceArtifact:
     source: str
 
     def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
-        written = [index for index, step in enumerate(line) if self._writes(step)]
-        if written:
-            return self._rewritten(line, written[-1])
-        defined = [index for index, step in enumerate(line) if self._defines(step)]
-        if not defined:
-            near = get_close_matches(self.name, [*_written(line)])
-            hint = f"; the nearest files are {', '.join(near)}" if near else ""
-            raise PatchConflictError(f"no step has written a file `{self.name}` or defines such a name{hint}")
-        return self._redefined(line, defined[-1])
-
-    def _writes(self, step: LineStep) -> bool:
-        trace = step.origin.trace if step.origin is not None else None
-        return trace is not None and file(self.name) in trace.writes
-
-    def _defines(self, step: LineStep) -> bool:
-        cell = step.origin is None or step.origin.kind == "cell"
-        return cell and definition_span(step.code, self.name) is not None
+        index, is_file = _newest(line, self.name)
+        if is_file:
+            return self._rewritten(line, index)
+        code = replace_definition(line[index].code, self.name, self.source)
+        return _with_code(line, index, code or line[index].code, f"the patch replaces `{self.name}` in it")
 
     def _rewritten(self, line: Sequence[LineStep], index: int) -> tuple[LineStep, ...]:
         """A step that only writes the file writes this; behind any other one such a step follows."""
         step, code = line[index], writing(self.name, self.source)
-        if step.code == code:
-            return tuple(line)
         why = f"the patch replaces `{self.name}`"
-        if step.code.startswith(writing(self.name, "")):
-            return (*line[:index], replace(step, code=code, change=why), *line[index + 1 :])
+        if _only_writes(step, self.name):
+            return _with_code(line, index, code, why)
         return (*line[: index + 1], LineStep(code=code, change=why), *line[index + 1 :])
 
-    def _redefined(self, line: Sequence[LineStep], index: int) -> tuple[LineStep, ...]:
-        step = line[index]
-        code = replace_definition(step.code, self.name, self.source)
-        if code is None or code == step.code:
-            return tuple(line)
-        why = f"the patch replaces `{self.name}` in it"
-        return (*line[:index], replace(step, code=code, change=why), *line[index + 1 :])
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditArtifact:
+    """Lines are replaced in the newest version of the file, or of the function or class, of this name."""
+
+    name: str
+    edits: tuple[TextEdit, ...]
+
+    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
+        index, is_file = _newest(line, self.name)
+        step, why = line[index], f"the patch edits `{self.name}` in it"
+        if not is_file:
+            start, end = definition_span(step.code, self.name) or (0, len(step.code))
+            code = step.code[:start] + replace_text(step.code[start:end], self.edits) + step.code[end:]
+            return _with_code(line, index, code, why)
+        if not _only_writes(step, self.name):
+            raise PatchConflictError(
+                f"step {step.number} has made `{self.name}`, and its text is not in that step's code; give the whole "
+                "new source"
+            )
+        head = writing(self.name, "")
+        return _with_code(line, index, head + replace_text(step.code.removeprefix(head), self.edits), why)
+
+
+def _newest(line: Sequence[LineStep], name: str) -> tuple[int, bool]:
+    """Where the line has the newest version, and whether that is a file. Raises PatchConflictError."""
+    written = [index for index, step in enumerate(line) if _writes(step, name)]
+    if written:
+        return written[-1], True
+    defined = [index for index, step in enumerate(line) if _defines(step, name)]
+    if defined:
+        return defined[-1], False
+    near = get_close_matches(name, [*_written(line)])
+    hint = f"; the nearest files are {', '.join(near)}" if near else ""
+    raise PatchConflictError(f"no step has written a file `{name}` or defines such a name{hint}")
+
+
+def _writes(step: LineStep, name: str) -> bool:
+    """A new step of the same patch has no trace."""
+    trace = step.origin.trace if step.origin is not None else None
+    return _only_writes(step, name) or (trace is not None and file(name) in trace.writes)
+
+
+def _only_writes(step: LineStep, name: str) -> bool:
+    return step.code.startswith(writing(name, ""))
+
+
+def _defines(step: LineStep, name: str) -> bool:
+    cell = step.origin is None or step.origin.kind == "cell"
+    return cell and definition_span(step.code, name) is not None
+
+
+def _with_code(line: Sequence[LineStep], index: int, code: str, why: str) -> tuple[LineStep, ...]:
+    step = line[index]
+    if code == step.code:
+        return tuple(line)
+    return (*line[:index], replace(step, code=code, change=why), *line[index + 1 :])
 
 
 def _written(line: Sequence[LineStep]) -> set[str]:

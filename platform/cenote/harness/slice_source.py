@@ -8,6 +8,7 @@ from typing import Self
 
 from cenote.harness.slice_syntax import Statement
 from cenote_worker.history.step import StepRecord
+from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
 
 
@@ -35,8 +36,14 @@ def _with_heading(record: StepRecord, statements: Sequence[Statement] | None) ->
     if record.kind not in ("cell", "deletion"):
         return _text(record)
     by = f", {record.author}" if record.author else ""
-    text = _text(record) if statements is None else "\n".join(each.text for each in statements)
+    text = _whole(record) if statements is None else "\n".join(each.text for each in statements)
     return f"# step {record.number}{by}\n{text}"
+
+
+def _whole(record: StepRecord) -> str:
+    """A magic that stands for the rest of its cell is written as a call, lest it stand for the steps behind it."""
+    text = _text(record)
+    return to_python(text).rstrip() if "%%" in text else text
 
 
 def _text(record: StepRecord) -> str:

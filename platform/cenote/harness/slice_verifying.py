@@ -11,7 +11,7 @@ from cenote.harness.past import Past
 from cenote.harness.slice_line import DRAWN
 from cenote.harness.slices import Slice, slice_of
 from cenote.harness.symbols import location_of
-from cenote_security.errors import CenoteError, RejectedError
+from cenote_security.errors import RehearsalError, RejectedError
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import key_of, kind_of
 
@@ -35,24 +35,6 @@ class Verification:
     outcome: SliceOutcome
     slice: Slice
     reason: str = ""
-
-
-class RehearsalError(CenoteError):
-    """The program of a slice did not come to its end."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-class UnansweredCallError(RehearsalError):
-    """It would have called a host function that no record answers. It was not called."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(f"it calls {target} outside in a way that the record does not answer")
 
 
 class Stage(Protocol):

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
@@ -163,7 +164,7 @@ class AsyncPythonRuntime:
         """Interrupts the running cell. False when none runs."""
         return self.core.interrupt()
 
-    async def outcome(self, key: str) -> ExecutionResult | ApplyResult | None:
+    async def outcome(self, key: str) -> ExecutionResult | ApplyResult | BuildResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named."""
         outcome = await self._call(lambda listener: self.core.outcome(key, listener))
         return await asyncio.to_thread(past, outcome, self.core.read_history)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cenote.runtime.patches_elsewhere import PatchLine
+from cenote.runtime.harness_line import HarnessLine
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
@@ -116,7 +116,7 @@ class Backend(Protocol):
     def rollback(self, to: int | str, listener: Listener) -> None:
         """Goes back to the state after a step, or to that of a label: a Rollback."""
 
-    def rerunning(self) -> Reruns | PatchLine:
+    def rerunning(self) -> Reruns | HarnessLine:
         """What changes of the history need, or the way to whoever makes them. Of a namespace that was started.
 
         Raises UsageError where it cannot be changed.

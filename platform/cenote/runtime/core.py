@@ -13,11 +13,16 @@ from queue import SimpleQueue
 from typing import Any
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import Changes
 from cenote.harness.plan import Plan
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
+from cenote.runtime.builds import build_here
+from cenote.runtime.builds_elsewhere import build_elsewhere
 from cenote.runtime.ground import RuntimeGround
+from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
@@ -25,14 +30,14 @@ from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
-from cenote.runtime.stage import RuntimeStage
+from cenote.runtime.stage import RuntimeStage, StageHere
 from cenote.runtime.storage import Storage
-from cenote.runtime.workbench import Workbench
-from cenote_security.errors import NameExistsError, UnavailableError, UsageError
+from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
+from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
@@ -158,44 +163,56 @@ class RuntimeCore:
     # -- changes of the history, see Site; they block --
 
     def kept(self) -> frozenset[int]:
-        self.backend.start()
-        if isinstance(self.backend.rerunning(), Reruns):
-            return self.ground(atomic=True).kept()
+        where = self._rerunning()
+        if isinstance(where, HostedRuntime):
+            return self._ground(where, atomic=True).kept()
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.snapshots(answers.put)
         return frozenset(info.step for info in snapshots(answers.get()))
 
-    def reruns(self) -> Reruns:
-        """Raises UsageError where the history cannot be changed, UnavailableError where another process does so."""
-        self.backend.start()
-        reruns = self.backend.rerunning()
-        if not isinstance(reruns, Reruns):
-            raise UnavailableError("this cannot be done with a runtime on a platform; use an embedded one")
-        return reruns
+    def _rerunning(self) -> HostedRuntime | HarnessLine:
+        """The runtime where it is in this process, else the way to whoever has it.
 
-    def ground(self, *, atomic: bool, cause: str = "") -> RuntimeGround:
-        return RuntimeGround(self.reruns(), self.resume, self._rules, atomic=atomic, cause=cause)
-
-    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        Raises UsageError where the history cannot be changed.
+        """
         self.backend.start()
         line = self.backend.rerunning()
         if not isinstance(line, Reruns):
-            return apply_elsewhere(plan, options, line, self._rules, self.read_history)
-        return apply_here(plan, self.ground(atomic=options.atomic, cause=plan.patch.cause), options)
+            return line
+        assert isinstance(self.backend, HostedRuntime), "only the owner's backend reruns"
+        return self.backend
+
+    def _ground(self, runtime: HostedRuntime, *, atomic: bool, cause: str = "") -> RuntimeGround:
+        return RuntimeGround(runtime.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
+
+    def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        where = self._rerunning()
+        if not isinstance(where, HostedRuntime):
+            return apply_elsewhere(plan, options, where, self._rules, self.read_history)
+        return apply_here(plan, self._ground(where, atomic=options.atomic, cause=plan.patch.cause), options)
+
+    def declare(self, units: Sequence[Declared]) -> None:
+        where = self._rerunning()
+        if isinstance(where, HostedRuntime):
+            where.history.declared(units)
+        else:
+            where.declare(units)
+
+    def build(self, options: BuildOptions) -> BuildResult:
+        where = self._rerunning()
+        if not isinstance(where, HostedRuntime):
+            return build_elsewhere(options, where, self.read_history)
+        return build_here(where, self._ground(where, atomic=options.apply.atomic), options)
 
     def go_back(self, step: int) -> None:
         listener = BlockingListener()
         self.rollback(step, listener)
         rollback(listener.wait(self.resume))
 
-    def workbench(self) -> Workbench:
-        return Workbench(self.backend, self.reruns(), self.resume, self.author)
-
     def stage(self) -> RuntimeStage:
-        """Where slices are verified, see Site. Raises UsageError for what is not embedded, or not one's own."""
-        if not isinstance(self.backend, HostedRuntime):
-            raise UsageError("slices of embedded runtimes are verified, and only for their owner")
-        return RuntimeStage(self.backend, self.classes, self.resume)
+        where = self._rerunning()
+        line = StageHere(where) if isinstance(where, HostedRuntime) else where
+        return RuntimeStage(self.backend, line, self.classes)
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""

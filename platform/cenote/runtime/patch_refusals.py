@@ -1,4 +1,4 @@
-"""Why a patch was not applied, from where the runtime is to where its client is: one table of both directions."""
+"""Why nothing was patched or built, on its way from a runtime to its client: one table of both directions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cenote.harness.artifacts.errors import UnbuildableError
 from cenote.harness.patch_errors import (
     NotPutBackError,
     NoWayError,
@@ -13,7 +14,7 @@ from cenote.harness.patch_errors import (
     StateNotKeptError,
     StepNotRepeatedError,
 )
-from cenote_security.errors import CenoteError, UsageError
+from cenote_security.errors import CenoteError, MalformedValueError, UsageError
 from cenote_worker.history.history import History
 from cenote_worker.results import PatchRefusal
 
@@ -46,12 +47,22 @@ def _not_repeated(history: History, number: object) -> CenoteError:
     return StepNotRepeatedError(history.tree.get(_number(number)))
 
 
+def _unbuildable(_history: History, name: object, reason: object) -> CenoteError:
+    return UnbuildableError(str(name), str(reason))
+
+
+def _malformed(_history: History, reason: object) -> CenoteError:
+    return MalformedValueError(str(reason))
+
+
 _ROWS: Final[Mapping[str, _Row]] = {
     "stale": _Row(StalePlanError, _stale),
     "unkept": _Row(StateNotKeptError, _unkept),
     "no way": _Row(NoWayError, _no_way),
     "not put back": _Row(NotPutBackError, _not_put_back),
     "not repeated": _Row(StepNotRepeatedError, _not_repeated),
+    "unbuildable": _Row(UnbuildableError, _unbuildable),
+    "malformed": _Row(MalformedValueError, _malformed),
 }
 
 REFUSALS: Final = tuple(row.error for row in _ROWS.values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
@@ -12,12 +10,11 @@ from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import StalePlanError
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
-from cenote.harness.plan_line import LineStep
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.patch_refusals import REFUSALS, refusal_of
+from cenote.runtime.patched_line import ToldLine
 from cenote_proto.v1 import runtime_pb2
-from cenote_security.errors import UsageError
-from cenote_worker.hosted.patching import PatchedStep, PatchRequest, PatchWatch
+from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.results import Patched, UnmadeCall
 from cenote_worker.wire.results import clean_text
 
@@ -34,63 +31,29 @@ def apply_here(plan: Plan, ground: RuntimeGround, options: ApplyOptions) -> Appl
 
 
 def apply_patch(runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch) -> Patched:
-    """A Patcher: for clients of the runtime that are elsewhere. The rules of their code are theirs to apply."""
+    """See Patcher: for clients of the runtime that are elsewhere. The rules of their code are theirs to apply."""
     ground = RuntimeGround(
         runtime.rerunning(), runtime.resume, None, atomic=request.atomic, cause=request.cause
     )
-    options = ApplyOptions(
+    try:
+        plan = _planned(runtime, request, ground)
+        return patched(apply_here(plan, ground, options_of(request, watch)))
+    except REFUSALS as error:
+        return Patched(status="refused", head=ground.head(), refusal=refusal_of(error))
+
+
+def options_of(request: PatchRequest | BuildRequest, watch: PatchWatch) -> ApplyOptions:
+    return ApplyOptions(
         atomic=request.atomic,
         stop_on_failure=request.stop_on_failure,
         aside=request.aside,
         progress=lambda progress: watch.progress(_told(progress)),
         cancelled=watch.cancelled,
     )
-    try:
-        return _patched(apply_here(_planned(runtime, request, ground), ground, options))
-    except REFUSALS as error:
-        return Patched(status="refused", head=ground.head(), refusal=refusal_of(error))
 
 
-def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGround) -> Plan:
-    """Raises StalePlanError for another line than the present one."""
-    if ground.head() != request.head:
-        raise StalePlanError(request.head, ground.head())
-    patch = Patch(changes=(_Line(steps=request.steps),), cause=request.cause)
-    return make_plan(patch, runtime.history.tree.line(request.head), ground.kept())
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
-    """The line is this one."""
-
-    steps: tuple[PatchedStep, ...]
-
-    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
-        known = {step.number: step for step in line}
-        return tuple(self._made(step, known.get(step.origin)) for step in self.steps)
-
-    def _made(self, step: PatchedStep, stands_for: LineStep | None) -> LineStep:
-        if stands_for is None and step.origin:
-            raise UsageError(f"the line has no step {step.origin}")
-        if not step.change:
-            if stands_for is None:
-                raise UsageError("a new step has code, and a word about it")
-            return stands_for
-        origin = stands_for.origin if stands_for is not None else None
-        return LineStep(code=step.code, origin=origin, change=step.change)
-
-
-def _told(progress: Progress) -> runtime_pb2.ApplyProgress:
-    return runtime_pb2.ApplyProgress(
-        position=progress.position,
-        total=progress.total,
-        number=progress.number,
-        rerun=progress.rerun,
-        reason=clean_text(progress.reason),
-    )
-
-
-def _patched(result: ApplyResult) -> Patched:
+def patched(result: ApplyResult) -> Patched:
+    """The same, with steps by number."""
     blocked = result.blocked
     return Patched(
         status=result.status,
@@ -104,6 +67,24 @@ def _patched(result: ApplyResult) -> Patched:
         failure=result.failure.number if result.failure is not None else 0,
         blocked=_unmade(blocked) if blocked is not None else None,
         aside=result.aside,
+    )
+
+
+def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGround) -> Plan:
+    """Raises StalePlanError for another line than the present one."""
+    if ground.head() != request.head:
+        raise StalePlanError(request.head, ground.head())
+    patch = Patch(changes=(ToldLine(steps=request.steps),), cause=request.cause)
+    return make_plan(patch, runtime.history.tree.line(request.head), ground.kept())
+
+
+def _told(progress: Progress) -> runtime_pb2.ApplyProgress:
+    return runtime_pb2.ApplyProgress(
+        position=progress.position,
+        total=progress.total,
+        number=progress.number,
+        rerun=progress.rerun,
+        reason=clean_text(progress.reason),
     )
 
 

@@ -8,13 +8,13 @@ from typing import Protocol
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress
 from cenote.harness.apply_ground import EffectNotRepeatedError
 from cenote.harness.plan import Plan
-from cenote.harness.plan_line import LineStep
 from cenote.runtime.patch_refusals import error_of
+from cenote.runtime.patched_line import told_step
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.rules import CheckSession, SecurityError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.hosted.patching import PatchedStep, PatchRequest, PatchWatch
+from cenote_worker.hosted.patching import PatchRequest, PatchWatch
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Patched
 
@@ -40,16 +40,19 @@ def apply_elsewhere(
     _check(plan, rules)
     request = PatchRequest(
         head=plan.head,
-        steps=tuple(map(_asked, plan.course.line)),
+        steps=tuple(map(told_step, plan.course.line)),
         cause=plan.patch.cause,
         atomic=options.atomic,
         stop_on_failure=options.stop_on_failure,
         aside=options.aside,
     )
-    watch = PatchWatch(
+    return result_of(line.apply(request, watch_of(options)), history())
+
+
+def watch_of(options: ApplyOptions) -> PatchWatch:
+    return PatchWatch(
         progress=lambda progress: options.progress(_heard(progress)), cancelled=options.cancelled
     )
-    return result_of(line.apply(request, watch), history())
 
 
 def result_of(patched: Patched, history: History) -> ApplyResult:
@@ -82,10 +85,6 @@ def _check(plan: Plan, rules: CheckSession | None) -> None:
     for step in plan.course.line if rules is not None else ():
         if step.change and rules is not None and (violations := rules.check_code(to_python(step.code))):
             raise SecurityError(violations)
-
-
-def _asked(step: LineStep) -> PatchedStep:
-    return PatchedStep(origin=step.number, change=step.change, code=step.code if step.change else "")
 
 
 def _heard(progress: runtime_pb2.ApplyProgress) -> Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cenote.harness import ApplyResult, Diagnosis, Patch, Plan, diagnose
+from cenote.harness import ApplyResult, BuildOptions, BuildResult, Diagnosis, Patch, Plan, diagnose
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 
 if TYPE_CHECKING:
@@ -79,6 +79,14 @@ class RuntimePort:
         """Does what the plan says, all or nothing."""
         self.core.serve_hosts_on(asyncio.get_running_loop())
         return await self._face().state.apply(plan)
+
+    async def build(self) -> BuildResult | None:
+        """Brings artifacts up to date; a test that does not pass is told of, and takes nothing back."""
+        state = await asyncio.to_thread(lambda: self._face().state)
+        if not state.artifacts:
+            return None
+        self.core.serve_hosts_on(asyncio.get_running_loop())
+        return await state.build(BuildOptions(keep_failing=True))
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; empty when nothing."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build_result import BuildResult
+from cenote.runtime.builds_elsewhere import built_of
 from cenote.runtime.patches_elsewhere import result_of
 from cenote.runtime.pickling_unsafe import load_trusted
 from cenote.runtime.references import ObjectReference
@@ -15,7 +17,15 @@ from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
 from cenote_worker.history.history import History
 from cenote_worker.hosted.refusals import as_error
-from cenote_worker.results import ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.results import (
+    Built,
+    ExecutionResult,
+    JailStatus,
+    Patched,
+    Rollback,
+    SnapshotInfo,
+    VariableInfo,
+)
 from cenote_worker.supervisor.edge import KeptReply, RefusedReply, ValueReply, VariablesReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 
@@ -92,9 +102,13 @@ def rollback(outcome: Outcome) -> Rollback:
     return outcome
 
 
-def past(outcome: Outcome, history: Callable[[], History]) -> ExecutionResult | ApplyResult | None:
-    """What a call gave whose answer was lost: a cell or a patch its result, others nothing. May block."""
+def past(
+    outcome: Outcome, history: Callable[[], History]
+) -> ExecutionResult | ApplyResult | BuildResult | None:
+    """What a call gave whose answer was lost: a cell, a patch or a build its result, others nothing. May block."""
     given = done(outcome, "")
+    if isinstance(given, Built):
+        return built_of(given, history())
     if isinstance(given, Patched):
         return result_of(given, history())
     return given if isinstance(given, ExecutionResult) else None

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from cenote.harness.apply import ApplyResult
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import RuntimeState
 from cenote.runtime.attachments import AttachedCore
 from cenote.runtime.authors import Scope
@@ -175,12 +176,12 @@ class PythonRuntime:
         """
         return self.core.interrupt()
 
-    def outcome(self, key: str) -> ExecutionResult | ApplyResult | None:
+    def outcome(self, key: str) -> ExecutionResult | ApplyResult | BuildResult | None:
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named.
 
-        Waits for one that runs. A cell gives its result, a patch too, a call that gives nothing None; one that failed
-        raises what it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not run, or
-        long ago.
+        Waits for one that runs. A cell gives its result, a patch and a build too, a call that gives nothing None; one
+        that failed raises what it raised. Raises OutcomeUnknownError when nothing is known of such a call: it has not
+        run, or long ago.
         """
         outcome = self._call(lambda listener: self.core.outcome(key, listener))
         return past(outcome, self.core.read_history)

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Final
 
-from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.patch_errors import StateNotKeptError
-from cenote.runtime.backend import Backend
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, value
-from cenote_security.errors import UnavailableError
-from cenote_worker.history.events import Declared, SuiteOutcome
+from cenote_security.errors import MalformedValueError, UnavailableError
+from cenote_worker.history.events import SuiteOutcome
 from cenote_worker.hosted.reruns import Rerun, Reruns
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.edge import ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome
+
+MAX_ANSWER: Final = 16 * 2**20
+"""Bytes of what code beside the state gives: results of thousands of tests. Rebuilt here, where a host serves others
+too, it takes many times as much."""
 
 
 class Workbench:
     """See Bench."""
 
-    def __init__(self, backend: Backend, reruns: Reruns, resume: Callable[[], None], author: str) -> None:
-        """resume: see BlockingListener. author: of what is declared."""
-        self._backend = backend
+    def __init__(self, runtime: HostedRuntime, reruns: Reruns) -> None:
+        self._runtime = runtime
         self._reruns = reruns
-        self._resume = resume
-        self._author = author
-
-    def declare(self, artifacts: Iterable[Artifact]) -> None:
-        self._reruns.history.declared(
-            Declared(name=one.name, kind=one.kind, depends_on=one.depends_on, author=self._author)
-            for one in artifacts
-        )
-
-    def drop(self, name: str) -> None:
-        self._reruns.history.declared([Declared(name=name, author=self._author, dropped=True)])
 
     def note(self, outcome: SuiteOutcome) -> None:
         self._reruns.history.tested(outcome)
@@ -49,8 +42,8 @@ class Workbench:
                 raise UnavailableError(
                     f"what was run beside the state did not come to its end: {found.error}"
                 )
-            fetched = self._call(lambda listener: self._backend.fetch(name, listener, opaque=False))
-            return value(fetched, name, {}, (), trusted=False)
+            fetched = self._call(lambda listener: self._runtime.fetch(name, listener, opaque=False))
+            return value(_bounded(fetched), name, {}, (), trusted=False)
         finally:
             rollback(self._call(lambda listener: self._reruns.rollback(head, listener)))
 
@@ -66,7 +59,7 @@ class Workbench:
         rerun = Rerun(code=code, record=None, cause="", tentative=True)
         withdraw = self._reruns.run(rerun, listener, lambda _: None)
         try:
-            return result(listener.wait(self._resume))
+            return result(listener.wait(self._runtime.resume))
         except BaseException:
             if withdraw is not None:
                 withdraw()
@@ -75,4 +68,12 @@ class Workbench:
     def _call(self, queue: Callable[[Listener], None]) -> Outcome:
         listener = BlockingListener()
         queue(listener)
-        return listener.wait(self._resume)
+        return listener.wait(self._runtime.resume)
+
+
+def _bounded(outcome: Outcome) -> Outcome:
+    """Raises MalformedValueError for too much; it is not read then."""
+    if isinstance(outcome, ValueReply) and outcome.content.size > MAX_ANSWER:
+        outcome.content.close()
+        raise MalformedValueError(f"more than {MAX_ANSWER} bytes of results; test less at once")
+    return outcome

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cenote.agent import AgentRuntime
 from cenote.agent.port_around import PortAround
-from cenote.harness import ApplyResult, Diagnosis, Patch, Plan
+from cenote.harness import ApplyResult, BuildResult, Diagnosis, Patch, Plan
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote.runtime.listeners import OnOutput
 from cenote.runtime.port import RuntimePort
@@ -87,3 +87,6 @@ class NoticingPort(PortAround[RuntimePort]):
 
     async def apply(self, plan: Plan) -> ApplyResult:
         return await self.inner.apply(plan)
+
+    async def build(self) -> BuildResult | None:
+        return await self.inner.build()

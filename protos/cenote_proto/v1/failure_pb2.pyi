@@ -52,6 +52,9 @@ class Failure(_message.Message):
         INCOMPLETE_RESTORE: Failure._Kind.ValueType  # 106
         INCOMPLETE_FORK: Failure._Kind.ValueType  # 107
         NOT_DURABLE: Failure._Kind.ValueType  # 108
+        REHEARSAL: Failure._Kind.ValueType  # 120
+        """Of programs that are tried in a fresh runtime: they ended early, or would have called what no record answers."""
+        UNANSWERED_CALL: Failure._Kind.ValueType  # 121
         REJECTED: Failure._Kind.ValueType  # 20
         """A policy, a quota or an authority refused it; nothing ran."""
         UNAUTHENTICATED: Failure._Kind.ValueType  # 21
@@ -99,6 +102,9 @@ class Failure(_message.Message):
     INCOMPLETE_RESTORE: Failure.Kind.ValueType  # 106
     INCOMPLETE_FORK: Failure.Kind.ValueType  # 107
     NOT_DURABLE: Failure.Kind.ValueType  # 108
+    REHEARSAL: Failure.Kind.ValueType  # 120
+    """Of programs that are tried in a fresh runtime: they ended early, or would have called what no record answers."""
+    UNANSWERED_CALL: Failure.Kind.ValueType  # 121
     REJECTED: Failure.Kind.ValueType  # 20
     """A policy, a quota or an authority refused it; nothing ran."""
     UNAUTHENTICATED: Failure.Kind.ValueType  # 21

@@ -403,6 +403,7 @@ class Settled(_message.Message):
     NO_SUCH_STEP_FIELD_NUMBER: _builtins.int
     NO_SUCH_LABEL_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
+    BUILT_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
@@ -431,6 +432,8 @@ class Settled(_message.Message):
     @_builtins.property
     def applied(self) -> _runtime_pb2.Applied: ...
     @_builtins.property
+    def built(self) -> _runtime_pb2.Built: ...
+    @_builtins.property
     def printed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Printed]: ...
     def __init__(
         self,
@@ -446,15 +449,16 @@ class Settled(_message.Message):
         no_such_step: _builtins.int = ...,
         no_such_label: _builtins.str = ...,
         applied: _runtime_pb2.Applied | None = ...,
+        built: _runtime_pb2.Built | None = ...,
         step: _builtins.int = ...,
         missing: _builtins.int = ...,
         printed: _abc.Iterable[Global___Printed] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label", "applied"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label", "applied", "built"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 

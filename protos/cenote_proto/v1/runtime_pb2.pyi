@@ -55,6 +55,10 @@ class ClientFrame(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    DECLARE_FIELD_NUMBER: _builtins.int
+    BUILD_FIELD_NUMBER: _builtins.int
+    PUT_IN_FIELD_NUMBER: _builtins.int
+    REHEARSE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -155,7 +159,23 @@ class ClientFrame(_message.Message):
 
     @_builtins.property
     def cancel(self) -> Global___Cancel:
-        """not answered; the Apply of that number is"""
+        """not answered; the Apply or Build of that number is"""
+
+    @_builtins.property
+    def declare(self) -> Global___Declare:
+        """answered by Reply: done"""
+
+    @_builtins.property
+    def build(self) -> Global___Build:
+        """answered by ApplyProgress, then Built"""
+
+    @_builtins.property
+    def put_in(self) -> Global___PutInQuestion:
+        """answered by PutIn, at once"""
+
+    @_builtins.property
+    def rehearse(self) -> Global___Rehearse:
+        """answered by Reply: value or refusal"""
 
     def __init__(
         self,
@@ -186,12 +206,16 @@ class ClientFrame(_message.Message):
         snapshots: Global___SnapshotsQuestion | None = ...,
         apply: Global___Apply | None = ...,
         cancel: Global___Cancel | None = ...,
+        declare: Global___Declare | None = ...,
+        build: Global___Build | None = ...,
+        put_in: Global___PutInQuestion | None = ...,
+        rehearse: Global___Rehearse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -222,6 +246,8 @@ class ServerFrame(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     APPLY_PROGRESS_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
+    BUILT_FIELD_NUMBER: _builtins.int
+    PUT_IN_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -275,6 +301,10 @@ class ServerFrame(_message.Message):
     def apply_progress(self) -> Global___ApplyProgress: ...
     @_builtins.property
     def applied(self) -> Global___Applied: ...
+    @_builtins.property
+    def built(self) -> Global___Built: ...
+    @_builtins.property
+    def put_in(self) -> Global___PutIn: ...
     def __init__(
         self,
         *,
@@ -299,12 +329,14 @@ class ServerFrame(_message.Message):
         snapshots: Global___Snapshots | None = ...,
         apply_progress: Global___ApplyProgress | None = ...,
         applied: Global___Applied | None = ...,
+        built: Global___Built | None = ...,
+        put_in: Global___PutIn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -469,6 +501,7 @@ class Injection(_message.Message):
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Instead of values: the id of a reference."""
     name: _builtins.str
@@ -480,7 +513,8 @@ class Injection(_message.Message):
     """Set where a host keeps this for a successor, ignored from clients: whose namespace it is for."""
     private: _builtins.bool
     client: _builtins.str
-    """Likewise: the client that `hosts` are with."""
+    """Likewise: the client that `hosts` are with, and the step of the history."""
+    step: _builtins.int
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
         """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
@@ -506,10 +540,11 @@ class Injection(_message.Message):
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         client: _builtins.str = ...,
+        step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1415,6 +1450,299 @@ class PatchRefusal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PatchRefusal: _TypeAlias = PatchRefusal  # noqa: Y015
+
+@_typing.final
+class Declare(_message.Message):
+    """Artifacts are watched over from now on, or no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unit]: ...
+    def __init__(
+        self,
+        *,
+        units: _abc.Iterable[Global___Unit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Declare: _TypeAlias = Declare  # noqa: Y015
+
+@_typing.final
+class Unit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    DEPENDS_ON_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: _builtins.str
+    dropped: _builtins.bool
+    @_builtins.property
+    def depends_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        depends_on: _abc.Iterable[_builtins.str] | None = ...,
+        dropped: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["depends_on", b"depends_on", "dropped", b"dropped", "kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unit: _TypeAlias = Unit  # noqa: Y015
+
+@_typing.final
+class Build(_message.Message):
+    """Brings all artifacts up to date as they are declared now: all of it or nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOT_ATOMIC_FIELD_NUMBER: _builtins.int
+    GOES_ON_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
+    KEEP_FAILING_FIELD_NUMBER: _builtins.int
+    TEST_SECONDS_FIELD_NUMBER: _builtins.int
+    not_atomic: _builtins.bool
+    """As Apply has them."""
+    goes_on: _builtins.bool
+    aside: _builtins.bool
+    keep_failing: _builtins.bool
+    """What was made again stays when a test does not pass."""
+    test_seconds: _builtins.float
+    """For all tests together."""
+    def __init__(
+        self,
+        *,
+        not_atomic: _builtins.bool = ...,
+        goes_on: _builtins.bool = ...,
+        aside: _builtins.bool = ...,
+        keep_failing: _builtins.bool = ...,
+        test_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "goes_on", b"goes_on", "keep_failing", b"keep_failing", "not_atomic", b"not_atomic", "test_seconds", b"test_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Build: _TypeAlias = Build  # noqa: Y015
+
+@_typing.final
+class Built(_message.Message):
+    """What came of the tests is in the history before this is sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Status:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Built._Status.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BUILT: Built._Status.ValueType  # 0
+        FAILED: Built._Status.ValueType  # 1
+        BLOCKED: Built._Status.ValueType  # 2
+        CANCELLED: Built._Status.ValueType  # 3
+        REFUSED: Built._Status.ValueType  # 4
+        """Nothing was done, or all that was is undone; see `refusal`."""
+
+    class Status(_Status, metaclass=_StatusEnumTypeWrapper): ...
+    BUILT: Built.Status.ValueType  # 0
+    FAILED: Built.Status.ValueType  # 1
+    BLOCKED: Built.Status.ValueType  # 2
+    CANCELLED: Built.Status.ValueType  # 3
+    REFUSED: Built.Status.ValueType  # 4
+    """Nothing was done, or all that was is undone; see `refusal`."""
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    REBUILT_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CODES_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    SUITES_FIELD_NUMBER: _builtins.int
+    RAN_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    status: Global___Built.Status.ValueType
+    head: _builtins.int
+    before: _builtins.int
+    @_builtins.property
+    def rebuilt(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def applied(self) -> Global___Applied:
+        """Of the steps that were run again; absent when none had to be."""
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PatchedStep]:
+        """The line that was made, and the end of the one that it was made of; nothing where none had to be."""
+
+    @_builtins.property
+    def codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Of each step with a change, in their order: UTF-8, lone surrogates included."""
+
+    @_builtins.property
+    def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Events of the history that say what came of each suite."""
+
+    @_builtins.property
+    def ran(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunTest]: ...
+    @_builtins.property
+    def refusal(self) -> Global___PatchRefusal: ...
+    def __init__(
+        self,
+        *,
+        status: Global___Built.Status.ValueType = ...,
+        head: _builtins.int = ...,
+        rebuilt: _abc.Iterable[_builtins.str] | None = ...,
+        applied: Global___Applied | None = ...,
+        steps: _abc.Iterable[Global___PatchedStep] | None = ...,
+        codes: _abc.Iterable[_builtins.bytes] | None = ...,
+        before: _builtins.int = ...,
+        suites: _abc.Iterable[_builtins.int] | None = ...,
+        ran: _abc.Iterable[Global___RunTest] | None = ...,
+        refusal: Global___PatchRefusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "refusal", b"refusal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "before", b"before", "codes", b"codes", "head", b"head", "ran", b"ran", "rebuilt", b"rebuilt", "refusal", b"refusal", "status", b"status", "steps", b"steps", "suites", b"suites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Built: _TypeAlias = Built  # noqa: Y015
+
+@_typing.final
+class RunTest(_message.Message):
+    """A test that was run, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunTest: _TypeAlias = RunTest  # noqa: Y015
+
+@_typing.final
+class PutInQuestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutInQuestion: _TypeAlias = PutInQuestion  # noqa: Y015
+
+@_typing.final
+class PutIn(_message.Message):
+    """What a fresh runtime like this one begins with, or can be given: names by the step that put them in, 0 for the start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutInAt]: ...
+    def __init__(
+        self,
+        *,
+        at: _abc.Iterable[Global___PutInAt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutIn: _TypeAlias = PutIn  # noqa: Y015
+
+@_typing.final
+class PutInAt(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutInAt: _TypeAlias = PutInAt  # noqa: Y015
+
+@_typing.final
+class Rehearse(_message.Message):
+    """Runs a program in a fresh runtime like this one, with no network and nothing to write to but its own files, and
+    fetches a value from there. This one stays as it is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    seconds: _builtins.float
+    @_builtins.property
+    def source(self) -> _jail_pb2.Payload:
+        """as Cell.code"""
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """What these put in is there from the start, and their host calls get the recorded answers; none is made."""
+
+    def __init__(
+        self,
+        *,
+        source: _jail_pb2.Payload | None = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+        name: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seconds", b"seconds", "source", b"source", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rehearse: _TypeAlias = Rehearse  # noqa: Y015
 
 @_typing.final
 class NetworkLogQuestion(_message.Message):

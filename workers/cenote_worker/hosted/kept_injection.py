@@ -13,9 +13,6 @@ from cenote_worker.supervisor.requests import OWNER, Seat
 _TRUSTED = 1 << 40
 """Bytes. A keeper has what its own clients gave it; this only catches nonsense."""
 
-_NOT_KNOWN = -1
-"""Which step of the history it was."""
-
 
 def to_record(injection: Injection) -> tuple[bytes, list[int], Content]:
     """The record, the descriptors, and what has to be closed when they were passed on."""
@@ -28,6 +25,7 @@ def to_record(injection: Injection) -> tuple[bytes, list[int], Content]:
         author=injection.seat.author,
         private=injection.seat.private,
         client=injection.client,
+        step=injection.step,
     )
     descriptors: list[int] = []
     injection.values.to_wire(message.values, descriptors)
@@ -55,7 +53,7 @@ def from_record(record: bytes, descriptors: Sequence[int], number: int) -> Injec
         names=tuple(message.names),
         hosts=tuple(message.hosts),
         number=number,
-        step=_NOT_KNOWN,
+        step=message.step,
         seat=Seat(author=message.author, private=message.private) if message.author else OWNER,
         client=message.client,
     )

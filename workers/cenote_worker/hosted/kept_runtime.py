@@ -21,7 +21,7 @@ from cenote_worker.journal.journal import Journal
 from cenote_worker.journal.story import Story
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.message import close_all
-from cenote_worker.supervisor.chronicle import Succession
+from cenote_worker.supervisor.chronicle import UNWRITTEN, Succession
 from cenote_worker.supervisor.host_line import HostLog
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.requests import Outcome
@@ -207,6 +207,14 @@ class KeptRuntime:
 
     def settled(self, key: str, outcome: Outcome) -> None:
         self._journal.settled(key, outcome)
+
+    def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+        ends = self._start_ends(policy)
+        try:
+            return supervise(ends, policy, ledger, ends_at, UNWRITTEN)
+        except BaseException:
+            ends.close()
+            raise
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         self._journal.patch_begun(key, head, steps)

@@ -6,9 +6,13 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.ledger import Ledger
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.supervisor.host_line import HostLog, NoHostLog
 from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.supervisor.start import start_jail
+from cenote_worker.supervisor.supervisor import Supervisor
 
 
 class Legacy(Protocol):
@@ -31,6 +35,9 @@ class Legacy(Protocol):
 
     def settled(self, key: str, outcome: Outcome) -> None:
         """A request with a key has an outcome."""
+
+    def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+        """A jail of which nothing is left: it ends with this process."""
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         """A patch of this key is about to be applied. head: the step whose state it begins with. steps: so far."""
@@ -62,6 +69,9 @@ class NoLegacy:
 
     def settled(self, key: str, outcome: Outcome) -> None:
         pass
+
+    def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+        return start_jail(policy, ledger, ends_at)
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         pass

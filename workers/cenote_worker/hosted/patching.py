@@ -1,10 +1,10 @@
-"""Patches that are applied next to a runtime's jail, for clients that are elsewhere: each once, all or nothing."""
+"""Patches and builds next to a runtime's jail, for clients that are elsewhere: each once, all or nothing."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_security.errors import RolledBackError, UnavailableError
+from cenote_worker.history.events import Declared
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admission, Admit
 from cenote_worker.hosted.replays import Replay
-from cenote_worker.results import Patched, StreamName
+from cenote_worker.results import Built, Patched, PatchedStep, StreamName
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Withdraw
 
@@ -32,18 +33,6 @@ _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchedStep:
-    """One step of a line. origin: the recorded step that it stands for, 0 for a new one.
-
-    change: what is different in it, in words; empty for one that is as it was recorded. code: of one that is not.
-    """
-
-    origin: int
-    change: str = ""
-    code: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PatchRequest:
     """A line to make of the one that ends with `head`. cause: for the record. The rest: as ApplyOptions."""
 
@@ -56,6 +45,17 @@ class PatchRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """All artifacts are to be up to date. As BuildOptions."""
+
+    atomic: bool = True
+    stop_on_failure: bool = True
+    aside: bool = False
+    keep_failing: bool = False
+    test_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PatchWatch:
     """progress: is told before each step. cancelled: is asked before each step."""
 
@@ -63,11 +63,21 @@ class PatchWatch:
     cancelled: Callable[[], bool]
 
 
+Work = Callable[[PatchWatch], Patched | Built]
+"""Blocks until it is done, and all is as it was unless it was applied. Raises what the runtime raises."""
+
+
 class Patcher(Protocol):
     """Knows how a line is made of another: given to whoever serves runtimes by whoever starts that."""
 
-    def __call__(self, runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch, /) -> Patched:
-        """Blocks until it is done, and all is as it was unless it was applied. Raises what the runtime raises."""
+    def patch(self, runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch) -> Patched:
+        """See Work."""
+
+    def build(self, runtime: HostedRuntime, request: BuildRequest, watch: PatchWatch) -> Built:
+        """See Work."""
+
+    def declare(self, runtime: HostedRuntime, units: Sequence[Declared]) -> None:
+        """Notes in the history what of this is news. Raises UsageError for what does not hold together."""
 
 
 class _Job:
@@ -113,19 +123,18 @@ class Patches:
 
     def apply(
         self,
-        request: PatchRequest,
-        patcher: Patcher,
+        work: Work,
         listener: Listener,
         key: RequestKey,
         progress: Callable[[runtime_pb2.ApplyProgress], None],
         admission: Admission,
     ) -> Withdraw | None:
-        """The listener gets a Patched, or the error to raise. admission: of cells that are run again.
+        """The listener gets what the work gives, or the error to raise. admission: of cells that are run again.
 
         With a key that came before it is joined, as a cell is. Raises UnavailableError while another is applied.
         """
         return self._runtime.calls.once(
-            key, listener, lambda heard: self._begin(request, patcher, heard, key.text, progress, admission)
+            key, listener, lambda heard: self._begin(work, heard, key.text, progress, admission)
         )
 
     @property
@@ -144,8 +153,7 @@ class Patches:
 
     def _begin(
         self,
-        request: PatchRequest,
-        patcher: Patcher,
+        work: Work,
         listener: Listener,
         key: str,
         progress: Callable[[runtime_pb2.ApplyProgress], None],
@@ -155,17 +163,17 @@ class Patches:
         job = _Job(key, self._runtime.interrupt)
         with self._lock:
             if self._job is not None:
-                raise UnavailableError("another patch is being applied to this runtime; plan again behind it")
+                raise UnavailableError(
+                    "another patch or build of this runtime is under way; try again behind it"
+                )
             self._job = job
         watch = PatchWatch(progress=progress, cancelled=job.over.is_set)
-        work = partial(
-            self._carry_out, job, partial(patcher, self._runtime, request, watch), listener, admission
-        )
-        threading.Thread(target=work, name="cenote-patch", daemon=True).start()
+        carried_out = partial(self._carry_out, job, partial(work, watch), listener, admission)
+        threading.Thread(target=carried_out, name="cenote-patch", daemon=True).start()
         return job.withdraw
 
     def _carry_out(
-        self, job: _Job, work: Callable[[], Patched], listener: Listener, admission: Admission
+        self, job: _Job, work: Callable[[], Patched | Built], listener: Listener, admission: Admission
     ) -> None:
         runtime = self._runtime
         self.settled.wait(_TIMEOUT * _TRIES)

@@ -1,15 +1,43 @@
-"""A fresh runtime with what clients have put into another: to try a program, and to do nothing else."""
+"""Fresh runtimes with what clients have put into another: to try a program, and to do nothing else."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
-from cenote_worker.history.step import START, HostCallRecord
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import (
+    JailError,
+    RehearsalError,
+    UnansweredCallError,
+    UnavailableError,
+    UsageError,
+)
+from cenote_worker.history.step import START, HostCallRecord, StepRecord
+from cenote_worker.hosted.listeners import Admission, Delivery, admit_all
+from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.edge import RefusedReply, ValueReply
 from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.supervisor.requests import Listener, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalRequest:
+    """Run this in a fresh runtime, and give what `name` is there then.
+
+    steps: whose code it is: what they put in is there from the start, and their host calls get recorded answers.
+    """
+
+    source: str
+    steps: tuple[int, ...]
+    name: str
+    seconds: float
 
 
 class RecordedHosts:
@@ -41,20 +69,155 @@ class RecordedHosts:
         """Nothing is under way."""
 
 
-def rehearsal(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int]) -> HostedRuntime:
-    """A runtime of the same policy that has not begun yet. Close it.
+def put_in(source: HostedRuntime) -> Mapping[int, frozenset[str]]:
+    """Names of what clients have put in and is still kept, by the step that did it. START: at first."""
+    found: dict[int, frozenset[str]] = {}
+    for injection in source.noted.all():
+        if not injection.seat.private:
+            found[injection.step] = found.get(injection.step, frozenset()) | frozenset(injection.names)
+    return found
 
-    It begins with what clients have put into the source at first, and at these steps. It reaches no network and
-    writes to nothing of the host's: what is tried had its effects already.
+
+class Rehearsal:
+    """One try. `value` once, then `close`; `end` lets `value` raise soon, at any time, from any thread.
+
+    It has the policy of its source, but reaches no network and writes to nothing of the host's: what is tried had its
+    effects already.
     """
+
+    def __init__(self, source: HostedRuntime, request: RehearsalRequest) -> None:
+        """Raises UsageError for steps that the source never had."""
+        self._request = request
+        self._over = False
+        self._hosts = RecordedHosts(
+            call for record in _records(source, request.steps) for call in record.host_calls
+        )
+        self._fresh = _fresh(source, self._hosts, request.steps)
+
+    def value(self, admission: Admission = admit_all) -> ValueReply:
+        """The value, in the safe encoding; the caller closes it. admission: of the cell that runs the program.
+
+        Raises RehearsalError, UnansweredCallError; what `HostedRuntime.start` raises.
+        """
+        try:
+            self._fresh.start()
+            if self._over:
+                raise UnavailableError("nobody waits for what the program gives any more")
+            self._run(admission)
+            if self._hosts.refused is not None:
+                raise UnansweredCallError(self._hosts.refused.target)
+            return self._fetched()
+        except RehearsalError:
+            if self._hosts.refused is not None:  # which is why
+                raise UnansweredCallError(self._hosts.refused.target) from None
+            raise
+
+    def end(self) -> None:
+        """Never blocks, as `close` does while the jail starts."""
+        self._over = True
+        if (supervisor := self._fresh.supervisor) is not None:
+            supervisor.end(Death(reason="closed"))
+
+    def close(self) -> None:
+        self._fresh.close()
+
+    def _run(self, admission: Admission) -> None:
+        request, waiting = self._request, Delivery()
+        with admission(request.source) as admit:
+            self._fresh.execute(request.source, request.seconds, waiting, admit=admit)
+        found = _answer(waiting.outcomes.get())
+        if not isinstance(found, ExecutionResult):
+            raise JailError("the runtime gave no result for a cell")
+        if not found.success:
+            error = found.error
+            raise RehearsalError(
+                f"its program ends with {error.type}: {error.message}" if error else "its program fails"
+            )
+
+    def _fetched(self) -> ValueReply:
+        name, waiting = self._request.name, Delivery()
+        self._fresh.fetch(name, waiting, opaque=False)
+        found = _answer(waiting.outcomes.get())
+        if isinstance(found, RefusedReply) and found.kind == jail_pb2.Refusal.UNKNOWN_NAME:
+            raise RehearsalError(f"its program makes no `{name}`")
+        if isinstance(found, RefusedReply):
+            raise as_error(found, name)
+        if not isinstance(found, ValueReply):
+            raise JailError(f"the runtime gave no value for {name!r}")
+        return found
+
+
+class Rehearsals:
+    """Of one runtime, for clients that are elsewhere: one at a time, on a thread of its own. Thread-safe."""
+
+    def __init__(self, source: HostedRuntime) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._running: tuple[str, Rehearsal] | None = None
+
+    def begin(self, request: RehearsalRequest, key: str, listener: Listener, admission: Admission) -> None:
+        """The listener gets a ValueReply, or the error to raise. One that came with this key before is ended.
+
+        Raises UsageError, and UnavailableError while another runs.
+        """
+        with self._lock:
+            former = self._running
+            if former is not None and former[0] != key:
+                raise UnavailableError("another slice of this runtime is being verified; try again behind it")
+            rehearsal = Rehearsal(self._source, request)
+            self._running = key, rehearsal
+        if former is not None:
+            former[1].end()
+        work = partial(self._carry_out, rehearsal, listener, admission)
+        threading.Thread(target=work, name="cenote-rehearsal", daemon=True).start()
+
+    def end(self, key: str | None = None) -> None:
+        """Nobody waits for the one of this key any more; None: for any."""
+        with self._lock:
+            running = self._running
+            if running is None or key not in (None, running[0]):
+                return
+            self._running = None
+        running[1].end()
+
+    def _carry_out(self, rehearsal: Rehearsal, listener: Listener, admission: Admission) -> None:
+        outcome: Outcome
+        try:
+            outcome = rehearsal.value(admission)
+        except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
+            outcome = error
+        rehearsal.close()
+        with self._lock:
+            if self._running is not None and self._running[1] is rehearsal:
+                self._running = None
+        listener.done(outcome)
+
+
+def _fresh(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int]) -> HostedRuntime:
+    """It begins with what clients have put into the source at first, and at these steps."""
     policy = source.policy
     mounts = [replace(mount, writable=False) for mount in policy.mounts]
     fresh = HostedRuntime(
         replace(policy, network="none", mounts=mounts, snapshots="none", runtime_timeout=None),
         hosts,
-        name=source.name,
+        source.start_beside,
+        source.name,
     )
     for injection in source.noted.all():
         if not injection.seat.private and injection.step in (START, *steps):
             fresh.declare(replace(injection, values=injection.values.duplicate(), number=0))
     return fresh
+
+
+def _records(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:
+    tree = source.history.tree
+    for number in steps:
+        if number not in tree:
+            raise UsageError(f"there is no step {number}")
+    return [tree.get(number) for number in steps]
+
+
+def _answer(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

@@ -247,6 +247,10 @@ class HostedRuntime:
         """Whether anything is written down of the jail that runs now: then there is only one at a time."""
         return self._legacy is not NO_LEGACY or self.refill is not NO_REFILL
 
+    def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+        """See StartJail: a jail that nobody takes over, whose namespace is not this one."""
+        return self._legacy.start_beside(policy, ledger, ends_at)
+
     def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
         """The jail that runs now, which is the caller's from here on. The other one is next; None for a fresh one."""
         with self._lock:
@@ -503,9 +507,9 @@ class HostedRuntime:
     def _inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         with self._lock:
             supervisor = self.started(injection.seat)
-            self._legacy.hold(injection)
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number
+            self._legacy.hold(injection)
             recorded = self.recorder.change(listener, change)
             witness = self._witness(recorded, injection.seat, supervisor, key_of(listener))
             request = self._deliveries.request(

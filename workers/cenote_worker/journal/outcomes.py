@@ -6,9 +6,10 @@ from typing import assert_never
 
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
-from cenote_worker.results import ExecutionResult, Patched, Rollback
+from cenote_worker.results import Built, ExecutionResult, Patched, Rollback
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.wire.builds import from_built, to_built
 from cenote_worker.wire.patches import from_patched, to_patched
 from cenote_worker.wire.results import from_result, to_result
 from cenote_worker.wire.snapshots import from_rollback, to_rollback
@@ -28,6 +29,8 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
             settled.kept = outcome.step
         case Patched():
             settled.applied.CopyFrom(from_patched(outcome))
+        case Built():
+            settled.built.CopyFrom(from_built(outcome))
         case Rollback():
             settled.rolled_back.CopyFrom(from_rollback(outcome))
         case NotKeptError(target=str(label)):
@@ -60,6 +63,8 @@ def from_entry(settled: journal_pb2.Settled) -> Outcome:
             return to_rollback(settled.rolled_back)
         case "applied":
             return to_patched(settled.applied)
+        case "built":
+            return to_built(settled.built)
         case "no_such_step":
             return NotKeptError(settled.no_such_step)
         case "no_such_label":

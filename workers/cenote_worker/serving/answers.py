@@ -8,10 +8,11 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo
+from cenote_worker.results import Built, ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
+from cenote_worker.wire.builds import from_built
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.patches import from_patched
 from cenote_worker.wire.replies import from_reply
@@ -38,6 +39,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, status=from_status(outcome)), None
         case Patched():
             return Frame(call=call, applied=from_patched(outcome)), None
+        case Built():
+            return Frame(call=call, built=from_built(outcome)), None
         case ExecutionResult():
             return Frame(call=call, result=from_result(outcome)), None
         case NotDurableError(outcome=ExecutionResult() as result):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,3 +41,8 @@ class Call:
         """It is never run."""
         if self.dispose is not None:
             self.dispose()
+
+
+def unnamed() -> str:
+    """A key for what has to have one."""
+    return f"unnamed {secrets.token_hex(8)}"

@@ -20,6 +20,7 @@ from cenote_worker.serving.limits import (
     MAX_NAME,
     MAX_NAMES,
     MAX_PATH,
+    MAX_UNITS,
     NEWEST_VERSION,
     OLDEST_VERSION,
 )
@@ -44,6 +45,10 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "roll_back": "run",
     "snapshots": "read",
     "apply": "run",
+    "declare": "run",
+    "build": "run",
+    "put_in": "read",
+    "rehearse": "run",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 
@@ -91,6 +96,12 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_file(frame.file)
         case "apply":
             _check_patch(frame.apply)
+        case "declare":
+            _check_declaration(frame.declare)
+        case "build":
+            _check_seconds(frame.build.test_seconds)
+        case "rehearse":
+            _check_rehearsal(frame.rehearse)
         case "roll_back" if frame.roll_back.WhichOneof("target") is None:
             raise UsageError("a rollback names a step or a label")
 
@@ -102,6 +113,8 @@ def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | 
             return frame.cell.code
         case "apply":
             return frame.apply.codes
+        case "rehearse":
+            return frame.rehearse.source
         case "injection" if not frame.injection.reference:
             return frame.injection.values
         case "file" if frame.file.operation == jail_pb2.FileRequest.WRITE:
@@ -115,7 +128,7 @@ def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | 
 
 def most_bytes(body: str, policy: SandboxPolicy) -> int:
     """Of the content of such a frame."""
-    if body in ("cell", "apply"):
+    if body in ("cell", "apply", "rehearse"):
         return MAX_CODE
     return most_of_a_file(policy) if body == "file" else 2 * policy.memory_bytes
 
@@ -138,6 +151,26 @@ def _check_patch(apply: runtime_pb2.Apply) -> None:
         raise UsageError(
             f"{len(changes)} steps are changed, and the code of {apply.codes.count} came with them"
         )
+
+
+def _check_declaration(declare: runtime_pb2.Declare) -> None:
+    if len(declare.units) > MAX_UNITS or any(len(unit.depends_on) > MAX_UNITS for unit in declare.units):
+        raise UsageError(
+            f"at most {MAX_UNITS} artifacts are declared at once, each with as many dependencies"
+        )
+    names = [name for unit in declare.units for name in (unit.name, unit.kind, *unit.depends_on)]
+    if any(len(name) > MAX_NAME for name in names):
+        raise UsageError(f"artifacts have names of at most {MAX_NAME} characters")
+
+
+def _check_seconds(seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"a time limit is a number of seconds above 0, not {seconds}")
+
+
+def _check_rehearsal(rehearse: runtime_pb2.Rehearse) -> None:
+    _check_name(rehearse.name)
+    _check_seconds(rehearse.seconds)
 
 
 def _check_injection(injection: runtime_pb2.Injection) -> None:

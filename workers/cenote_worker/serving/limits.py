@@ -44,6 +44,9 @@ MAX_NAME: Final = 1_000
 MAX_NAMES: Final = 10_000
 """Things that one injection defines."""
 
+MAX_UNITS: Final = 200
+"""Artifacts of one declaration, and dependencies of each. How many a runtime may have, its history says."""
+
 MAX_PATH: Final = 4_095
 """Bytes: PATH_MAX without its end."""
 

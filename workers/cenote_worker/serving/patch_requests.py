@@ -1,4 +1,4 @@
-"""What a client wants of a patch, read from its frame."""
+"""What a client wants of a patch, a build or a rehearsal, read from its frame."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_worker.content import Content
 from cenote_worker.history.bounds import MAX_CAUSE
-from cenote_worker.hosted.patching import PatchedStep, PatchRequest
-from cenote_worker.results import printable
+from cenote_worker.history.events import Declared
+from cenote_worker.hosted.patching import BuildRequest, PatchRequest
+from cenote_worker.hosted.rehearsal import RehearsalRequest
+from cenote_worker.results import PatchedStep, printable
 
 
 def patch_request(message: runtime_pb2.Apply, content: Content) -> PatchRequest:
@@ -29,6 +31,42 @@ def patch_request(message: runtime_pb2.Apply, content: Content) -> PatchRequest:
         stop_on_failure=not message.goes_on,
         aside=message.aside,
     )
+
+
+def build_request(message: runtime_pb2.Build) -> BuildRequest:
+    return BuildRequest(
+        atomic=not message.not_atomic,
+        stop_on_failure=not message.goes_on,
+        aside=message.aside,
+        keep_failing=message.keep_failing,
+        test_seconds=message.test_seconds,
+    )
+
+
+def declarations(message: runtime_pb2.Declare) -> tuple[Declared, ...]:
+    """Their author is the owner: nobody else may."""
+    return tuple(
+        Declared(name=unit.name, kind=unit.kind, depends_on=tuple(unit.depends_on), dropped=unit.dropped)
+        for unit in message.units
+    )
+
+
+def rehearsal_request(message: runtime_pb2.Rehearse, content: Content) -> RehearsalRequest:
+    """content: the source, taken over. Raises UsageError."""
+    return RehearsalRequest(
+        source=one_code(content), steps=tuple(message.steps), name=message.name, seconds=message.seconds
+    )
+
+
+def one_code(content: Content) -> str:
+    """Plain bytes, or one part. Takes the content over. Raises UsageError for what is no text."""
+    try:
+        parts = [content.whole()] if content.count == 0 else list(map(bytes, content.unpack()))
+    finally:
+        content.close()
+    if len(parts) != 1:
+        raise UsageError("the code of a cell is one piece of text")
+    return code_of(parts[0])
 
 
 def code_of(data: bytes) -> str:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_security.errors import JailLostError, UnavailableError, UsageError
+from cenote_security.errors import JailLostError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import Admit
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo, printable
 from cenote_worker.serving.answers import Answer
-from cenote_worker.serving.calls import Call
+from cenote_worker.serving.calls import Call, unnamed
 from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import most_of_a_file
 from cenote_worker.serving.listeners import CellListener, ReplyListener
-from cenote_worker.serving.patch_requests import code_of, patch_request
+from cenote_worker.serving.patch_requests import one_code
 from cenote_worker.serving.served import ServedRuntime
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.protocol import Ask
@@ -56,7 +53,7 @@ class Requests:
 
     def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         hosted, cell = self.client.hosted, frame.cell
-        code = _code(content)
+        code = one_code(content)
         on_error: OnError = "rollback" if cell.atomic else "keep"
         entry = self.served.books.cell(code, self.token)
 
@@ -72,36 +69,10 @@ class Requests:
                         code, timeout, listener, key, cause=cause, admit=entry.admit, on_error=on_error
                     )
 
-        call = Call(number=frame.call, key=frame.key or _unnamed(), run=run)
+        call = Call(number=frame.call, key=frame.key or unnamed(), run=run)
         listener = call.cell = self._cell_listener(call, cell.heard)
         key = RequestKey(text=call.key, heard=cell.heard, missed=listener.missed)
         return call
-
-    def patch(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
-        """content: of its codes, taken over."""
-        patching = patch_request(frame.apply, content)
-
-        def run() -> None:
-            patcher = self.served.patcher
-            if patcher is None:
-                raise UnavailableError("nobody here applies patches")
-            self.client.hosted.rerunning()  # its owner's alone
-            call.withdraw = self.served.hosted.patches.apply(
-                patching, patcher, self._listener(call), RequestKey(text=call.key), told, self._admission
-            )
-
-        def told(progress: runtime_pb2.ApplyProgress) -> None:
-            news = runtime_pb2.ServerFrame(call=frame.call, apply_progress=progress)
-            self.served.soon(self.client.tell, news)
-
-        call = Call(number=frame.call, key=frame.key or _unnamed(), run=run)
-        return call
-
-    @contextmanager
-    def _admission(self, code: str) -> Iterator[Admit]:
-        entry = self.served.books.cell(code, self.token)
-        with entry.dropped_unless_sent():
-            yield entry.admit
 
     def injection(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
         """content: the values, taken over; None where they are a reference's."""
@@ -291,21 +262,5 @@ def _ended() -> JailLostError:
     return JailLostError("it ended before it could be asked")
 
 
-def _unnamed() -> str:
-    """A key for what has to have one."""
-    return f"unnamed {secrets.token_hex(8)}"
-
-
 def _key(frame: runtime_pb2.ClientFrame) -> RequestKey | None:
     return RequestKey(text=frame.key) if frame.key else None
-
-
-def _code(content: Content) -> str:
-    """Plain bytes, or one part. Raises UsageError for what is no text."""
-    try:
-        parts = [content.whole()] if content.count == 0 else list(map(bytes, content.unpack()))
-    finally:
-        content.close()
-    if len(parts) != 1:
-        raise UsageError("the code of a cell is one piece of text")
-    return code_of(parts[0])

@@ -12,6 +12,7 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.hosted.attachment import AttachedRuntime
 from cenote_worker.hosted.patching import Patcher
+from cenote_worker.hosted.rehearsal import Rehearsals
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.client import Client, Line
 from cenote_worker.serving.limits import MAX_CLIENTS
@@ -46,6 +47,7 @@ class ServedRuntime:
         self.references = references
         self.books = books
         self.patcher = patcher
+        self.rehearsals = Rehearsals(hosted)
         self.loop = loop
         self._pool = pool
         self._grace = grace
@@ -136,6 +138,7 @@ class ServedRuntime:
             if client.line is not None:
                 client.line.end(error)
             self.dismiss(client)
+        self.rehearsals.end()
         self.relay.close()
 
     # -- work --

@@ -21,6 +21,7 @@ from cenote_worker.serving import answers
 from cenote_worker.serving.calls import Call
 from cenote_worker.serving.client import Client
 from cenote_worker.serving.edge import RIGHTS, check, payload_of
+from cenote_worker.serving.history_requests import HistoryRequests
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_CALLS
 from cenote_worker.serving.outbox import Outbox
 from cenote_worker.serving.references import FIRST_LEASE, UNCLAIMED, ReferenceRecord
@@ -64,6 +65,7 @@ class Session:
         """Before the first frame is heard."""
         self._client = client
         self._requests = Requests(self._served, client, self._rights.token, self._settled, self._printed)
+        self._histories = HistoryRequests(self._served, client, self._rights.token, self._settled)
 
     # -- Line --
 
@@ -161,7 +163,16 @@ class Session:
                 return requests.cell(frame, content)
             case "apply":
                 assert content is not None
-                return requests.patch(frame, content)
+                return self._histories.patch(frame, content)
+            case "rehearse":
+                assert content is not None
+                return self._histories.rehearsal(frame, content)
+            case "build":
+                return self._histories.build(frame)
+            case "declare":
+                return self._histories.declaration(frame)
+            case "put_in":
+                return self._histories.put_in(frame)
             case "injection":
                 return requests.injection(frame, content)
             case "file":

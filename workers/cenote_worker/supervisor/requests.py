@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
-from cenote_worker.results import ExecutionResult, Patched, Rollback, StreamName, VariableInfo
+from cenote_worker.results import Built, ExecutionResult, Patched, Rollback, StreamName, VariableInfo
 from cenote_worker.supervisor.edge import ReplyBody
 from cenote_worker.supervisor.protocol import Ask
 
@@ -21,7 +21,7 @@ class SharedReply:
     info: VariableInfo
 
 
-Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Exception
+Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Built | Exception
 """A cell gives a result in any case; other requests a reply, or the error to raise."""
 
 

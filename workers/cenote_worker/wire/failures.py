@@ -67,6 +67,8 @@ TABLE: tuple[Row, ...] = (
     ),
     Row(Failure.INCOMPLETE_FORK, checkpoints.IncompleteForkError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.NOT_DURABLE, checkpoints.NotDurableError, grpc.StatusCode.DATA_LOSS, 2),
+    Row(Failure.UNANSWERED_CALL, errors.UnansweredCallError, grpc.StatusCode.FAILED_PRECONDITION),
+    Row(Failure.REHEARSAL, errors.RehearsalError, grpc.StatusCode.FAILED_PRECONDITION),
     Row(Failure.CHECKPOINT, checkpoints.CheckpointError, grpc.StatusCode.FAILED_PRECONDITION),
 )
 _BY_KIND = {row.kind: row for row in TABLE}

@@ -1,4 +1,4 @@
-"""Patches as messages and back: what is asked for, and what came of it."""
+"""Patches as messages and back: what came of them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ def from_patched(patched: Patched) -> runtime_pb2.Applied:
     if (call := patched.blocked) is not None:
         told = map(clean_text, (call.target, call.method, call.arguments))
         message.blocked.target, message.blocked.method, message.blocked.arguments = told
-    if (refusal := patched.refusal) is not None:
-        message.refusal.kind, message.refusal.message = refusal.kind, clean_text(refusal.message)
-        message.refusal.facts.extend(json.dumps(fact) for fact in refusal.facts)
+    if patched.refusal is not None:
+        message.refusal.CopyFrom(from_refusal(patched.refusal))
     return message
 
 
@@ -58,7 +57,7 @@ def to_patched(message: runtime_pb2.Applied) -> Patched:
         failure=message.failure,
         blocked=_unmade(message.blocked) if message.HasField("blocked") else None,
         aside=message.aside,
-        refusal=_refusal(message.refusal) if message.HasField("refusal") else None,
+        refusal=to_refusal(message.refusal) if message.HasField("refusal") else None,
     )
 
 
@@ -66,7 +65,12 @@ def _unmade(message: runtime_pb2.UnmadeCall) -> UnmadeCall:
     return UnmadeCall(target=message.target, method=message.method, arguments=message.arguments)
 
 
-def _refusal(message: runtime_pb2.PatchRefusal) -> PatchRefusal:
+def from_refusal(refusal: PatchRefusal) -> runtime_pb2.PatchRefusal:
+    facts = [json.dumps(fact) for fact in refusal.facts]
+    return runtime_pb2.PatchRefusal(kind=refusal.kind, facts=facts, message=clean_text(refusal.message))
+
+
+def to_refusal(message: runtime_pb2.PatchRefusal) -> PatchRefusal:
     """One whose facts cannot be read is of no known kind."""
     try:
         if sum(map(len, message.facts)) > MAX_FACTS:

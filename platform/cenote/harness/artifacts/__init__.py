@@ -1,7 +1,8 @@
 """Artifacts: named units of code, text and data, what they depend on, and bringing them up to date."""
 
 from cenote.harness.artifacts.artifact import Artifact, ArtifactKind
-from cenote.harness.artifacts.build import BuildOptions, BuildResult
+from cenote.harness.artifacts.build import BuildOptions
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.artifacts.errors import ArtifactCycleError, UnbuildableError, UnknownArtifactError
 from cenote.harness.artifacts.tracked import ArtifactVersion, TrackedArtifact
 

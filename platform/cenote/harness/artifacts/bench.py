@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
-from cenote.harness.artifacts.artifact import Artifact
 from cenote_worker.history.events import SuiteOutcome
 
 
 class Bench(Protocol):
     """Of one runtime."""
-
-    def declare(self, artifacts: Iterable[Artifact]) -> None:
-        """Notes them in the history."""
-
-    def drop(self, name: str) -> None:
-        """Notes that the artifact is not watched over any more."""
 
     def note(self, outcome: SuiteOutcome) -> None:
         """Notes what came of a suite."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.apply_ground import Ground
 from cenote.harness.artifacts.arrangement import Arrangement, arrangement
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.bench import Bench
+from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.artifacts.errors import UnbuildableError
 from cenote.harness.artifacts.running import ANSWER, SuiteRun, read, request
 from cenote.harness.artifacts.staleness import Survey
@@ -19,11 +19,8 @@ from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import StateNotKeptError
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
-from cenote_worker.history.events import RanTest, SuiteOutcome
+from cenote_worker.history.events import SuiteOutcome
 from cenote_worker.history.history import History
-
-BuildStatus = Literal["built", "failed", "blocked", "cancelled"]
-"""failed: a step raises, or a test does not pass. blocked: an effect outside would have been repeated."""
 
 MAX_SOURCE = 2**20
 """Characters of a file that is written into a history."""
@@ -40,50 +37,6 @@ class BuildOptions:
     test_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildResult:
-    """What came of building. Unless it is `built`, the state and the head are what they were before.
-
-    head: the newest step of the history that is up to date. rebuilt: artifacts that were out of date, and are not.
-    applied: of the steps that were run again; None when none had to be. patch: with which they were.
-    tests: of all suites, as they hold now. ran: those that were run, as `SUITE::TEST`, with the reason: `new`,
-    `failed` (before), `unsteady`, or what the test uses that is different. spared: the others.
-    """
-
-    status: BuildStatus
-    head: int
-    rebuilt: tuple[str, ...] = ()
-    applied: ApplyResult | None = None
-    patch: Patch | None = None
-    tests: tuple[RanTest, ...] = ()
-    ran: Mapping[str, str] = field(default_factory=dict)
-    spared: tuple[str, ...] = ()
-
-    @property
-    def failures(self) -> tuple[RanTest, ...]:
-        """Tests that did not pass."""
-        return tuple(test for test in self.tests if test.outcome != "passed")
-
-    def explain(self) -> str:
-        """For people and models, a line each."""
-        lines = [f"{self.status}: {', '.join(self.rebuilt) or 'nothing was out of date'}"]
-        if self.applied is not None:
-            again = len(self.applied.steps_rerun)
-            lines.append(f"{again} step{'' if again == 1 else 's'} run again")
-            if self.applied.failure is not None and self.applied.failure.error is not None:
-                lines.append(f"step {self.applied.failure.number}: {self.applied.failure.error}")
-            if self.applied.blocked is not None:
-                lines.append(str(self.applied.blocked))
-        if self.tests:
-            lines.append(f"{len(self.ran)} of {len(self.tests)} tests run")
-        for name, reason in self.ran.items():
-            lines.append(f"{name}: run, since {_spoken(reason)}")
-        for test in self.failures:
-            where = f" ({test.file}, line {test.span[0]})" if test.span else ""
-            lines.append(f"{test.name} {test.outcome}: {test.error_type}: {test.message}{where}")
-        return "\n".join(lines)
-
-
 class Builder:
     """Of one runtime, for one build."""
 
@@ -93,17 +46,17 @@ class Builder:
         self._bench = bench
         self._options = options
 
-    def build(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
-        """All of the artifacts. kept: is told of the patch that was applied, when it stays.
+    def build(self, artifacts: Mapping[str, Artifact]) -> BuildResult:
+        """All of the artifacts. What was made is kept for longer than other states.
 
         Raises UnbuildableError, StateNotKeptError, StepNotRepeatedError, SecurityError; nothing has changed then.
         """
         if not self._ground.keep():
             raise StateNotKeptError
         with self._ground.holding():
-            return self._built(artifacts, kept)
+            return self._built(artifacts)
 
-    def _built(self, artifacts: Mapping[str, Artifact], kept: Callable[[Plan], None]) -> BuildResult:
+    def _built(self, artifacts: Mapping[str, Artifact]) -> BuildResult:
         head = self._history.tree.head
         survey = self._survey(artifacts)
         stale = {each.name for each in tracked(survey, self._history.suites) if each.stale}
@@ -123,7 +76,7 @@ class Builder:
             self._back(head)
             return replace(result, status="failed", head=head, rebuilt=())
         if plan is not None:
-            kept(plan)
+            self._ground.keep()
         return result
 
     def _survey(self, artifacts: Mapping[str, Artifact]) -> Survey:
@@ -173,6 +126,7 @@ class Builder:
             rebuilt=tuple(sorted(stale)),
             applied=applied,
             patch=plan.patch if plan is not None else None,
+            before=plan.course.records if plan is not None else (),
             tests=tuple(test for _, test in names),
             ran={f"{run.suite.name}::{name}": reason for run in runs for name, reason in run.ran.items()},
             spared=tuple(f"{run.suite.name}::{test.name}" for run, test in names if test.name not in run.ran),
@@ -181,16 +135,3 @@ class Builder:
     def _back(self, head: int) -> None:
         if self._history.tree.head != head:
             self._ground.rollback(head)
-
-
-def _spoken(reason: str) -> str:
-    known = {
-        "new": "it has not run before",
-        "failed": "it did not pass before",
-        "unsteady": "it may come out different each time",
-    }
-    kind, _, place = reason.partition(":")
-    if kind == "code":
-        path, _, function = place.rpartition(":")
-        return f"`{function}` of {path} is different" if function != "<module>" else f"{path} is different"
-    return known.get(reason) or f"`{place}` is different"

@@ -7,8 +7,10 @@ artifact, and whatever any step before it has left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.plan_contents import reads_anything, writes_anything
@@ -49,6 +51,10 @@ class _Walk:
     versions: dict[Location, Version] = field(default_factory=dict)
     blind: int = -1
     """The last step that may have written anything."""
+    used: frozenset[str] = frozenset()
+    """Artifacts that any step has used."""
+    outdated: Outdated | None = None
+    """Why the first step that is out of date is so."""
 
 
 class Survey:
@@ -64,9 +70,12 @@ class Survey:
         self.line = [record for record in line if record.stays]
         self.artifacts = artifacts
         self._places = {one.place: name for name, one in artifacts.items() if one.place is not None}
-        self.writes = {name: list(self._versions_of(one)) for name, one in artifacts.items()}
+        self.writes = self._writes()
+        self._counting = {name: self._counted(name) for name in artifacts}
+        self._writing = {name: {write.index for write in writes} for name, writes in self.writes.items()}
+        self._makers = self._made()
         self.final = self._final()
-        self.feeding = {name: self._feeding(one) for name, one in artifacts.items()}
+        self.feeding = self._feeding()
         self.late: dict[int, dict[str, int]] = {}
         self.outdated: dict[int, Outdated] = {}
         self.uses: dict[int, frozenset[str]] = {}
@@ -86,57 +95,74 @@ class Survey:
 
     def changes(self, name: str, after: int) -> list[Write]:
         """Versions of an artifact that came after a step, and that count for who used it before."""
-        source = self.artifacts[name].is_source
-        return [write for write in self.writes[name] if write.index > after and (source or write.anew)]
+        counting = self._counting[name]
+        return counting[bisect_right(counting, after, key=lambda write: write.index) :]
 
     # -- versions --
 
-    def _versions_of(self, artifact: Artifact) -> Iterable[Write]:
-        place, seen = artifact.place, False
+    def _writes(self) -> dict[str, list[Write]]:
+        found: dict[str, list[Write]] = {name: [] for name in self.artifacts}
         for index, record in enumerate(self.line):
             trace = record.trace
-            if trace is not None and place is not None and place in trace.writes:
-                anew = not seen or place not in trace.reads
-                yield Write(index=index, number=record.number, version=trace.writes[place], anew=anew)
-                seen = trace.writes[place] != ABSENT
+            for place, version in trace.writes.items() if trace is not None else ():
+                if trace is not None and (name := self._places.get(place)) is not None:
+                    there = bool(found[name]) and found[name][-1].version != ABSENT
+                    anew = not there or place not in trace.reads
+                    found[name].append(Write(index=index, number=record.number, version=version, anew=anew))
+        return found
+
+    def _counted(self, name: str) -> list[Write]:
+        source = self.artifacts[name].is_source
+        return [write for write in self.writes[name] if source or write.anew]
+
+    def _made(self) -> dict[int, list[str]]:
+        """What each step has made as it is now, of those that have made anything."""
+        found = dict[int, list[str]]()
+        for name, writes in self.writes.items():
+            if writes:
+                found.setdefault(writes[-1].index, []).append(name)
+        return found
 
     def _final(self) -> dict[str, Version]:
         """What was seen last, as it was written or as it was read: a client's own change is known by reading only."""
         found: dict[str, Version] = {}
         for record in self.line:
-            trace = record.trace
-            for place, name in self._places.items():
-                if trace is not None and place in trace.writes:
-                    found[name] = trace.writes[place]
-                elif trace is not None and place in trace.reads:
-                    found[name] = trace.reads[place]
+            if record.trace is not None:
+                for place, version in chain(record.trace.reads.items(), record.trace.writes.items()):
+                    if place in self._places:
+                        found[self._places[place]] = version
         return found
 
-    def _feeding(self, artifact: Artifact) -> frozenset[int]:
-        if not (artifact.is_source and artifact.is_file):  # to read a function's name is to use it
-            return frozenset()
-        changes = {write.index for write in self.writes[artifact.name]}
-        makers = {self.maker(name) for name in self.writes}
-        return frozenset(
-            index
-            for index, takers in self._takers().items()
-            if takers <= changes
-            and index not in makers | changes
-            and artifact.place is not None
-            and _reads_text(self.line[index], artifact.place)
-        )
+    def _feeding(self) -> dict[str, frozenset[int]]:
+        # To read a function's name is to use it.
+        edited = [one for one in self.artifacts.values() if one.is_source and one.is_file]
+        takers, givers = self._exchanges() if edited else ({}, {})
+        found = dict.fromkeys(self.artifacts, frozenset[int]())
+        for artifact in edited:
+            changes = self._writing[artifact.name]
+            fed = {giver for change in changes for giver in givers.get(change, ())}
+            found[artifact.name] = frozenset(
+                index
+                for index in fed - changes - self._makers.keys()
+                if takers[index] <= changes
+                and artifact.place is not None
+                and _reads_text(self.line[index], artifact.place)
+            )
+        return found
 
-    def _takers(self) -> dict[int, set[int]]:
-        """Of each step, those that take something from it, if any do."""
-        found, writers = dict[int, set[int]](), dict[Location, int]()
+    def _exchanges(self) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+        """Of each step, those that take something from it, and those that it takes something from, if any."""
+        takers, givers = dict[int, set[int]](), dict[int, set[int]]()
+        writers = dict[Location, int]()
         for index, record in enumerate(self.line):
             trace = record.trace
             if trace is not None:
                 for each in trace.reads:
                     if each in writers:
-                        found.setdefault(writers[each], set()).add(index)
+                        takers.setdefault(writers[each], set()).add(index)
+                        givers.setdefault(index, set()).add(writers[each])
                 writers |= dict.fromkeys(trace.writes, index)
-        return found
+        return takers, givers
 
     # -- one step --
 
@@ -148,35 +174,44 @@ class Survey:
             name = min(late)
             self.outdated[index] = Outdated(artifact=name, change=late[name], late=record.number)
         sources = self._sources(walk, record)
-        if not late:
-            found = [self.outdated[source] for source in sorted(sources) if source in self.outdated]
-            if found:
-                self.outdated[index] = found[0]
-        through = (self.uses[source] for source in sources)
-        self.uses[index] = frozenset(taken).union(*through)
+        if not late and (found := self._first_outdated(walk, sources)):
+            self.outdated[index] = found
+        self.uses[index] = used = self._used(walk, sources, frozenset(taken))
+        if not used <= walk.used:
+            walk.used |= used
+        walk.outdated = walk.outdated or self.outdated.get(index)
+
+    def _used(self, walk: _Walk, sources: set[int] | None, taken: frozenset[str]) -> frozenset[str]:
+        """Sets that are equal stay one: most steps of a line add nothing."""
+        used = walk.used if sources is None else frozenset[str]()
+        for source in sources or ():
+            theirs = self.uses[source]
+            if theirs is not used and not theirs <= used:
+                used = used | theirs if used else theirs
+        return used if taken <= used else used | taken
+
+    def _first_outdated(self, walk: _Walk, sources: set[int] | None) -> Outdated | None:
+        if sources is None or not self.outdated:
+            return walk.outdated
+        first = min((source for source in sources if source in self.outdated), default=None)
+        return self.outdated[first] if first is not None else None
 
     def _taken(self, walk: _Walk, index: int, record: StepRecord) -> dict[str, Version]:
         """Artifacts that a step used, with the versions that they had then. An edit of a source is no use of it."""
         reads = record.trace.reads if record.trace is not None else {}
-        taken = {}
-        for place, name in self._places.items():
-            source = self.artifacts[name].is_source
-            edited = index in self.feeding[name] or (
-                source and any(write.index == index for write in self.writes[name])
-            )
-            if place in reads and not edited:
-                taken[name] = reads[place]
-            elif (
-                record.kind == "cell"
-                and reads_anything(record.trace)
-                and not edited
-                and place in walk.versions
-            ):
-                taken[name] = walk.versions[place]
-        for name in self.writes:
-            if self.maker(name) == index:
-                taken |= self._declared(walk, name)
+        seen = {place: reads[place] for place in reads if place in self._places}
+        if record.kind == "cell" and reads_anything(record.trace):
+            known = {place: walk.versions[place] for place in self._places if place in walk.versions}
+            seen = known | seen
+        names = {self._places[place]: version for place, version in seen.items()}
+        taken = {name: version for name, version in names.items() if not self._edits(index, name)}
+        for name in self._makers.get(index, ()):
+            taken |= self._declared(walk, name)
         return taken
+
+    def _edits(self, index: int, name: str) -> bool:
+        written = self.artifacts[name].is_source and index in self._writing[name]
+        return written or index in self.feeding[name]
 
     def _declared(self, walk: _Walk, name: str) -> dict[str, Version]:
         found = {}
@@ -188,13 +223,15 @@ class Survey:
 
     def _changed(self, name: str, was: Version, index: int) -> int:
         """The first step that has changed an artifact since; 0 if it is what it was."""
-        changes = self.changes(name, index)
-        return changes[0].number if changes and self.final.get(name) != was else 0
+        counting = self._counting[name]
+        if not counting or counting[-1].index <= index or self.final.get(name) == was:
+            return 0
+        return counting[bisect_right(counting, index, key=lambda write: write.index)].number
 
-    def _sources(self, walk: _Walk, record: StepRecord) -> set[int]:
-        """Steps that a step takes something from."""
+    def _sources(self, walk: _Walk, record: StepRecord) -> set[int] | None:
+        """Steps that a step takes something from; None for all before it."""
         if record.kind == "cell" and reads_anything(record.trace):
-            return set(self.uses)
+            return None
         reads = record.trace.reads if record.trace is not None else {}
         found = {walk.writers[place] for place in reads if place in walk.writers}
         if walk.blind >= 0 and reads:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cenote.harness.artifacts.artifact import Artifact, ArtifactKind
+from cenote.harness.artifacts.declaring import depending_last
 from cenote.harness.artifacts.staleness import Survey
 from cenote_worker.history.events import RanTest, SuiteOutcome
 from cenote_worker.trace import Location, Version, key_of, kind_of
@@ -46,9 +47,9 @@ class TrackedArtifact:
 
 def tracked(survey: Survey, suites: Mapping[str, SuiteOutcome]) -> tuple[TrackedArtifact, ...]:
     """All of them, in the order of their names."""
-    reasons = {name: tuple(_reasons(survey, name, suites)) for name in survey.artifacts}
+    stale = _stale(survey, suites)
     return tuple(
-        _tracked(survey, artifact, _with_dependencies(survey, name, reasons), suites.get(name))
+        _tracked(survey, artifact, stale[name], suites.get(name))
         for name, artifact in sorted(survey.artifacts.items())
     )
 
@@ -109,13 +110,14 @@ def _untested(survey: Survey, suite: SuiteOutcome | None) -> Iterator[str]:
         yield f"{', '.join(failed)} did not pass"
 
 
-def _with_dependencies(survey: Survey, name: str, reasons: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What depends on something out of date is so too."""
-    found = list(reasons[name])
-    for dependency in survey.artifacts[name].depends_on:
-        if _with_dependencies(survey, dependency, reasons):
-            found.append(f"`{dependency}`, which it depends on, is out of date")
-    return tuple(found)
+def _stale(survey: Survey, suites: Mapping[str, SuiteOutcome]) -> dict[str, tuple[str, ...]]:
+    """Why each is out of date. What depends on something out of date is so too."""
+    found = dict[str, tuple[str, ...]]()
+    for name in depending_last(survey.artifacts):
+        depends_on = survey.artifacts[name].depends_on
+        theirs = [f"`{each}`, which it depends on, is out of date" for each in depends_on if found[each]]
+        found[name] = (*_reasons(survey, name, suites), *theirs)
+    return found
 
 
 def units_of(survey: Survey, tests: tuple[RanTest, ...], suite: str) -> dict[str, Version]:

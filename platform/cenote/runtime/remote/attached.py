@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.remote.patches import RemotePatches
+from cenote.runtime.remote.harness import RemoteHarness
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_proto.v1 import platform_pb2
@@ -47,7 +47,7 @@ class AttachedRemoteRuntime(RemoteRuntime):
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
 
-    def rerunning(self) -> RemotePatches:
+    def rerunning(self) -> RemoteHarness:
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from cenote.runtime.remote.call import Answer
+from cenote.runtime.remote.call import Answer, new_key
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
+from cenote_worker.history.events import Declared
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.patching import PatchRequest
+from cenote_worker.hosted.patching import BuildRequest, PatchRequest
+from cenote_worker.hosted.rehearsal import RehearsalRequest
 from cenote_worker.results import ExecutionResult, JailStatus, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.requests import Outcome, SharedReply
+from cenote_worker.wire.builds import to_built
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.patches import to_patched
 from cenote_worker.wire.results import clean_text, to_result, to_status
@@ -42,6 +45,34 @@ def patch(request: PatchRequest) -> Request:
         message.steps.add(origin=step.origin, change=clean_text(step.change))
     content = Content.pack([step.code.encode("utf-8", "surrogatepass") for step in changed])
     return frame, content if announce(message.codes, content) else None
+
+
+def build(request: BuildRequest) -> Request:
+    message = runtime_pb2.Build(
+        not_atomic=not request.atomic,
+        goes_on=not request.stop_on_failure,
+        aside=request.aside,
+        keep_failing=request.keep_failing,
+        test_seconds=request.test_seconds,
+    )
+    return runtime_pb2.ClientFrame(build=message), None
+
+
+def declaration(units: Iterable[Declared]) -> runtime_pb2.ClientFrame:
+    frame = runtime_pb2.ClientFrame()
+    frame.declare.SetInParent()
+    for unit in units:
+        name, depends_on = clean_text(unit.name), map(clean_text, unit.depends_on)
+        frame.declare.units.add(name=name, kind=unit.kind, depends_on=depends_on, dropped=unit.dropped)
+    return frame
+
+
+def rehearsal(request: RehearsalRequest) -> Request:
+    """Its key tells the platform that it is the same once more, of which only the last is wanted."""
+    message = runtime_pb2.Rehearse(steps=request.steps, name=request.name, seconds=request.seconds)
+    frame = runtime_pb2.ClientFrame(key=new_key(), rehearse=message)
+    content = Content.pack([request.source.encode("utf-8", "surrogatepass")])
+    return frame, content if announce(frame.rehearse.source, content) else None
 
 
 def injection(injected: Injection, *, replace: bool) -> Request:
@@ -107,6 +138,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return to_rollback(answer.rolled_back)
         if body == "applied":
             return to_patched(answer.applied)
+        if body == "built":
+            return to_built(answer.built)
         return JailError(f"the platform answered with {body}, which is no answer to this")
     return answer
 

@@ -17,9 +17,9 @@ from cenote.runtime.remote import frames
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call, Output, new_key
 from cenote.runtime.remote.frames import Request
+from cenote.runtime.remote.harness import RemoteHarness
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
-from cenote.runtime.remote.patches import RemotePatches
 from cenote.runtime.remote.platform_client import PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
@@ -204,7 +204,7 @@ class RemoteRuntime:
     def reset(self) -> None:
         self.check_open()
         if self._session is not None:
-            self._asked(runtime_pb2.ClientFrame(reset=runtime_pb2.Reset()), "reset the runtime", changes=True)
+            self.asked(runtime_pb2.ClientFrame(reset=runtime_pb2.Reset()), "reset the runtime", changes=True)
 
     def close(self) -> None:
         if self._closed or self._pid != os.getpid():
@@ -258,9 +258,13 @@ class RemoteRuntime:
         self.start()
         self._call(frames.rollback(to), listener, changes=True)
 
-    def rerunning(self) -> RemotePatches:
+    def rerunning(self) -> RemoteHarness:
         """Of a runtime that was started."""
-        return RemotePatches(self._current(), self._cells)
+        return RemoteHarness(self._current(), self._cells, self)
+
+    def request(self, request: Request, listener: Listener) -> Withdraw:
+        """See Asking."""
+        return self._call(request, listener)
 
     # -- questions that are waited for --
 
@@ -277,13 +281,13 @@ class RemoteRuntime:
     @property
     def network_log(self) -> tuple[Decision, ...]:
         frame = runtime_pb2.ClientFrame(network_log=runtime_pb2.NetworkLogQuestion())
-        return to_decisions(self._asked(frame, "answer").network_log)
+        return to_decisions(self.asked(frame, "answer").network_log)
 
     def read_history(self) -> History:
         more = True
         while more:
             question = runtime_pb2.HistoryQuestion(after=self._history.size)
-            answer = self._asked(runtime_pb2.ClientFrame(history=question), "tell its history").history
+            answer = self.asked(runtime_pb2.ClientFrame(history=question), "tell its history").history
             with self._reading:
                 more = self._read(answer, question.after)
         return self._history
@@ -298,9 +302,10 @@ class RemoteRuntime:
             self._history.read(map(to_event, answer.events))
         return answer.more
 
-    def _asked(
+    def asked(
         self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool = False
     ) -> runtime_pb2.ServerFrame:
+        """See Asking."""
         self.start()
         return background().wait(_answer(self._current(), frame, changes=changes), QUESTION, what)
 

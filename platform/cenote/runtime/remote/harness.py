@@ -1,20 +1,26 @@
-"""Patches of a runtime on a platform: sent whole, carried out there, followed and cancelled from here."""
+"""The history of a runtime on a platform: what changes it is sent whole, carried out there, followed from here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
+from cenote.runtime.backend import Withdraw
+from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.remote import frames
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call
+from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.session import Session
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
-from cenote_worker.hosted.patching import PatchRequest, PatchWatch
-from cenote_worker.results import Patched
+from cenote_worker.history.events import Declared
+from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
+from cenote_worker.hosted.rehearsal import RehearsalRequest
+from cenote_worker.results import Built, Patched
+from cenote_worker.supervisor.requests import Listener, Outcome
 
 _LOOK_EVERY: Final = 0.2
 """Seconds between two looks whether it was cancelled, while a step runs."""
@@ -25,14 +31,55 @@ MAX_ANSWER: Final = 64 * 2**20
 _News = runtime_pb2.ApplyProgress | Answer
 
 
-class RemotePatches:
-    """See PatchLine. session: of a runtime that was started. under_way: calls that an interrupt is for."""
+class Asking(Protocol):
+    """A runtime that was started, as questions and requests are sent to it."""
 
-    def __init__(self, session: Session, under_way: set[Call]) -> None:
+    def asked(self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool) -> runtime_pb2.ServerFrame:
+        """The one frame that is the answer. what: for the error when none comes. Blocks; raises what came instead."""
+
+    def request(self, request: Request, listener: Listener) -> Withdraw:
+        """Queues it. The listener hears of it in any case."""
+
+
+class RemoteHarness:
+    """See HarnessLine. session: of a runtime that was started. under_way: calls that an interrupt is for."""
+
+    def __init__(self, session: Session, under_way: set[Call], asking: Asking) -> None:
         self._session = session
         self._under_way = under_way
+        self._asking = asking
 
     def apply(self, request: PatchRequest, watch: PatchWatch) -> Patched:
+        outcome = self._carried_out(frames.patch(request), watch)
+        if not isinstance(outcome, Patched):
+            raise JailError("the platform did not say what became of the patch")
+        return outcome
+
+    def build(self, request: BuildRequest, watch: PatchWatch) -> Built:
+        outcome = self._carried_out(frames.build(request), watch)
+        if not isinstance(outcome, Built):
+            raise JailError("the platform did not say what became of the build")
+        return outcome
+
+    def declare(self, units: Sequence[Declared]) -> None:
+        self._asking.asked(frames.declaration(units), "declare artifacts", changes=True)
+
+    def put_in(self) -> Mapping[int, frozenset[str]]:
+        frame = runtime_pb2.ClientFrame(put_in=runtime_pb2.PutInQuestion())
+        answer = self._asking.asked(frame, "say what was put in", changes=False).put_in
+        return {each.step: frozenset(each.names) for each in answer.at}
+
+    def rehearse(self, request: RehearsalRequest) -> Outcome:
+        listener = BlockingListener()
+        withdraw = self._asking.request(frames.rehearsal(request), listener)
+        try:
+            return listener.wait(lambda: None)
+        except BaseException:
+            withdraw()
+            raise
+
+    def _carried_out(self, request: Request, watch: PatchWatch) -> Outcome:
+        """What came of a request that is followed. Raises what came instead."""
         news: SimpleQueue[_News] = SimpleQueue()
         call = self._call(request, news.put)
         try:
@@ -44,12 +91,10 @@ class RemotePatches:
             self._under_way.discard(call)
         if isinstance(outcome, Exception):
             raise outcome
-        if not isinstance(outcome, Patched):
-            raise JailError("the platform did not say what became of the patch")
         return outcome
 
-    def _call(self, request: PatchRequest, heard: Callable[[_News], None]) -> Call:
-        frame, content = frames.patch(request)
+    def _call(self, request: Request, heard: Callable[[_News], None]) -> Call:
+        frame, content = request
         call = Call(
             frame=frame, settle=heard, limit=MAX_ANSWER, changes=True, content=content, progress=heard
         )

@@ -1,0 +1,83 @@
+"""Artifacts of remote runtimes: for whoever holds the runtime, when lines break, and for its owner alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.remote.cable import Cable
+from tests.remote.small_platform import TOKEN, SmallPlatform
+from tests.remote.test_patches_on_the_way import Before, filled
+
+import cenote
+from cenote.harness import ApplyOptions, Artifact, BuildOptions
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.history.events import Declared
+
+Connect = Callable[..., PythonRuntime]
+
+SMALL = SandboxPolicy(preload=())
+ARTIFACTS = [Artifact("rate", "function"), Artifact("test_*", "tests"), Artifact("made", "dataset")]
+CELLS = ("def rate(): return 2", "def test_rate(): assert rate() > 1", "made = rate() * 10")
+
+
+def test_what_one_client_declares_another_builds(own_platform: SmallPlatform) -> None:
+    """Both ask the same history. One that has not read it lately is told what does not hold together."""
+    platform = cenote.connect(own_platform.address, token=TOKEN)
+    one = filled(platform.runtime("shared", sandbox=SMALL), *CELLS)
+    other = platform.runtime("shared", attach=True)
+    old = other.state
+    one.state.declare(*ARTIFACTS)
+    assert "built" == one.state.build().status
+    filled(one, "def rate(): return 3")
+    assert ["made", "rate", "test_*"] == [each.name for each in other.state.artifacts]
+    built = other.state.build()
+    assert (("made", "test_*"), ("passed",), 30) == (
+        built.rebuilt,
+        tuple(test.outcome for test in built.tests),
+        one.retrieve("made"),
+    )
+    old.drop("rate")
+    one.state.declare(Artifact("rate", "function"), Artifact("made", "dataset", ("rate",)))
+    with pytest.raises(UsageError, match="made depends on rate"):
+        old._site.declare([Declared(name="rate", dropped=True)])  # as a client that has not heard of it
+    platform.delete("shared")
+
+
+def test_a_build_goes_on_when_its_line_breaks(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """The files are those of one run, and its client hears all of what came of it."""
+    runs = "open('runs', 'a').write('b')"
+    runtime = filled(connect(own_platform), *CELLS[:2], f"{CELLS[2]}; {runs}")
+    runtime.state.declare(*ARTIFACTS)
+    filled(runtime, "def rate(): return 3")
+    made = runtime.state.steps[2].number
+    result = runtime.state.build(BuildOptions(apply=ApplyOptions(progress=Before(made, cable.cut))))
+    assert ("built", ["test_rate"], b"b", 30) == (
+        result.status,
+        [test.name for test in result.tests],
+        runtime.files.read("runs"),
+        runtime.retrieve("made"),
+    )
+    assert result.patch is not None
+    assert "applied" == runtime.state.revert(result.patch.id).status
+    assert 20 == runtime.retrieve("made")
+
+
+def test_what_is_only_for_the_owner(platform: SmallPlatform, connect: Connect) -> None:
+    """An author who is attached declares nothing, builds nothing, and tries no programs; it may ask."""
+    runtime = filled(connect(platform), "x = 1")
+    runtime.state.declare(Artifact("x", "dataset"))
+    state = runtime.attach("ana").state
+    assert 1 == state.artifact("x").step
+    for refused in (
+        lambda: state.declare(Artifact("y", "dataset")),
+        lambda: state.drop("x"),
+        state.build,
+        lambda: state.verify(state.slice("x")),
+    ):
+        with pytest.raises(UsageError, match="only the owner"):
+            refused()

@@ -1,0 +1,114 @@
+"""What calls mean that are about a runtime's history: patches and builds of it, tries of its slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_security.errors import UnavailableError
+from cenote_worker.content import Content
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.listeners import Admit
+from cenote_worker.hosted.patching import Patcher, Work
+from cenote_worker.hosted.rehearsal import put_in
+from cenote_worker.serving.answers import Answer
+from cenote_worker.serving.calls import Call, unnamed
+from cenote_worker.serving.client import Client
+from cenote_worker.serving.listeners import ReplyListener
+from cenote_worker.serving.patch_requests import (
+    build_request,
+    declarations,
+    patch_request,
+    rehearsal_request,
+)
+from cenote_worker.serving.served import ServedRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRequests:
+    """Of one stream; for the owner of its runtime alone. The fields: see Requests."""
+
+    served: ServedRuntime
+    client: Client
+    token: str
+    settled: Callable[[Call, Answer], None]
+
+    def patch(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
+        """content: of its codes, taken over."""
+        request = patch_request(frame.apply, content)
+        return self._worked(frame, lambda patcher: partial(patcher.patch, self.served.hosted, request))
+
+    def build(self, frame: runtime_pb2.ClientFrame) -> Call:
+        request = build_request(frame.build)
+        return self._worked(frame, lambda patcher: partial(patcher.build, self.served.hosted, request))
+
+    def _worked(self, frame: runtime_pb2.ClientFrame, work: Callable[[Patcher], Work]) -> Call:
+        def run() -> None:
+            call.withdraw = self.served.hosted.patches.apply(
+                work(self._patcher()), self._listener(call), RequestKey(text=call.key), told, self._admission
+            )
+
+        def told(progress: runtime_pb2.ApplyProgress) -> None:
+            news = runtime_pb2.ServerFrame(call=frame.call, apply_progress=progress)
+            self.served.soon(self.client.tell, news)
+
+        call = Call(number=frame.call, key=frame.key or unnamed(), run=run)
+        return call
+
+    def declaration(self, frame: runtime_pb2.ClientFrame) -> Call:
+        """The same once more changes nothing, so it needs no key."""
+        units = declarations(frame.declare)
+
+        def run() -> runtime_pb2.ServerFrame:
+            self._patcher().declare(self.served.hosted, units)
+            return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
+
+        return Call(number=frame.call, run=run, blocks=True)
+
+    def put_in(self, frame: runtime_pb2.ClientFrame) -> Call:
+        def run() -> runtime_pb2.ServerFrame:
+            told = runtime_pb2.PutIn()
+            for step, names in put_in(self.served.hosted).items():
+                told.at.add(step=step, names=sorted(names))
+            return runtime_pb2.ServerFrame(call=frame.call, put_in=told)
+
+        return Call(number=frame.call, run=run, at_once=True)
+
+    def rehearsal(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
+        """content: its source, taken over. A client that comes back has it tried anew: there is nothing to undo."""
+        request, rehearsals = rehearsal_request(frame.rehearse, content), self.served.rehearsals
+
+        def run() -> None:
+            self._own()
+            rehearsals.begin(request, call.key, self._listener(call), self._admission)
+            call.withdraw = withdraw
+
+        def withdraw(*, waiting: bool = True) -> None:
+            """An interrupt is for the runtime's own cells."""
+            if waiting:
+                rehearsals.end(call.key)
+
+        call = Call(number=frame.call, key=frame.key or unnamed(), run=run, carries=True)
+        return call
+
+    def _patcher(self) -> Patcher:
+        self._own()
+        if self.served.patcher is None:
+            raise UnavailableError("nobody here applies patches")
+        return self.served.patcher
+
+    def _own(self) -> None:
+        """Raises UsageError for authors who are attached."""
+        self.client.hosted.rerunning()
+
+    @contextmanager
+    def _admission(self, code: str) -> Iterator[Admit]:
+        entry = self.served.books.cell(code, self.token)
+        with entry.dropped_unless_sent():
+            yield entry.admit
+
+    def _listener(self, call: Call) -> ReplyListener:
+        return ReplyListener(self.served.loop, partial(self.settled, call))
