@@ -39,6 +39,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
+from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
@@ -54,14 +55,6 @@ class Names:
 
     items: dict[str, Injectable]
     rules: CheckSession | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a branch was forked. history: of the runtime that it comes from. step: the last one that both have."""
-
-    history: str
-    step: int
 
 
 class RuntimeCore:
@@ -92,7 +85,7 @@ class RuntimeCore:
         self.changes = Changes()
         self._checker = security_checker
         self._private: dict[str, Names] = {}
-        self.origin: Origin | None = None
+        self.origin: ForkPoint | None = None
         """Set for a branch."""
         self._prefix = ""
         """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
@@ -238,9 +231,11 @@ class RuntimeCore:
         if self._pid == os.getpid():
             self._desk.close()
 
-    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend]) -> RuntimeCore:
+    def branch(
+        self, backend: Callable[[SandboxPolicy, HostDesk], Backend], name: str | None
+    ) -> RuntimeCore:
         """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
-        branch = RuntimeCore((), (), (), self._checker, self.policy, self.name, backend)
+        branch = RuntimeCore((), (), (), self._checker, self.policy, name, backend)
         branch.items.update(self.items)
         branch.classes.update(self.classes)
         branch._targets.update(self._targets)

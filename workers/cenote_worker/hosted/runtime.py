@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from cenote_security.errors import (
@@ -96,7 +97,7 @@ class HostedRuntime:
         self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
-        self.patches = Patches(self, legacy.patch_begun)
+        self.patches = Patches(self, legacy)
         self._bereft: Death | None = None
         self._begun: list[Injection] = []
         """What the jail that was filled last had then, if nothing else."""
@@ -159,7 +160,7 @@ class HostedRuntime:
             for injection in self.noted.all():
                 self._deliveries.deliver(supervisor, injection)
             self.refill.fill(supervisor)
-            self._legacy.filled()
+            self._legacy.filled(self.refill.step, self._step)
             self._begun = self.noted.all() if self.refill.step == START else []
             supervisor.begins_at(self.refill.step)
             self.recorder.refilled(self._begins_with(), self.refill.step)
@@ -265,6 +266,12 @@ class HostedRuntime:
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(ASLEEP)
+
+    @contextmanager
+    def alone(self) -> Iterator[Supervisor]:
+        """No call is sent to the jail inside, but by whoever is there."""
+        with self._lock:
+            yield self.started()
 
     def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
         """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
