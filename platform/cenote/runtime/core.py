@@ -21,6 +21,7 @@ from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.builds import build_here
 from cenote.runtime.builds_elsewhere import build_elsewhere
+from cenote.runtime.checkpoint_line import CheckpointLine, StoresElsewhere
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
@@ -116,13 +117,13 @@ class RuntimeCore:
     # -- checkpoints --
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """Raises UsageError for a runtime without a store."""
-        if self._checkpoints is None and self.backend.place:
-            raise UsageError("a platform stores its runtimes by itself: durable ones behind each call")
-        if self._checkpoints is None:
-            raise UsageError("this runtime stores nothing; make it with store=... and a name")
-        return self._checkpoints
+    def checkpoints(self) -> CheckpointLine:
+        """Raises UsageError for an embedded runtime without a store."""
+        if self._checkpoints is not None:
+            return self._checkpoints
+        if isinstance(self.backend, StoresElsewhere):
+            return self.backend.checkpoints
+        raise UsageError("this runtime stores nothing; make it with store=... and a name")
 
     # -- life --
 
@@ -231,9 +232,7 @@ class RuntimeCore:
         if self._pid == os.getpid():
             self._desk.close()
 
-    def branch(
-        self, backend: Callable[[SandboxPolicy, HostDesk], Backend], name: str | None
-    ) -> RuntimeCore:
+    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend], name: str | None) -> RuntimeCore:
         """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
         branch = RuntimeCore((), (), (), self._checker, self.policy, name, backend)
         branch.items.update(self.items)

@@ -28,9 +28,7 @@ def fork(
     raise UsageError("only the owner of a runtime forks it, not an author who is attached")
 
 
-def _forked_here(
-    core: RuntimeCore, source: HostedRuntime, order: ForkOrder, count: int
-) -> list[RuntimeCore]:
+def _forked_here(core: RuntimeCore, source: HostedRuntime, order: ForkOrder, count: int) -> list[RuntimeCore]:
     if order.at is not None:
         _wait_for_cells(core)
     made: list[RuntimeCore] = []

@@ -134,7 +134,9 @@ def _check_places(core: RuntimeCore, branch: RuntimeCore) -> None:
         if side.author or not isinstance(side.backend, HostedRuntime | BranchLine):
             raise UsageError("only the owner of a runtime merges it, not an author who is attached")
     if core.backend.place != branch.backend.place:
-        raise UsageError("a merge takes a branch that `fork` of this very runtime has made, in the same place")
+        raise UsageError(
+            "a merge takes a branch that `fork` of this very runtime has made, in the same place"
+        )
 
 
 def _origin(branch: RuntimeCore) -> ForkPoint | None:

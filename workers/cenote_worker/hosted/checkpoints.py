@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from cenote_security.errors import EntryExistsError, UnavailableError
+from cenote_security.errors import EntryExistsError, UnavailableError, UsageError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -171,6 +171,13 @@ class Checkpoints:
                 raise UnavailableError(BUSY)
             self._asleep = supervisor
             self._tidy(manifest)
+
+    def last(self) -> CheckpointInfo:
+        """What the next jail begins with. Raises UsageError when nothing is stored."""
+        with self._making:
+            if self._base is None:
+                raise UsageError("nothing of this runtime is stored yet")
+            return self._writer.describe(self._base)
 
     def _tidy(self, manifest: Manifest) -> None:
         """From time to time: nobody asks for those that were made behind calls by their numbers."""

@@ -49,9 +49,7 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> t
     return state, answer.head
 
 
-def handed_over(
-    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None
-) -> HandedOver:
+def handed_over(runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None) -> HandedOver:
     """The state of that jail as a whole, when what was sent to it before is over. Raises as `collected`.
 
     patience: seconds for all of it; None to wait for cells that run however long they take.
@@ -71,7 +69,12 @@ def handed_over(
 
 
 def put_whole(
-    supervisor: Supervisor, whole: HandedOver, end: RestoreEnd, *, partial: bool, patience: float = FETCH_TIMEOUT
+    supervisor: Supervisor,
+    whole: HandedOver,
+    end: RestoreEnd,
+    *,
+    partial: bool,
+    patience: float = FETCH_TIMEOUT,
 ) -> None:
     """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
 

@@ -1,7 +1,7 @@
 """A kept state is the live one for a moment, and the present one again behind it: for whoever copies it.
 
-Neither is it a step of the history nor is it stored: to everybody else the runtime has not moved. A process that takes
-over meanwhile goes forward first, as it does after a patch that was left in the middle.
+Neither is it a step of the history nor is it stored: to everybody else the runtime has not moved. A process that
+takes over meanwhile goes forward first, as it does after a patch that was left in the middle.
 """
 
 from __future__ import annotations
@@ -108,4 +108,8 @@ def _moved(supervisor: Supervisor, to: int | str) -> Outcome:
 
 
 def _error(outcome: Outcome) -> Exception:
-    return outcome if isinstance(outcome, Exception) else UnavailableError("the jail has answered something else")
+    return (
+        outcome
+        if isinstance(outcome, Exception)
+        else UnavailableError("the jail has answered something else")
+    )

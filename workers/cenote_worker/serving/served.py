@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -53,6 +54,8 @@ class ServedRuntime:
         self._grace = grace
         self._clients: dict[str, Client] = {}
         self._threads = 0
+        self.storing = threading.Lock()
+        """Whoever has it stores the state because a client has said so."""
         self._seen = loop.time()
         self._used = loop.time()
         for injection in hosted.noted.all():  # of a runtime that was taken over
@@ -151,6 +154,13 @@ class ServedRuntime:
     def at_hand(self) -> bool:
         """Whether a request can be queued without blocking: there is a jail, and nobody fills one just now."""
         return self.hosted.running and not self._threads
+
+    def hold(self) -> None:
+        """Until `let_go`, what is asked of the jail waits for it on a thread, and never on the loop."""
+        self._threads += 1
+
+    def let_go(self) -> None:
+        self._threads -= 1
 
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         post(self.loop, callback, *arguments)
