@@ -37,7 +37,8 @@ State = Literal["starting", "ready", "lost", "hibernated"]
 class RuntimeInfo:
     """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost.
 
-    durable, and the state `hibernated`: see Platform.runtime.
+    durable, and the state `hibernated`: see Platform.runtime. parent: of a branch, the name of the runtime that it
+    was forked from; both have the steps up to `parent_step`.
     """
 
     id: str
@@ -50,6 +51,8 @@ class RuntimeInfo:
     steps: int
     reason: str
     durable: bool = False
+    parent: str = ""
+    parent_step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +231,8 @@ def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
         steps=message.steps,
         reason=message.reason,
         durable=message.durable,
+        parent=message.origin.name,
+        parent_step=message.origin.step,
     )
 
 

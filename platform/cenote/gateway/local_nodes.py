@@ -159,10 +159,13 @@ class LocalNodes:
 
     def fork(self, parent: RuntimeId, branches: Sequence[Newcomer], order: ForkOrder) -> ForkPoint:
         source = self._find(parent).runtime
-        with ExitStack() as undone:
-            with self._server.held(parent), copied(source, order) as copy:
-                carried_out([partial(self._branch, copy, branch, undone) for branch in branches])
-            undone.pop_all()
+        try:
+            with ExitStack() as undone:
+                with self._server.held(parent), copied(source, order) as copy:
+                    carried_out([partial(self._branch, copy, branch, undone) for branch in branches])
+                undone.pop_all()
+        except OSError as error:
+            raise UnavailableError(f"this machine has no room for the branches: {error}") from error
         return copy.point
 
     def _branch(self, copy: StateCopy, wanted: Newcomer, undone: ExitStack) -> None:
