@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import grpc
 import pytest
-from tests.gateway.test_durable_runtimes import BARE, Owner
+from tests.gateway.test_durable_runtimes import BARE, Owner, until
 from tests.gateway.world import User, World, refused
 
 from cenote import PythonRuntime, SandboxPolicy
@@ -18,6 +19,15 @@ from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.hosted.branching import MAX_BRANCHES
 from cenote_worker.hosted.runtime import HostedRuntime
+
+SLOW_TO_COPY = """
+class Slow:
+    def __reduce__(self):
+        import time
+        time.sleep(0.5)
+        return int, ()
+x, slow = 1, Slow()
+"""
 
 
 @pytest.fixture
@@ -128,7 +138,8 @@ def test_a_branch_that_fails_to_start_takes_all_along(
 
     monkeypatch.setattr(HostedRuntime, "start", failing)
     refused(lambda: owner.user.fork("r", count=3))
-    assert [False] * len(started) == [runtime.running for runtime in started]
+    until(lambda: not any(runtime.running for runtime in started))
+    assert len(started) >= 2
     records = owner.world.state.store / owner.user.tenant
     assert (["r"], [owner.user.get("r").id]) == (
         owner.user.names(),
@@ -194,6 +205,24 @@ def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
     assert stored == _stored(owner)
     assert [1, 2, 3] == [step.number for step in runtime.state.history]
     assert "3" == runtime.execute("x").value
+
+
+def test_nobodys_cell_runs_in_a_state_that_is_visited(owner: Owner) -> None:
+    """What another client sends meanwhile waits, and finds the present state; questions too."""
+    runtime = owner.runtime(durable=False, sandbox=SandboxPolicy(preload=(), memory="256MiB"))
+    assert runtime.execute(SLOW_TO_COPY).success
+    runtime.execute("x = 2; del slow")
+    other = owner.runtime(durable=False)
+    other.execute("pass")
+    hosted = owner.world.nodes._hosted[owner.user.get("r").id].runtime  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        forking = pool.submit(runtime.fork, step=1)
+        until(lambda: hosted.patches.busy)
+        assert ("2", 4) == ((result := other.execute("x")).value, result.step)
+        assert not hosted.patches.busy
+        branch = stack.enter_context(forking.result())
+        assert "1" == branch.execute("x").value
+    assert [1, 2, 3, 4] == [step.number for step in runtime.state.steps]
 
 
 def test_states_are_stored_when_their_owner_says_so(owner: Owner) -> None:

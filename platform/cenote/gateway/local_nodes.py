@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
@@ -160,9 +160,10 @@ class LocalNodes:
     def fork(self, parent: RuntimeId, branches: Sequence[Newcomer], order: ForkOrder) -> ForkPoint:
         source = self._find(parent).runtime
         try:
-            with ExitStack() as undone:
-                with self._server.held(parent), copied(source, order) as copy:
-                    carried_out([partial(self._branch, copy, branch, undone) for branch in branches])
+            with ExitStack() as undone, ExitStack() as held:
+                with self._server.held(parent) if order.visits else nullcontext():
+                    copy = held.enter_context(copied(source, order))
+                carried_out([partial(self._branch, copy, branch, undone) for branch in branches])
                 undone.pop_all()
         except OSError as error:
             raise UnavailableError(f"this machine has no room for the branches: {error}") from error

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -151,9 +151,10 @@ class RuntimeHost:
         be found and ended. Raises UnknownRuntimeError, what `copied` raises, UnavailableError.
         """
         source = self._find(parent).hosted
-        with ExitStack() as undone:
-            with self._server.held(parent), copied(source, order) as copy:
-                carried_out([partial(self._begin_branch, copy, branch, undone) for branch in branches])
+        with ExitStack() as undone, ExitStack() as held:
+            with self._server.held(parent) if order.visits else nullcontext():
+                copy = held.enter_context(copied(source, order))
+            carried_out([partial(self._begin_branch, copy, branch, undone) for branch in branches])
             undone.pop_all()
         return copy.point
 

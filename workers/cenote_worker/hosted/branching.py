@@ -49,6 +49,11 @@ class ForkOrder:
     partial: bool = False
     patience: float | None = None
 
+    @property
+    def visits(self) -> bool:
+        """Whether the source is elsewhere while it is copied, see `visiting`."""
+        return self.at is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkPoint:

@@ -118,7 +118,7 @@ class RuntimeServer:
 
     @contextmanager
     def held(self, runtime: str) -> Iterator[None]:
-        """Whoever has the runtime to themselves inside keeps nobody else's runtimes waiting.
+        """Calls of its clients wait inside, in their order, for whoever has the runtime to themselves.
 
         Raises UnknownRuntimeError.
         """

@@ -77,6 +77,9 @@ class Session:
         if not self.over.done():
             self.over.set_result(error)
 
+    def go_on(self) -> None:
+        self._turns.go_on()
+
     def finish(self) -> None:
         """The client asks nothing more; it still hears the answers."""
         self._finishing = True
