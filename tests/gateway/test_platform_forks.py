@@ -88,6 +88,15 @@ def test_a_client_that_goes_straight_there(owner: Owner, parent: PythonRuntime) 
     assert ["r"] == owner.user.names()
 
 
+def test_branches_with_names_stay(owner: Owner, parent: PythonRuntime) -> None:
+    """Until they are deleted, as other runtimes with a name."""
+    for branch in parent.fork(count=2, name="b"):
+        branch.close()
+    parent.fork(name="alone").close()
+    assert ["alone", "b-1", "b-2", "r"] == owner.user.names()
+    assert "1" == value(owner, "b-2", "x")
+
+
 def test_any_client_merges_what_another_has_forked(owner: Owner, parent: PythonRuntime) -> None:
     """A platform knows of each runtime where it was forked."""
     owner.user.fork("r", names=["b"])

@@ -63,13 +63,13 @@ def fork(arguments: argparse.Namespace) -> int:
 def _request(arguments: argparse.Namespace) -> platform_pb2.ForkRuntimeRequest:
     from cenote.runtime.remote.call import new_key
     from cenote_proto.v1 import platform_pb2
-    from cenote_worker.hosted.branching import check_count
+    from cenote_worker.hosted.branching import branch_names, check_count
 
     check_count(arguments.count)
     request = platform_pb2.ForkRuntimeRequest(
         name=arguments.name,
         count=arguments.count,
-        names=_names(arguments.called, arguments.count),
+        names=branch_names(arguments.called, arguments.count),
         key=new_key(),
         deterministic=arguments.deterministic,
         partial=arguments.partial,
@@ -79,9 +79,3 @@ def _request(arguments: argparse.Namespace) -> platform_pb2.ForkRuntimeRequest:
     elif arguments.step is not None:
         request.step = arguments.step
     return request
-
-
-def _names(called: str, count: int) -> list[str]:
-    if not called or count == 1:
-        return [called] if called else []
-    return [f"{called}-{number}" for number in range(1, count + 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -24,8 +24,10 @@ class BranchThere:
 class BranchLine(Protocol):
     """A Backend that forks."""
 
-    def fork(self, order: ForkOrder, count: int) -> list[BranchThere]:
-        """So many branches, which end with this client, or none. Waits for no cell.
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:
+        """So many branches, or none is left. Waits for no cell.
+
+        names: of each, if they are to outlive this client.
 
         Raises UsageError for whoever is not the owner, UnavailableError, IncompleteForkError, NotKeptError and what
         a platform refuses with.

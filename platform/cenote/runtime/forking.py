@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cenote.runtime.branch_line import BranchLine, BranchThere
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.host_desk import HostDesk, LineDesk
@@ -9,32 +11,47 @@ from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import variables
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.branching import ForkOrder, StateCopy, carried_out, check_count, copied
+from cenote_worker.hosted.branching import (
+    ForkOrder,
+    StateCopy,
+    branch_names,
+    carried_out,
+    check_count,
+    copied,
+)
 from cenote_worker.hosted.runtime import HostedRuntime
 
 
 def fork(
-    core: RuntimeCore, step: int | str | None, count: int, *, deterministic: bool, partial: bool
+    core: RuntimeCore,
+    step: int | str | None,
+    count: int,
+    *,
+    deterministic: bool,
+    partial: bool,
+    name: str | None = None,
 ) -> list[RuntimeCore]:
     """So many running branches; see PythonRuntime.fork. Blocks."""
     check_count(count)
     order = ForkOrder(at=step, deterministic=deterministic, partial=partial)
-    backend = core.backend
+    backend, names = core.backend, branch_names(name, count)
     if isinstance(backend, HostedRuntime):
-        return _forked_here(core, backend, order, count)
+        return _forked_here(core, backend, order, names or [core.name] * count)
     if isinstance(backend, BranchLine):
         _wait_for_cells(core)
-        return [_held(core, branch) for branch in backend.fork(order, count)]
+        return [_held(core, branch) for branch in backend.fork(order, count, names)]
     raise UsageError("only the owner of a runtime forks it, not an author who is attached")
 
 
-def _forked_here(core: RuntimeCore, source: HostedRuntime, order: ForkOrder, count: int) -> list[RuntimeCore]:
+def _forked_here(
+    core: RuntimeCore, source: HostedRuntime, order: ForkOrder, names: Sequence[str | None]
+) -> list[RuntimeCore]:
     if order.at is not None:
         _wait_for_cells(core)
     made: list[RuntimeCore] = []
     with copied(source, order) as copy:
         try:
-            made += [_branch(core, copy) for _ in range(count)]
+            made += [_branch(core, copy, name) for name in names]
             carried_out([branch.start for branch in made])
         except BaseException:
             for branch in made:
@@ -43,11 +60,11 @@ def _forked_here(core: RuntimeCore, source: HostedRuntime, order: ForkOrder, cou
     return made
 
 
-def _branch(core: RuntimeCore, copy: StateCopy) -> RuntimeCore:
+def _branch(core: RuntimeCore, copy: StateCopy, name: str | None) -> RuntimeCore:
     def place(_policy: SandboxPolicy, desk: HostDesk) -> HostedRuntime:
-        return copy.runtime(LineDesk(desk))
+        return copy.runtime(LineDesk(desk), name=name or "")
 
-    branch = core.branch(place, core.name)
+    branch = core.branch(place, name)
     branch.origin = copy.point
     return branch
 

@@ -73,6 +73,13 @@ def check_count(count: int) -> None:
         )
 
 
+def branch_names(name: str | None, count: int) -> list[str]:
+    """What so many branches are called that are to be called that; none where they are not."""
+    if not name or count == 1:
+        return [name] if name else []
+    return [f"{name}-{number}" for number in range(1, count + 1)]
+
+
 @contextmanager
 def copied(source: HostedRuntime, order: ForkOrder) -> Iterator[StateCopy]:
     """The state that is asked for, for as many branches as are started inside.

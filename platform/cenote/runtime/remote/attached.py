@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cenote.runtime.backend import Backend
 from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
@@ -53,7 +55,7 @@ class AttachedRemoteRuntime(RemoteRuntime):
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
 
-    def fork(self, order: ForkOrder, count: int) -> list[BranchThere]:  # noqa: ARG002
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:  # noqa: ARG002
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime forks it, not an author who is attached")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
+from cenote.runtime.remote.call import new_key
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
 from cenote_proto.v1 import platform_pb2
 from cenote_security.errors import UnavailableError
@@ -35,13 +36,16 @@ async def forked(
     return await client.fork(request)
 
 
-def fork_request(runtime: str, order: ForkOrder, count: int, key: str) -> platform_pb2.ForkRuntimeRequest:
-    """For branches that end with their client, as runtimes without a name do."""
+def fork_request(
+    runtime: str, order: ForkOrder, count: int, names: Sequence[str]
+) -> platform_pb2.ForkRuntimeRequest:
+    """Without names branches end with their client, as other runtimes do that are given none."""
     request = platform_pb2.ForkRuntimeRequest(
         name=runtime,
         count=count,
-        key=key,
-        lease=LEASE,
+        key=new_key(),
+        names=names,
+        lease=0.0 if names else LEASE,
         deterministic=order.deterministic,
         partial=order.partial,
     )

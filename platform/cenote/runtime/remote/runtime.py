@@ -7,8 +7,9 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cenote.runtime.backend import Backend, Withdraw
@@ -277,16 +278,18 @@ class RemoteRuntime:
 
     # -- branches, and states that are stored --
 
-    def fork(self, order: ForkOrder, count: int) -> list[BranchThere]:
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:
         self.start()
-        request = branches.fork_request(self._id, order, count, new_key())
+        request = branches.fork_request(self._id, order, count, names)
         made = background().wait(branches.forked(self._platform, request), FORK, "fork the runtime")
-        return [branches.branch_there(self._open_branch, each) for each in made]
+        return [branches.branch_there(partial(self._open_branch, lasting=bool(names)), each) for each in made]
 
-    def _open_branch(self, described: platform_pb2.RuntimeDescription, desk: HostDesk) -> RemoteRuntime:
+    def _open_branch(
+        self, described: platform_pb2.RuntimeDescription, desk: HostDesk, *, lasting: bool
+    ) -> RemoteRuntime:
         """As the same client, whose host functions are called from there too."""
-        policy = from_message(described.policy)
-        return RemoteRuntime(self._platform, policy, desk, client_name=self._client, id=described.id)
+        policy, name = from_message(described.policy), described.name if lasting else ""
+        return RemoteRuntime(self._platform, policy, desk, name, client_name=self._client, id=described.id)
 
     def fork_point(self) -> ForkPoint | None:
         self.start()
