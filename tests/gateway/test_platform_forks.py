@@ -13,11 +13,13 @@ from tests.gateway.world import User, World, refused
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote.gateway.audit.verification import entries
+from cenote.gateway.branches import Branches, ForkWish
 from cenote.gateway.quota import Quota
+from cenote.gateway.registry import Registry
 from cenote_security.errors import UsageError
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
-from cenote_worker.hosted.branching import MAX_BRANCHES
+from cenote_worker.hosted.branching import MAX_BRANCHES, ForkOrder
 from cenote_worker.hosted.runtime import HostedRuntime
 
 SLOW_TO_COPY = """
@@ -154,6 +156,20 @@ def test_a_branch_that_fails_to_start_takes_all_along(
         owner.user.names(),
         [path.name for path in records.iterdir()],
     )
+
+
+def test_a_gateway_that_ends_in_the_middle_leaves_nothing(owner: Owner) -> None:
+    """What it had only begun to make goes when it is started again, with what was held for it."""
+    owner.runtime().execute("x = 1")
+    world, tenant = owner.world, owner.user.tenant
+    used = world.stores.quotas.used(tenant)
+    branches = Branches(world.stores, world.nodes, Registry(world.stores, world.nodes))
+    principal = world.stores.tokens.authenticate(owner.user.token)
+    branches.admit(principal, ForkWish(name="r", order=ForkOrder(), count=2))
+    assert 3 == len(owner.user.names())
+    owner.reopen()
+    until(lambda: owner.user.names() == ["r"])
+    assert used == world.stores.quotas.used(tenant)
 
 
 def test_another_tenants_runtime_cannot_be_forked(either: World) -> None:
