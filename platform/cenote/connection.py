@@ -148,6 +148,21 @@ class Platform:
         """One of them, by name or id. Raises UnknownRuntimeError."""
         return _runtime(self._ask(self._client().describe(name, look=True)))
 
+    def restore(self, name: str, checkpoint: int | str) -> PythonRuntime:
+        """The durable runtime of that name, gone back to what its `checkpoint` has stored, by number or label.
+
+        Nothing is lost: its present state is stored before. Raises UnknownRuntimeError and UnknownEntryError,
+        IncompleteRestoreError when something would be missing, UnavailableError while a call is under way.
+        """
+        self.find(name)
+        runtime = self.runtime(name)
+        try:
+            runtime.core.checkpoints.go_back(checkpoint)
+        except BaseException:
+            runtime.close()
+            raise
+        return runtime
+
     def delete(self, name: str) -> None:
         """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
         self._ask(self._client().delete(name))

@@ -16,7 +16,7 @@ from cenote.gateway.audit.verification import entries
 from cenote.gateway.branches import Branches, ForkWish
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnknownRuntimeError, UsageError
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
 from cenote_worker.hosted.branching import MAX_BRANCHES, ForkOrder
@@ -265,6 +265,27 @@ def test_states_are_stored_when_their_owner_says_so(owner: Owner) -> None:
             ask()
     with pytest.raises(UsageError, match="partial"):
         runtime.hibernate(partial=True)
+
+
+def test_a_stored_state_is_gone_back_to(owner: Owner) -> None:
+    """By label or number, names and files; the state before is stored, and it is there after a restart of all."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1; open('f', 'w').write('one')")
+    runtime.checkpoint("first")
+    runtime.execute("x = 2; y = 3; open('f', 'w').write('two')")
+    later = runtime.checkpoint()
+    look = "x, 'y' in globals(), open('f').read()"
+    with owner.platform.restore("r", "first") as again:
+        assert ("(1, False, 'one')", 3) == ((result := again.execute(look)).value, result.step)
+        assert 1 == again.state.history[2].parent
+    assert "(1, False, 'one')" == runtime.execute(look).value
+    owner.platform.restore("r", later.number).close()
+    owner.reopen()
+    assert "(2, True, 'two')" == owner.runtime().execute(look).value
+    with pytest.raises(UsageError, match="nowhere"):
+        owner.platform.restore("r", "nowhere")
+    with pytest.raises(UnknownRuntimeError):
+        owner.platform.restore("nobody", 1)
 
 
 def test_a_runtime_that_works_is_not_put_to_sleep(owner: Owner) -> None:

@@ -16,6 +16,9 @@ class CheckpointLine(Protocol):
     def hibernate(self, *, partial: bool) -> CheckpointInfo:
         """Stores the state and ends the jail. Raises IncompleteRestoreError too; then the jail goes on."""
 
+    def go_back(self, checkpoint: int | str) -> CheckpointInfo:
+        """Goes on from an earlier one. Raises UnknownEntryError too, UnavailableError while a call is under way."""
+
 
 @runtime_checkable
 class StoresElsewhere(Protocol):

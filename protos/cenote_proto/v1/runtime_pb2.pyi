@@ -61,6 +61,7 @@ class ClientFrame(_message.Message):
     REHEARSE_FIELD_NUMBER: _builtins.int
     STORE_STATE_FIELD_NUMBER: _builtins.int
     HIBERNATE_FIELD_NUMBER: _builtins.int
+    GO_BACK_TO_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -187,6 +188,10 @@ class ClientFrame(_message.Message):
     def hibernate(self) -> Global___Hibernate:
         """answered by StateStored"""
 
+    @_builtins.property
+    def go_back_to(self) -> Global___GoBackTo:
+        """answered by StateStored"""
+
     def __init__(
         self,
         *,
@@ -222,12 +227,13 @@ class ClientFrame(_message.Message):
         rehearse: Global___Rehearse | None = ...,
         store_state: Global___StoreState | None = ...,
         hibernate: Global___Hibernate | None = ...,
+        go_back_to: Global___GoBackTo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate", "go_back_to"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1797,6 +1803,34 @@ class Hibernate(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hibernate: _TypeAlias = Hibernate  # noqa: Y015
+
+@_typing.final
+class GoBackTo(_message.Message):
+    """Goes on from an earlier state that is stored; the present one is stored before. Refused while a call is under way, and
+    where something would be missing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    label: _builtins.str
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "number", b"number", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "number", b"number", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["number", "label"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___GoBackTo: _TypeAlias = GoBackTo  # noqa: Y015
 
 @_typing.final
 class StateStored(_message.Message):

@@ -172,6 +172,31 @@ class Checkpoints:
             self._asleep = supervisor
             self._tidy(manifest)
 
+    def go_back(self, checkpoint: int | str) -> CheckpointInfo:
+        """Goes on from an earlier one, by number or label; the present state is stored before it.
+
+        Raises UnknownEntryError, CheckpointDamagedError, IncompleteRestoreError and UnavailableError while anybody
+        does anything: then nothing has changed but what is stored.
+        """
+        former = self.store.manifest(self.name, checkpoint)
+        if missing := fidelity(former, former.state.message.hosts).missing:
+            raise IncompleteRestoreError(self.name, former.number, missing)
+        with self._making:
+            supervisor, state = self._runtime.started(), self._runtime.state
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            self._make(supervisor, "")
+            ready, present = self._read(former), self._base
+            self._base, self._ready = former, ready
+            if not self._runtime.doze(supervisor, state):
+                self._forget_ready()
+                self._base = present
+                raise UnavailableError(BUSY)
+            self._asleep, self._unstored = supervisor, True
+            again = self._make(self._runtime.started(), "")
+            self._unstored = False
+            return self._writer.describe(again)
+
     def last(self) -> CheckpointInfo:
         """What the next jail begins with. Raises UsageError when nothing is stored."""
         with self._making:

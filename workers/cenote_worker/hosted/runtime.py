@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from cenote_security.errors import (
@@ -82,7 +81,8 @@ class HostedRuntime:
         self.name = name
         self._start_jail = start or start_jail
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self.turn = self._lock = threading.RLock()
+        """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
         self.noted = NotedInjections(legacy)
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
@@ -266,12 +266,6 @@ class HostedRuntime:
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(ASLEEP)
-
-    @contextmanager
-    def alone(self) -> Iterator[Supervisor]:
-        """No call is sent to the jail inside, but by whoever is there."""
-        with self._lock:
-            yield self.started()
 
     def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
         """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""

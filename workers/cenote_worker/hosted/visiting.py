@@ -61,7 +61,8 @@ def visiting(runtime: HostedRuntime, to: int | str) -> Iterator[None]:
 def _alone(runtime: HostedRuntime) -> Iterator[Supervisor]:
     until = time.monotonic() + QUIET_SECONDS
     while True:
-        with runtime.alone() as supervisor:
+        with runtime.turn:
+            supervisor = runtime.started()
             if not supervisor.busy:
                 yield supervisor
                 return

@@ -52,6 +52,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "rehearse": "run",
     "store_state": "run",
     "hibernate": "run",
+    "go_back_to": "run",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 
@@ -107,6 +108,8 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_rehearsal(frame.rehearse)
         case "roll_back" if frame.roll_back.WhichOneof("target") is None:
             raise UsageError("a rollback names a step or a label")
+        case "go_back_to" if frame.go_back_to.WhichOneof("target") is None:
+            raise UsageError("a checkpoint is named by a number or a label")
         case "store_state":
             check_label(frame.store_state.label)
 

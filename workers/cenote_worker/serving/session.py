@@ -28,7 +28,7 @@ from cenote_worker.serving.references import FIRST_LEASE, UNCLAIMED, ReferenceRe
 from cenote_worker.serving.requests import Requests
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.serving.storing import put_to_sleep
+from cenote_worker.serving.storing import put_to_sleep, target_of
 from cenote_worker.serving.turns import Result, Turns
 from cenote_worker.serving.uploads import Uploads
 from cenote_worker.supervisor.edge import ValueReply
@@ -207,6 +207,8 @@ class Session:
                 return requests.snapshots(frame)
             case "store_state":
                 return requests.storing(frame, lambda states: states.make(frame.store_state.label))
+            case "go_back_to":
+                return requests.storing(frame, lambda states: states.go_back(target_of(frame.go_back_to)))
             case "hibernate":
                 return requests.storing(frame, put_to_sleep)
         return requests.status(frame)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.hosted.checkpoints import Checkpoints
@@ -22,6 +23,11 @@ def put_to_sleep(states: Checkpoints) -> CheckpointInfo:
     """A Store. Nobody's call is lost by it: see Refill.rest."""
     states.rest()
     return states.last()
+
+
+def target_of(message: runtime_pb2.GoBackTo) -> int | str:
+    """The checkpoint that is named."""
+    return message.label if message.WhichOneof("target") == "label" else message.number
 
 
 def store(served: ServedRuntime, work: Store, told: Callable[[Answer], None]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, UsageError
 from cenote_worker.checkpoints.store import CheckpointInfo
-from cenote_worker.hosted.snapshots import check_label
+from cenote_worker.hosted.snapshots import check_label, check_target
 from cenote_worker.wire.checkpoints import to_checkpoint
 
 STORE: Final = 600.0
@@ -32,6 +32,15 @@ class RemoteCheckpoints:
         if partial:
             raise UsageError("a runtime of a platform sleeps whole, or not at all; leave out `partial`")
         return self._stored(runtime_pb2.ClientFrame(hibernate=runtime_pb2.Hibernate()))
+
+    def go_back(self, checkpoint: int | str) -> CheckpointInfo:
+        """Goes on from a stored state, by number or label. Raises UnknownEntryError, IncompleteRestoreError."""
+        check_target(checkpoint)
+        if isinstance(checkpoint, str):
+            to = runtime_pb2.GoBackTo(label=checkpoint)
+        else:
+            to = runtime_pb2.GoBackTo(number=checkpoint)
+        return self._stored(runtime_pb2.ClientFrame(go_back_to=to))
 
     def _stored(self, frame: runtime_pb2.ClientFrame) -> CheckpointInfo:
         answer = self._ask(frame, "store the state", STORE)
