@@ -34,6 +34,8 @@ class Forks:
         self._pool = pool
         self._slow = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cenote-forks")
         self._turns = Turns(AT_ONCE, at_once=1)
+        self._admissions = Turns(1)
+        """To wait for the admission, which takes a second for hundreds of branches."""
         self._admitting: set[asyncio.Task[Fork]] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
 
@@ -58,7 +60,10 @@ class Forks:
         self._slow.shutdown(wait=False, cancel_futures=True)
 
     async def _admitted(self, principal: Principal, wish: ForkWish) -> Fork:
-        async with self._admission:  # a request that is repeated finds what the first one has begun
+        async with (
+            self._admissions.turn(principal),
+            self._admission,
+        ):  # a request that is repeated finds what the first one has begun
             fork = await _on(self._pool, lambda: self._branches.admit(principal, wish))
             if fork.fresh:
                 self._begin(principal, fork)
