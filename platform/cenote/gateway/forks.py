@@ -60,10 +60,8 @@ class Forks:
         self._slow.shutdown(wait=False, cancel_futures=True)
 
     async def _admitted(self, principal: Principal, wish: ForkWish) -> Fork:
-        async with (
-            self._admissions.turn(principal),
-            self._admission,
-        ):  # a request that is repeated finds what the first one has begun
+        # One at a time: a request that is repeated finds what the first one has begun.
+        async with self._admissions.turn(principal), self._admission:
             fork = await _on(self._pool, lambda: self._branches.admit(principal, wish))
             if fork.fresh:
                 self._begin(principal, fork)
