@@ -14,14 +14,14 @@ from cenote_security.policy import SandboxPolicy
 SLOW = """
 def made():
     import time
-    time.sleep(1)
+    time.sleep(0.5)
     return 5
 class slow:
     def __reduce__(self):
         return made, ()
 x, late = 13, slow()
 """
-"""What takes a second to be put into a branch."""
+"""What takes half a second to be put into a branch."""
 
 
 def test_killed_in_the_middle_of_a_fork(platform: StandingPlatform) -> None:
