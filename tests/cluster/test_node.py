@@ -239,7 +239,7 @@ def test_branches_are_served_beside_their_parent(world: World) -> None:
     branches = [assignment("one"), assignment("two")]
     first, again = (world.node.fork("r", branches, ForkOrder()) for _ in range(2))
     assert (ForkPoint(history="of r", step=1), first) == (first, again)
-    assert ("at a", "at a") == (world.node.locate("one"), world.node.locate("two"))
+    assert (at("a"), at("a")) == (world.node.locate("one"), world.node.locate("two"))
     assert 3 == world.node.facts().runtimes
     with pytest.raises(UnknownRuntimeError):
         world.node.fork("nobody", branches, ForkOrder())
@@ -253,7 +253,7 @@ def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
     world.staff = [world.host("b")]
     with pytest.raises(UnavailableError, match="with it"):
         world.node.fork("r", [assignment("one"), assignment("two")], ForkOrder())
-    assert "at b" == within(lambda: world.node.locate("r"))
+    assert at("b") == within(lambda: world.node.locate("r"))
     assert [KEY.format("r")] == world.keeper.keys("runtime/")
     assert 1 == world.node.facts().runtimes
 
