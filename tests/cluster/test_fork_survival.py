@@ -5,11 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import pytest
 from tests.cluster.standing import StandingPlatform, kill, until
 
 import cenote
 from cenote import PythonRuntime
 from cenote_security.policy import SandboxPolicy
+
+pytestmark = pytest.mark.long  # another process of Ray's takes ten seconds to come up
 
 SLOW = """
 def made():
