@@ -37,7 +37,8 @@ State = Literal["starting", "ready", "lost", "hibernated"]
 class RuntimeInfo:
     """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost.
 
-    durable, and the state `hibernated`: see Platform.runtime.
+    durable, and the state `hibernated`: see Platform.runtime. parent: of a branch, the name of the runtime that it
+    was forked from; both have the steps up to `parent_step`.
     """
 
     id: str
@@ -50,6 +51,8 @@ class RuntimeInfo:
     steps: int
     reason: str
     durable: bool = False
+    parent: str = ""
+    parent_step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +148,21 @@ class Platform:
         """One of them, by name or id. Raises UnknownRuntimeError."""
         return _runtime(self._ask(self._client().describe(name, look=True)))
 
+    def restore(self, name: str, checkpoint: int | str) -> PythonRuntime:
+        """The durable runtime of that name, gone back to what its `checkpoint` has stored, by number or label.
+
+        Nothing is lost: its present state is stored before. Raises UnknownRuntimeError and UnknownEntryError,
+        IncompleteRestoreError when something would be missing, UnavailableError while a call is under way.
+        """
+        self.find(name)
+        runtime = self.runtime(name)
+        try:
+            runtime.core.checkpoints.go_back(checkpoint)
+        except BaseException:
+            runtime.close()
+            raise
+        return runtime
+
     def delete(self, name: str) -> None:
         """Ends a runtime, by name or id; its clients are told so. Raises UnknownRuntimeError."""
         self._ask(self._client().delete(name))
@@ -228,6 +246,8 @@ def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
         steps=message.steps,
         reason=message.reason,
         durable=message.durable,
+        parent=message.origin.name,
+        parent_step=message.origin.step,
     )
 
 

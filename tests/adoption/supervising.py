@@ -29,6 +29,7 @@ from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import admit_all
 from cenote_worker.hosted.patching import BuildRequest, PatchedStep, PatchRequest
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.visiting import visiting
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.results import ExecutionResult, StreamName
@@ -178,6 +179,10 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "build":
             work = partial(HOST_PATCHER.build, runtime, BuildRequest(test_seconds=60))
             runtime.patches.apply(work, listener, key, listener.progress, admit_all)
+        case "visit":
+            with visiting(runtime, command["to"]):
+                listener.say(visiting=True)
+                sys.stdin.read()
         case "status":
             runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":

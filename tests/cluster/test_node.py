@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import ARRIVAL, HostGone, Node
 from cenote_worker.cluster.placement import HostId
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
@@ -52,6 +53,16 @@ class FakeHost:
             raise NameExistsError(assignment.runtime)
         self._keeper.put(KEY.format(assignment.runtime), assignment.record())
         self.bound[assignment.runtime] = assignment
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        """It dies, if it is to, before the last of them."""
+        if parent not in self.bound:
+            raise UnknownRuntimeError(parent)
+        for branch in branches[:-1]:
+            self.bind(branch)
+        self._live("fork")
+        self.bind(branches[-1])
+        return ForkPoint(history=f"of {parent}", step=1)
 
     def end(self, runtime: str) -> None:
         if self.dying == "end":
@@ -218,6 +229,33 @@ def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
     world.node.runtimes()
     assert slow.dismissed.wait(PATIENCE)
     assert at("b") == within(lambda: world.node.locate("r"))
+
+
+def test_branches_are_served_beside_their_parent(world: World) -> None:
+    """By its host, though another has nothing to do; asked again, whoever asked before has made nothing more."""
+    world.staff = [world.host("a")]
+    world.node.create(assignment())
+    world.node.joined(world.host("b"), expected=False)
+    branches = [assignment("one"), assignment("two")]
+    first, again = (world.node.fork("r", branches, ForkOrder()) for _ in range(2))
+    assert (ForkPoint(history="of r", step=1), first) == (first, again)
+    assert (at("a"), at("a")) == (world.node.locate("one"), world.node.locate("two"))
+    assert 3 == world.node.facts().runtimes
+    with pytest.raises(UnknownRuntimeError):
+        world.node.fork("nobody", branches, ForkOrder())
+
+
+def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
+    """What it had begun is taken up by another and ended; the parent goes on."""
+    dying = world.host("a", dying="fork")
+    world.staff = [dying]
+    world.node.create(assignment())
+    world.staff = [world.host("b")]
+    with pytest.raises(UnavailableError, match="with it"):
+        world.node.fork("r", [assignment("one"), assignment("two")], ForkOrder())
+    assert at("b") == within(lambda: world.node.locate("r"))
+    assert [KEY.format("r")] == world.keeper.keys("runtime/")
+    assert 1 == world.node.facts().runtimes
 
 
 def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:

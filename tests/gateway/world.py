@@ -81,6 +81,10 @@ class User:
     def delete(self, name: str) -> platform_pb2.DeleteRuntimeReply:
         return self._platform.DeleteRuntime(platform_pb2.RuntimeName(name=name), metadata=self._metadata)
 
+    def fork(self, name: str, **request: Any) -> list[Description]:
+        wanted = platform_pb2.ForkRuntimeRequest(name=name, **request)
+        return list(self._platform.ForkRuntime(wanted, metadata=self._metadata).runtimes)
+
     def page(self, **request: Any) -> platform_pb2.ListRuntimesReply:
         return self._platform.ListRuntimes(
             platform_pb2.ListRuntimesRequest(**request), metadata=self._metadata

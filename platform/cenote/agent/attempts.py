@@ -71,7 +71,7 @@ def best(attempts: Sequence[Attempt]) -> int:
 async def branches_of(runtime: object, n: int, *, partial: bool) -> list[BranchRuntime]:
     """So many copies of a runtime, with the same face. Raises UsageError, and what `fork` raises."""
     if not isinstance(runtime, PythonRuntime | AsyncPythonRuntime):
-        raise UsageError(f"an agent branches in an embedded runtime of its own, not {type(runtime).__name__}")
+        raise UsageError(f"an agent branches in a runtime of its own, not {type(runtime).__name__}")
     face: type[BranchRuntime] = type(runtime)
     cores = await asyncio.to_thread(fork, runtime.core, None, n, deterministic=False, partial=partial)
     return [face.holding(core) for core in cores]

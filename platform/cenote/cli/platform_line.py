@@ -22,7 +22,10 @@ Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 _WAIT = 60.0
-"""Seconds for an answer; making a runtime takes the longest."""
+"""Seconds for an answer; making a runtime takes the longest, but for a fork."""
+
+_FORK_WAIT = 115.0
+"""Somewhat more than the platform gives it."""
 
 
 def add_address_option(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +104,10 @@ class PlatformLine:
         )
         return self._asked(self._stub.CreateRuntime, request)
 
+    def fork(self, request: platform_pb2.ForkRuntimeRequest) -> list[platform_pb2.RuntimeDescription]:
+        """The branches, all of them."""
+        return list(self._asked(self._stub.ForkRuntime, request, _FORK_WAIT).runtimes)
+
     def delete(self, name: str) -> None:
         from cenote_proto.v1 import platform_pb2
 
@@ -113,13 +120,18 @@ class PlatformLine:
         request = platform_pb2.MoveRuntimeRequest(name=name, node=node)
         return self._asked(self._stub.MoveRuntime, request).node
 
-    def _asked(self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request) -> Reply:
+    def _asked(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[Request, Reply],
+        request: Request,
+        patience: float = _WAIT,
+    ) -> Reply:
         import grpc
 
         from cenote.runtime.remote.channels import authorization, meaning
 
         try:
-            return method(request, metadata=authorization(self._where.token), timeout=_WAIT)
+            return method(request, metadata=authorization(self._where.token), timeout=patience)
         except grpc.RpcError as error:
             # What a blocking call raises has the same questions to it, and no class of its own that is public.
             raise meaning(cast("grpc.aio.AioRpcError", error), self._where.address) from None

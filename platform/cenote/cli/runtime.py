@@ -1,26 +1,25 @@
-"""`cenote runtime ls|create|exec|show|rm`, what is known and kept of states, and places: runtimes of a platform."""
+"""`cenote runtime ls|create|exec|show|fork|rm`, what is known and kept of states, and places."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cenote.cli import runtime_exec, runtime_history, runtime_places, runtime_snapshots
+from cenote.cli import runtime_exec, runtime_fork, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
+from cenote.cli.runtime_facts import as_data
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import BOLD, Screen
 from cenote_security.errors import CenoteError
 
 if TYPE_CHECKING:
-    from cenote_proto.v1 import platform_pb2
     from cenote_worker.results import SnapshotInfo
 
-_COLUMNS = ("name", "state", "steps", "clients", "created", "id")
+_COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,6 +34,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     runtime_history.add_to(verbs)
     runtime_snapshots.add_to(verbs)
+    runtime_fork.add_to(verbs)
     runtime_places.add_to(verbs)
     removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
@@ -113,7 +113,8 @@ def show(arguments: argparse.Namespace) -> int:
         return ExitStatus.OK
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
-            screen.line(f"{name:<16} {part}")
+            if part is not None:
+                screen.line(f"{name:<16} {part}")
     for one in kept or ():
         screen.line(f"{'kept':<16} {runtime_snapshots.as_line(one)}")
     return ExitStatus.OK
@@ -140,34 +141,12 @@ def remove(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def as_data(description: platform_pb2.RuntimeDescription) -> dict[str, Any]:
-    """A runtime for `--json`, without what opens it."""
-    from google.protobuf.json_format import MessageToDict
-
-    from cenote_proto.v1 import platform_pb2
-
-    policy = MessageToDict(description.policy, preserving_proto_field_name=True)
-    created = datetime.fromtimestamp(description.created, UTC)
-    return {
-        "name": description.name,
-        "id": description.id,
-        "state": platform_pb2.RuntimeDescription.State.Name(description.state).lower(),
-        "reason": description.reason,
-        "created": created.isoformat(timespec="seconds"),
-        "node": description.node,
-        "address": description.address,
-        "clients": description.clients,
-        "steps": description.steps,
-        "durable": description.durable,
-        "policy": policy,
-    }
-
-
 def _table(found: list[dict[str, Any]], screen: Screen) -> None:
     if not found:
         screen.note("no runtimes; `cenote runtime create NAME` makes one")
         return
-    rows = [_COLUMNS, *(tuple(str(each[column]) for column in _COLUMNS) for each in found)]
+    columns = [column for column in _COLUMNS if column != "parent" or any(each["parent"] for each in found)]
+    rows = [columns, *([str(each[column]) for column in columns] for each in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

@@ -23,7 +23,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     keeping.add_argument("--label", default="", metavar="LABEL", help="a name for it, to go back to it by")
     returning = _verb(commands, "rollback", "go back to a state that is kept, and forward again", roll_back)
     returning.add_argument(
-        "to", metavar="STEP|LABEL", type=_target, help="the step after which it was (0: the first state)"
+        "to", metavar="STEP|LABEL", type=target, help="the step after which it was (0: the first state)"
     )
 
 
@@ -38,7 +38,7 @@ def _verb(
     return parser
 
 
-def _target(text: str) -> int | str:
+def target(text: str) -> int | str:
     """What is all digits is a step."""
     return int(text) if text.isascii() and text.isdecimal() else text
 

@@ -25,13 +25,13 @@ STARTS: Final = max(2, os.cpu_count() or 1)
 
 
 class Creations:
-    """pool: where what blocks is done."""
+    """pool: where what blocks is done. admission: whoever has it is the only one to take names and quotas."""
 
     def __init__(self, registry: Registry, pool: Executor, starts: int = STARTS) -> None:
         self._registry = registry
         self._pool = pool
         self._turns = Turns(starts)
-        self._admission = asyncio.Lock()
+        self.admission = asyncio.Lock()
         self._admitting: set[asyncio.Task[RuntimeRecord]] = set()
         self._making: dict[RuntimeId, asyncio.Task[None]] = {}
 
@@ -59,7 +59,7 @@ class Creations:
 
     async def _admitted(self, principal: Principal, wish: Wish) -> RuntimeRecord:
         """A task of its own: what has a name has to be made, whether somebody waits for it or not."""
-        async with self._admission:  # a request that is repeated finds what the first one has begun
+        async with self.admission:  # a request that is repeated finds what the first one has begun
             record, fresh = await self._on_thread(lambda: self._registry.admit(principal, wish))
             if fresh:
                 self._begin(principal, record, wish.policy)

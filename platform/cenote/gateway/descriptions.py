@@ -6,7 +6,7 @@ from typing import Final
 
 from cenote.gateway.client_ways import Way
 from cenote.gateway.nodes import NodeFacts, RuntimeFacts
-from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.runtimes import Parent, RuntimeRecord
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 
 _STATES: Final = {
@@ -28,6 +28,13 @@ def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.Runtim
         steps=facts.steps,
         reason=facts.reason,
         durable=record.durable,
+        origin=_origin(record.parent) if record.parent else None,
+    )
+
+
+def _origin(parent: Parent) -> platform_pb2.Origin:
+    return platform_pb2.Origin(
+        runtime=parent.runtime, name=parent.name, step=parent.point.step, history=parent.point.history
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
-from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.nodes import Newcomer, NodeFacts, Place, RuntimeFacts
 from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.capability import REFERENCES, MasterKey, RuntimeKey
@@ -20,6 +20,7 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
@@ -148,10 +149,41 @@ class LocalNodes:
         except BaseException:
             hosted.close()
             raise
+        self._enter(runtime, _Hosted(runtime=hosted, lease=lease, keeping=keeping))
+        return self._place
+
+    def _enter(self, runtime: RuntimeId, hosted: _Hosted) -> None:
         with self._lock:
             self._keys[runtime] = (self._key.for_runtime(runtime),)
-            self._hosted[runtime] = _Hosted(runtime=hosted, lease=lease, keeping=keeping)
-        return self._place
+            self._hosted[runtime] = hosted
+
+    def fork(self, parent: RuntimeId, branches: Sequence[Newcomer], order: ForkOrder) -> ForkPoint:
+        source = self._find(parent).runtime
+        try:
+            with ExitStack() as undone, ExitStack() as held:
+                with self._server.held(parent) if order.visits else nullcontext():
+                    copy = held.enter_context(copied(source, order))
+                carried_out([partial(self._branch, copy, branch, undone) for branch in branches])
+                undone.pop_all()
+        except OSError as error:
+            raise UnavailableError(f"this machine has no room for the branches: {error}") from error
+        return copy.point
+
+    def _branch(self, copy: StateCopy, wanted: Newcomer, undone: ExitStack) -> None:
+        """undone: takes what makes it not have been."""
+        runtime, relay = wanted.runtime, HostRelay()
+        history = wanted.keeping.record_of(runtime)
+        undone.callback(history.close)
+        hosted = copy.runtime(relay, name=runtime, history=history)
+        undone.callback(hosted.close)
+        hosted.start()
+        with self._lock:
+            self._stores[wanted.tenant] = wanted.keeping.store
+        wanted.keeping.begin_with(hosted, partial(self._room, wanted.tenant))
+        self._server.add(runtime, hosted, relay, self._books(wanted.tenant, runtime, hosted.policy))
+        undone.callback(self._server.remove, runtime)
+        self._enter(runtime, _Hosted(runtime=hosted, lease=wanted.lease, keeping=wanted.keeping))
+        undone.callback(self._leave, runtime)
 
     def _books(self, tenant: TenantId, runtime: RuntimeId, policy: SandboxPolicy) -> Books:
         return Books(tenant, runtime, policy, self._trail, self._quotas, self._references.stored)
@@ -161,13 +193,16 @@ class LocalNodes:
         return self._place
 
     def delete(self, runtime: RuntimeId) -> None:
-        with self._lock:
-            hosted = self._hosted.pop(runtime, None)
-            self._keys.pop(runtime, None)
+        hosted = self._leave(runtime)
         if hosted is None:
             raise UnknownRuntimeError(runtime)
         self._server.remove(runtime)
         hosted.runtime.close()
+
+    def _leave(self, runtime: RuntimeId) -> _Hosted | None:
+        with self._lock:
+            self._keys.pop(runtime, None)
+            return self._hosted.pop(runtime, None)
 
     def release(self, runtime: RuntimeId) -> None:
         self._find(runtime).runtime.refill.rest()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
@@ -51,6 +52,17 @@ class RuntimeFacts:
     lost_for: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """A runtime that is to be made. The fields: see Nodes.create."""
+
+    runtime: RuntimeId
+    tenant: TenantId
+    policy: bytes
+    lease: float
+    keeping: Keeping
+
+
 class Nodes(Protocol):
     """Calls are thread-safe and may block. All raise CenoteErrors only.
 
@@ -73,6 +85,13 @@ class Nodes(Protocol):
         policy: serialised runtime_pb2.Policy, checked before. lease: seconds after which the runtime ends when it has
         had no client for so long; 0 for never. node: where; empty for wherever there is most room.
         Raises IncompleteRestoreError and other CheckpointErrors, UnavailableError for a node that is not there.
+        """
+
+    def fork(self, parent: RuntimeId, branches: Sequence[Newcomer], order: ForkOrder) -> ForkPoint:
+        """Makes runtimes that begin with a state of the parent, which is served, beside it: all of them or none.
+
+        What is left of some where a process is killed meanwhile goes with `delete`. Raises UnknownRuntimeError,
+        what `cenote_worker.hosted.branching.copied` raises, UnavailableError.
         """
 
     def locate(self, runtime: RuntimeId) -> Place:

@@ -7,10 +7,12 @@ from importlib.metadata import version
 from typing import TypeVar
 
 from cenote.gateway.audit.events import access_decided
+from cenote.gateway.branches import FORK_SECONDS, ForkWish
 from cenote.gateway.callers import Callers, Context
 from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.creations import Creations
 from cenote.gateway.descriptions import described, described_node, open_at
+from cenote.gateway.forks import Forks
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish, subject_of
@@ -19,6 +21,7 @@ from cenote.gateway.stores import Stores
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
 from cenote_security.scopes import Scope
+from cenote_worker.hosted.branching import ForkOrder
 from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
 from cenote_worker.wire import policies
 
@@ -32,6 +35,7 @@ class PlatformService(PlatformServiceServicer):
         nodes: Nodes,
         registry: Registry,
         creations: Creations,
+        forks: Forks,
         callers: Callers,
         ways: ClientWays,
     ) -> None:
@@ -39,6 +43,7 @@ class PlatformService(PlatformServiceServicer):
         self._nodes = nodes
         self._registry = registry
         self._creations = creations
+        self._forks = forks
         self._callers = callers
         self._ways = ways
 
@@ -102,6 +107,18 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "move", move)
 
+    async def ForkRuntime(
+        self, request: platform_pb2.ForkRuntimeRequest, context: Context
+    ) -> platform_pb2.ForkRuntimeReply:
+        async def fork(principal: Principal) -> platform_pb2.ForkRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            parent = await self._found(principal, request.name)
+            branches = await self._forks.fork(principal, _fork_wish(request, parent.id))
+            described = [await self._opened(principal, branch.id) for branch in branches]
+            return platform_pb2.ForkRuntimeReply(runtimes=described)
+
+        return await self._answer(context, "fork", fork)
+
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:
             return await work(principal)
@@ -161,4 +178,23 @@ def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:
         lease=request.lease,
         durable=request.durable,
         hibernate_after=request.hibernate_after,
+    )
+
+
+def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkWish:
+    at: int | str | None = None
+    match request.WhichOneof("state"):
+        case "step":
+            at = request.step
+        case "label":
+            at = request.label
+    return ForkWish(
+        name=parent,
+        order=ForkOrder(
+            at=at, deterministic=request.deterministic, partial=request.partial, patience=FORK_SECONDS
+        ),
+        count=request.count or 1,
+        names=tuple(request.names),
+        lease=request.lease,
+        key=request.key,
     )

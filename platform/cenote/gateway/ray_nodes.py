@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from cenote.gateway.errors import NodeLeftError
-from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.nodes import Newcomer, NodeFacts, Place, RuntimeFacts
 from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.ray_calls import answers, ask
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import ABANDONED_SECONDS
 from cenote_worker.serving.doors import Doors
@@ -64,14 +65,8 @@ class RayNodes:
         keeping: Keeping,
         node: str = "",
     ) -> Place:
-        assignment = Assignment(
-            runtime=runtime,
-            tenant=tenant,
-            policy=policy,
-            lease=lease,
-            created=time.time(),
-            keeping=keeping,
-            keys=(self._key.for_runtime(runtime),),
+        assignment = self._assignment(
+            Newcomer(runtime=runtime, tenant=tenant, policy=policy, lease=lease, keeping=keeping)
         )
         while True:
             chosen = node or self._emptiest()
@@ -80,6 +75,24 @@ class RayNodes:
             except NodeLeftError:
                 if node:
                     raise
+
+    def _assignment(self, new: Newcomer) -> Assignment:
+        return Assignment(
+            runtime=new.runtime,
+            tenant=new.tenant,
+            policy=new.policy,
+            lease=new.lease,
+            created=time.time(),
+            keeping=new.keeping,
+            keys=(self._key.for_runtime(new.runtime),),
+        )
+
+    def fork(self, parent: RuntimeId, branches: Sequence[Newcomer], order: ForkOrder) -> ForkPoint:
+        node = self._home(parent)
+        with self._lock:  # before: whatever is left of them is there
+            self._homes.update((branch.runtime, node) for branch in branches)
+        point: ForkPoint = self._ask(node, "fork", parent, list(map(self._assignment, branches)), order)
+        return point
 
     def locate(self, runtime: RuntimeId) -> Place:
         home = self._homes.get(runtime, "")

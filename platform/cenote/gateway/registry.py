@@ -96,7 +96,7 @@ class Registry:
             hibernate_after=wish.hibernate_after,
         )
         try:
-            self._stores.quotas.reserve(_hold(record, policy))
+            self._stores.quotas.reserve(hold_of(record, policy))
         except BaseException:
             self._stores.runtimes.remove(record.tenant, record.id)
             raise
@@ -110,12 +110,16 @@ class Registry:
         self._stores.runtimes.made(record.tenant, record.id)
 
     def _create(self, record: RuntimeRecord, *, partial: bool = False, node: str = "") -> Place:
-        if limits := shared(self._stores.quotas.limits(record.tenant)):
-            self._nodes.limit({record.tenant: limits})  # before anything of it can run
+        self.limit(record.tenant)
         keeping = self._stores.states.keeping(record, partial=partial)
         return self._nodes.create(
             record.id, record.tenant, record.policy, lease=record.lease, keeping=keeping, node=node
         )
+
+    def limit(self, tenant: TenantId) -> None:
+        """Machines know what a tenant may use up, before anything more of it can run."""
+        if limits := shared(self._stores.quotas.limits(tenant)):
+            self._nodes.limit({tenant: limits})
 
     def abandon(self, record: RuntimeRecord) -> None:
         """Takes back what was admitted and not made."""
@@ -325,7 +329,7 @@ def _message(policy: SandboxPolicy) -> bytes:
     return message
 
 
-def _hold(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:
+def hold_of(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:
     amounts = {
         Quota.RUNTIMES: 1,
         Quota.MEMORY: policy.memory_bytes,

@@ -17,9 +17,26 @@ from cenote.gateway.names import QualifiedName, check_name
 from cenote.gateway.principal import Principal
 from cenote_security.errors import EntryExistsError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId, new_runtime_id
+from cenote_worker.hosted.branching import ForkPoint
+
+_NOWHERE: Final = ForkPoint(history="", step=0)
 
 _NOBODY: Final = TenantId("")
 """Has no runtimes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """What a branch was forked from. fork, place: which of which call's branches it is.
+
+    point: where that was; of a branch that is not made yet, nowhere.
+    """
+
+    runtime: RuntimeId
+    name: str
+    fork: str
+    place: int = 0
+    point: ForkPoint = _NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +44,7 @@ class RuntimeRecord:
     """created: seconds since the epoch. policy: the serialised message.
 
     lease: seconds that it outlives its last client; 0 until it is deleted. made: whether a node has it, or had.
-    durable, hibernate_after: see CreateRuntimeRequest.
+    durable, hibernate_after: see CreateRuntimeRequest. parent: of a branch.
     """
 
     id: RuntimeId
@@ -39,6 +56,7 @@ class RuntimeRecord:
     made: bool = False
     durable: bool = False
     hibernate_after: float = 0.0
+    parent: Parent | None = None
 
 
 class Runtimes:
@@ -58,8 +76,9 @@ class Runtimes:
         key: str = "",
         durable: bool = False,
         hibernate_after: float = 0.0,
+        parent: Parent | None = None,
     ) -> RuntimeRecord:
-        """name: None for its id. key: of the request, by which `by_request` finds it.
+        """name: None for its id. key: of the request, by which `by_request` finds it. parent: of a branch.
 
         Raises UsageError for a bad name, EntryExistsError when this tenant has one of that name.
         """
@@ -73,14 +92,17 @@ class Runtimes:
             lease=lease,
             durable=durable,
             hibernate_after=hibernate_after,
+            parent=parent,
         )
         sql = (
             "INSERT INTO runtimes "
-            "(id, tenant_id, name, created, policy, lease, request_key, durable, hibernate_after) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            "(id, tenant_id, name, created, policy, lease, request_key, durable, hibernate_after, "
+            "parent, parent_name, fork_key, fork_place) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         )
         place = (runtime, tenant, record.name, record.created)
-        values = (*place, policy.hex(), lease, key or None, int(durable), hibernate_after)
+        born = (parent.runtime, parent.name, parent.fork, parent.place) if parent else ("", "", None, 0)
+        values = (*place, policy.hex(), lease, key or None, int(durable), hibernate_after, *born)
         try:
             self._database.execute(sql, *values)
         except sqlite3.IntegrityError:
@@ -91,6 +113,19 @@ class Runtimes:
         """A node has it now."""
         sql = "UPDATE runtimes SET made = ? WHERE tenant_id = ? AND id = ?"
         self._database.execute(sql, self._clock(), tenant, runtime)
+
+    def forked(self, tenant: TenantId, fork: str, point: ForkPoint) -> None:
+        """A node has all branches of this fork now."""
+        sql = (
+            "UPDATE runtimes SET made = ?, parent_step = ?, parent_history = ? "
+            "WHERE tenant_id = ? AND fork_key = ?"
+        )
+        self._database.execute(sql, self._clock(), point.step, point.history, tenant, fork)
+
+    def by_fork(self, tenant: TenantId, fork: str) -> list[RuntimeRecord]:
+        """The branches of a fork, in their order."""
+        sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND fork_key = ? ORDER BY fork_place"
+        return [_record(row, "") for row in self._database.rows(sql, tenant, fork)]
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
         """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
@@ -150,4 +185,15 @@ def _record(row: Row | None, asked: str) -> RuntimeRecord:
         made=row["made"] is not None,
         durable=bool(row["durable"]),
         hibernate_after=row["hibernate_after"],
+        parent=_parent(row) if row["parent"] else None,
+    )
+
+
+def _parent(row: Row) -> Parent:
+    return Parent(
+        runtime=row["parent"],
+        name=row["parent_name"],
+        fork=row["fork_key"],
+        place=row["fork_place"],
+        point=ForkPoint(history=row["parent_history"], step=row["parent_step"]),
     )

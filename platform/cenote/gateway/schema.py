@@ -150,5 +150,14 @@ MIGRATIONS: Final = (
         "ALTER TABLE runtimes ADD COLUMN durable BIGINT NOT NULL DEFAULT 0",
         "ALTER TABLE runtimes ADD COLUMN hibernate_after DOUBLE PRECISION NOT NULL DEFAULT 0",
     ),
+    (
+        "ALTER TABLE runtimes ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runtimes ADD COLUMN parent_name TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runtimes ADD COLUMN parent_step BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE runtimes ADD COLUMN parent_history TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runtimes ADD COLUMN fork_key TEXT",
+        "ALTER TABLE runtimes ADD COLUMN fork_place BIGINT NOT NULL DEFAULT 0",
+        "CREATE INDEX runtimes_by_fork ON runtimes (tenant_id, fork_key)",
+    ),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

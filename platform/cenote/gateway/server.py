@@ -15,10 +15,12 @@ import grpc.aio
 from cenote.gateway import reference_relay, runtime_relay
 from cenote.gateway.audit.collector import Collector
 from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.branches import Branches
 from cenote.gateway.callers import Callers
 from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
+from cenote.gateway.forks import Forks
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.platform_service import PlatformService
 from cenote.gateway.reference_relay import ReferenceRelay
@@ -133,7 +135,11 @@ class GatewayServer:
         opened.push_async_callback(creations.close)
         opened.push_async_callback(self._look_after, self._collector.collect)
         callers = Callers(self._stores, pool, self._recheck)
-        service = PlatformService(self._stores, self._nodes, self._registry, creations, callers, self._ways)
+        forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool)
+        opened.push_async_callback(forks.close)
+        service = PlatformService(
+            self._stores, self._nodes, self._registry, creations, forks, callers, self._ways
+        )
         add_PlatformServiceServicer_to_server(service, server)
         served = [
             platform_pb2.DESCRIPTOR.services_by_name["PlatformService"].full_name,

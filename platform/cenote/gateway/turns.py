@@ -12,10 +12,11 @@ from cenote.gateway.principal import Principal
 
 
 class Turns:
-    """slots: how many turns there are at once, of all tenants together."""
+    """slots: how many turns there are at once, of all tenants together. at_once: of one tenant; None for all."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, at_once: int | None = None) -> None:
         self._queue: FairQueue[int] = FairQueue(slots)
+        self._at_once = at_once
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Event] = {}
 
@@ -26,7 +27,7 @@ class Turns:
         Raises QueueFullError.
         """
         ticket, started = next(self._numbers), asyncio.Event()
-        self._queue.submit(ticket, principal.tenant, weight=principal.weight)
+        self._queue.submit(ticket, principal.tenant, weight=principal.weight, at_once=self._at_once)
         self._waiting[ticket] = started
         try:
             self._start()

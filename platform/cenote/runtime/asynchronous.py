@@ -201,6 +201,7 @@ class AsyncPythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self: ...
 
     @overload
@@ -211,6 +212,7 @@ class AsyncPythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self | list[Self]: ...
 
     async def fork(
@@ -220,10 +222,11 @@ class AsyncPythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self | list[Self]:
         """Runtimes that begin with this one's state; see PythonRuntime.fork."""
         cores = await asyncio.to_thread(
-            fork, self.core, step, count, deterministic=deterministic, partial=partial
+            fork, self.core, step, count, deterministic=deterministic, partial=partial, name=name
         )
         made = [type(self).holding(core) for core in cores]
         return made[0] if count == 1 else made

@@ -21,6 +21,7 @@ from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.builds import build_here
 from cenote.runtime.builds_elsewhere import build_elsewhere
+from cenote.runtime.checkpoint_line import CheckpointLine, StoresElsewhere
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
@@ -39,6 +40,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
+from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
@@ -54,14 +56,6 @@ class Names:
 
     items: dict[str, Injectable]
     rules: CheckSession | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a branch was forked. history: of the runtime that it comes from. step: the last one that both have."""
-
-    history: str
-    step: int
 
 
 class RuntimeCore:
@@ -92,7 +86,7 @@ class RuntimeCore:
         self.changes = Changes()
         self._checker = security_checker
         self._private: dict[str, Names] = {}
-        self.origin: Origin | None = None
+        self.origin: ForkPoint | None = None
         """Set for a branch."""
         self._prefix = ""
         """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
@@ -123,13 +117,13 @@ class RuntimeCore:
     # -- checkpoints --
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """Raises UsageError for a runtime without a store."""
-        if self._checkpoints is None and self.backend.place:
-            raise UsageError("a platform stores its runtimes by itself: durable ones behind each call")
-        if self._checkpoints is None:
-            raise UsageError("this runtime stores nothing; make it with store=... and a name")
-        return self._checkpoints
+    def checkpoints(self) -> CheckpointLine:
+        """Raises UsageError for an embedded runtime without a store."""
+        if self._checkpoints is not None:
+            return self._checkpoints
+        if isinstance(self.backend, StoresElsewhere):
+            return self.backend.checkpoints
+        raise UsageError("this runtime stores nothing; make it with store=... and a name")
 
     # -- life --
 
@@ -238,9 +232,9 @@ class RuntimeCore:
         if self._pid == os.getpid():
             self._desk.close()
 
-    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend]) -> RuntimeCore:
+    def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend], name: str | None) -> RuntimeCore:
         """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
-        branch = RuntimeCore((), (), (), self._checker, self.policy, self.name, backend)
+        branch = RuntimeCore((), (), (), self._checker, self.policy, name, backend)
         branch.items.update(self.items)
         branch.classes.update(self.classes)
         branch._targets.update(self._targets)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, get_args
 
-from cenote.runtime.core import Origin, RuntimeCore
-from cenote.runtime.forking import hosted
+from cenote.runtime.branch_line import BranchLine
+from cenote.runtime.core import RuntimeCore
 from cenote.runtime.injectables import check_name
 from cenote.runtime.injection import stays_here, value_parcel
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import done, reference, variables
 from cenote_security.errors import CenoteError, NotTransferableError, UsageError
+from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.trace import ABSENT, Version, key_of, kind_of
@@ -102,7 +104,8 @@ def merge(
     """See PythonRuntime.merge. Blocks."""
     if on_conflict not in get_args(OnConflict):
         raise UsageError(f"on_conflict is one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}")
-    ours, theirs = _sides(hosted(core), hosted(branch), branch.origin)
+    _check_places(core, branch)
+    ours, theirs = _sides(core.read_history(), branch.read_history(), _origin(branch))
     wanted = _wanted(branch, theirs, names)
     clash = conflicts(ours, theirs, wanted)
     if clash and on_conflict == "refuse":
@@ -125,10 +128,28 @@ def merge(
     )
 
 
-def _sides(ours: HostedRuntime, theirs: HostedRuntime, origin: Origin | None) -> tuple[Changes, Changes]:
-    if origin is None or origin.history != ours.history.id:
+def _check_places(core: RuntimeCore, branch: RuntimeCore) -> None:
+    """Raises UsageError for an author who is attached, and where no value passes by reference."""
+    for side in (core, branch):
+        if side.author or not isinstance(side.backend, HostedRuntime | BranchLine):
+            raise UsageError("only the owner of a runtime merges it, not an author who is attached")
+    if core.backend.place != branch.backend.place:
+        raise UsageError(
+            "a merge takes a branch that `fork` of this very runtime has made, in the same place"
+        )
+
+
+def _origin(branch: RuntimeCore) -> ForkPoint | None:
+    """A runtime of a platform may have been forked by another client."""
+    if branch.origin is None and isinstance(branch.backend, BranchLine):
+        return branch.backend.fork_point()
+    return branch.origin
+
+
+def _sides(ours: History, theirs: History, origin: ForkPoint | None) -> tuple[Changes, Changes]:
+    if origin is None or origin.history != ours.id:
         raise UsageError("a merge takes a branch that `fork` of this very runtime has made")
-    ours_tree, theirs_tree = ours.history.tree, theirs.history.tree
+    ours_tree, theirs_tree = ours.tree, theirs.tree
     start = ours_tree.ancestor(origin.step, ours_tree.head)
     return (
         changes(ours_tree.between(start, ours_tree.head)),

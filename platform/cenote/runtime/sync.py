@@ -221,6 +221,7 @@ class PythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self: ...
 
     @overload
@@ -231,6 +232,7 @@ class PythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self | list[Self]: ...
 
     def fork(
@@ -240,21 +242,27 @@ class PythonRuntime:
         *,
         deterministic: bool = False,
         partial: bool = False,
+        name: str | None = None,
     ) -> Self | list[Self]:
         """A runtime that begins with this one's state; of a `count` above 1 a list of them. Close them.
 
         By value: variables, working directory and process state are copied into jails of their own, with
         limits of their own; the client's functions and objects are offered there as here. One copy
         serves all: half a CPU-second per GB, and for each runtime some 20 ms. step: begin with a kept state
-        instead, as in `rollback`; this runtime goes there and comes back, so that nobody else may use it
+        instead, as in `rollback`; this runtime goes there and comes back, and calls of others wait
         meanwhile. deterministic: draw the random numbers that this runtime goes on to draw; otherwise the
         generators of `random`, numpy and torch begin anew, while those that are variables are copied as they
         are. partial: begin without what cannot be copied.
 
+        On a platform it is done there, next to the jail: branches are the same tenant's, with the same policy, and
+        end when they are closed. name: they stay instead until they are deleted, under this name, of several
+        NAME-1, NAME-2 and so on, and are durable if this runtime is.
+
         Raises IncompleteForkError, before anything starts, naming what cannot be: generators, sockets, threads;
-        NotKeptError and UnavailableError for `step`; UsageError for a runtime on a platform or one attached to.
+        NotKeptError and UnavailableError for `step`; UsageError for an author who is attached. What a platform
+        refuses, such as NameExistsError and QuotaExceededError, it refuses for all branches.
         """
-        cores = fork(self.core, step, count, deterministic=deterministic, partial=partial)
+        cores = fork(self.core, step, count, deterministic=deterministic, partial=partial, name=name)
         made = [type(self).holding(core) for core in cores]
         return made[0] if count == 1 else made
 

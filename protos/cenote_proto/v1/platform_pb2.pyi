@@ -227,6 +227,7 @@ class RuntimeDescription(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
     DURABLE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     node: _builtins.str
@@ -247,6 +248,10 @@ class RuntimeDescription(_message.Message):
     durable: _builtins.bool
     @_builtins.property
     def policy(self) -> _runtime_pb2.Policy: ...
+    @_builtins.property
+    def origin(self) -> Global___Origin:
+        """Of a branch."""
+
     def __init__(
         self,
         *,
@@ -264,14 +269,121 @@ class RuntimeDescription(_message.Message):
         reason: _builtins.str = ...,
         authority: _builtins.str = ...,
         durable: _builtins.bool = ...,
+        origin: Global___Origin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "authority", b"authority", "capability", b"capability", "clients", b"clients", "created", b"created", "durable", b"durable", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "authority", b"authority", "capability", b"capability", "clients", b"clients", "created", b"created", "durable", b"durable", "expires", b"expires", "id", b"id", "name", b"name", "node", b"node", "origin", b"origin", "policy", b"policy", "reason", b"reason", "state", b"state", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RuntimeDescription: _TypeAlias = RuntimeDescription  # noqa: Y015
+
+@_typing.final
+class Origin(_message.Message):
+    """Where a runtime was forked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNTIME_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    runtime: _builtins.str
+    """The runtime that it comes from; that may have ended since."""
+    name: _builtins.str
+    step: _builtins.int
+    """The last step that both have."""
+    history: _builtins.str
+    """See History.id, of the former."""
+    def __init__(
+        self,
+        *,
+        runtime: _builtins.str = ...,
+        name: _builtins.str = ...,
+        step: _builtins.int = ...,
+        history: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "name", b"name", "runtime", b"runtime", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Origin: _TypeAlias = Origin  # noqa: Y015
+
+@_typing.final
+class ForkRuntimeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    DETERMINISTIC_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A name, or an id."""
+    step: _builtins.int
+    label: _builtins.str
+    count: _builtins.int
+    """How many; 0 is one."""
+    lease: _builtins.float
+    """See CreateRuntimeRequest. Without one branches store what their runtime does."""
+    key: _builtins.str
+    deterministic: _builtins.bool
+    """They draw the random numbers that the runtime goes on to draw."""
+    partial: _builtins.bool
+    """They begin without what cannot be copied; else that is refused."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the branches, one each; none: made up from the name of the runtime."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        step: _builtins.int = ...,
+        label: _builtins.str = ...,
+        count: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        lease: _builtins.float = ...,
+        key: _builtins.str = ...,
+        deterministic: _builtins.bool = ...,
+        partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "state", b"state", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deterministic", b"deterministic", "key", b"key", "label", b"label", "lease", b"lease", "name", b"name", "names", b"names", "partial", b"partial", "state", b"state", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_state: _TypeAlias = _typing.Literal["step", "label"]  # noqa: Y015
+    _WhichOneofArgType_state: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_state) -> _WhichOneofReturnType_state | None: ...
+
+Global___ForkRuntimeRequest: _TypeAlias = ForkRuntimeRequest  # noqa: Y015
+
+@_typing.final
+class ForkRuntimeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNTIMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runtimes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuntimeDescription]: ...
+    def __init__(
+        self,
+        *,
+        runtimes: _abc.Iterable[Global___RuntimeDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runtimes", b"runtimes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkRuntimeReply: _TypeAlias = ForkRuntimeReply  # noqa: Y015
 
 @_typing.final
 class ListRuntimesRequest(_message.Message):

@@ -66,6 +66,11 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
                 _registered_method=True)
+        self.ForkRuntime = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/ForkRuntime',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
+                _registered_method=True)
 
 
 class PlatformServiceServicer:
@@ -113,6 +118,14 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkRuntime(self, request, context):
+        """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
+        the first one made. A cell that runs is waited for, for a while.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlatformServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +158,11 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.MoveRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.SerializeToString,
+            ),
+            'ForkRuntime': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkRuntime,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -311,6 +329,33 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/MoveRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeRequest.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.MoveRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkRuntime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/ForkRuntime',
+            cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,10 @@ class PlatformServiceStub:
     """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
     missing.
     """
+    ForkRuntime: _grpc.UnaryUnaryMultiCallable[_platform_pb2.ForkRuntimeRequest, _platform_pb2.ForkRuntimeReply]
+    """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
+    the first one made. A cell that runs is waited for, for a while.
+    """
 
 @_typing.type_check_only
 class PlatformServiceAsyncStub(PlatformServiceStub):
@@ -66,6 +70,10 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     MoveRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.MoveRuntimeRequest, _platform_pb2.MoveRuntimeReply]  # type: ignore[assignment]
     """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
     missing.
+    """
+    ForkRuntime: _aio.UnaryUnaryMultiCallable[_platform_pb2.ForkRuntimeRequest, _platform_pb2.ForkRuntimeReply]  # type: ignore[assignment]
+    """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
+    the first one made. A cell that runs is waited for, for a while.
     """
 
 class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -119,6 +127,16 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_platform_pb2.MoveRuntimeReply, _abc.Awaitable[_platform_pb2.MoveRuntimeReply]]:
         """A durable one, to another machine; its clients find it there. Refused, and not begun, where something would be
         missing.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkRuntime(
+        self,
+        request: _platform_pb2.ForkRuntimeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.ForkRuntimeReply, _abc.Awaitable[_platform_pb2.ForkRuntimeReply]]:
+        """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
+        the first one made. A cell that runs is waited for, for a while.
         """
 
 def add_PlatformServiceServicer_to_server(servicer: PlatformServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

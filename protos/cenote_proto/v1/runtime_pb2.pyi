@@ -59,6 +59,9 @@ class ClientFrame(_message.Message):
     BUILD_FIELD_NUMBER: _builtins.int
     PUT_IN_FIELD_NUMBER: _builtins.int
     REHEARSE_FIELD_NUMBER: _builtins.int
+    STORE_STATE_FIELD_NUMBER: _builtins.int
+    HIBERNATE_FIELD_NUMBER: _builtins.int
+    GO_BACK_TO_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -177,6 +180,18 @@ class ClientFrame(_message.Message):
     def rehearse(self) -> Global___Rehearse:
         """answered by Reply: value or refusal"""
 
+    @_builtins.property
+    def store_state(self) -> Global___StoreState:
+        """answered by StateStored"""
+
+    @_builtins.property
+    def hibernate(self) -> Global___Hibernate:
+        """answered by StateStored"""
+
+    @_builtins.property
+    def go_back_to(self) -> Global___GoBackTo:
+        """answered by StateStored"""
+
     def __init__(
         self,
         *,
@@ -210,12 +225,15 @@ class ClientFrame(_message.Message):
         build: Global___Build | None = ...,
         put_in: Global___PutInQuestion | None = ...,
         rehearse: Global___Rehearse | None = ...,
+        store_state: Global___StoreState | None = ...,
+        hibernate: Global___Hibernate | None = ...,
+        go_back_to: Global___GoBackTo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "heard", b"heard", "hello", b"hello", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate", "go_back_to"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -248,6 +266,7 @@ class ServerFrame(_message.Message):
     APPLIED_FIELD_NUMBER: _builtins.int
     BUILT_FIELD_NUMBER: _builtins.int
     PUT_IN_FIELD_NUMBER: _builtins.int
+    STATE_STORED_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -305,6 +324,8 @@ class ServerFrame(_message.Message):
     def built(self) -> Global___Built: ...
     @_builtins.property
     def put_in(self) -> Global___PutIn: ...
+    @_builtins.property
+    def state_stored(self) -> Global___StateStored: ...
     def __init__(
         self,
         *,
@@ -331,12 +352,13 @@ class ServerFrame(_message.Message):
         applied: Global___Applied | None = ...,
         built: Global___Built | None = ...,
         put_in: Global___PutIn | None = ...,
+        state_stored: Global___StateStored | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in", "state_stored"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1743,6 +1765,112 @@ class Rehearse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rehearse: _TypeAlias = Rehearse  # noqa: Y015
+
+@_typing.final
+class StoreState(_message.Message):
+    """Of a runtime that stores its states: does so now. A label keeps the checkpoint from being swept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreState: _TypeAlias = StoreState  # noqa: Y015
+
+@_typing.final
+class Hibernate(_message.Message):
+    """Stores the state and ends the jail; the next call, of whichever client, has it again. Refused while a call is under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hibernate: _TypeAlias = Hibernate  # noqa: Y015
+
+@_typing.final
+class GoBackTo(_message.Message):
+    """Goes on from an earlier state that is stored; the present one is stored before. Refused while a call is under way, and
+    where something would be missing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    label: _builtins.str
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        label: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "number", b"number", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "number", b"number", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["number", "label"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___GoBackTo: _TypeAlias = GoBackTo  # noqa: Y015
+
+@_typing.final
+class StateStored(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    MADE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    label: _builtins.str
+    step: _builtins.int
+    made: _builtins.float
+    """Seconds since the epoch."""
+    size: _builtins.int
+    """Bytes of the state, and of what this added to the store."""
+    stored: _builtins.int
+    complete: _builtins.bool
+    """Whether it has all of the state."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        label: _builtins.str = ...,
+        step: _builtins.int = ...,
+        made: _builtins.float = ...,
+        size: _builtins.int = ...,
+        stored: _builtins.int = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "label", b"label", "made", b"made", "number", b"number", "size", b"size", "step", b"step", "stored", b"stored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateStored: _TypeAlias = StateStored  # noqa: Y015
 
 @_typing.final
 class NetworkLogQuestion(_message.Message):

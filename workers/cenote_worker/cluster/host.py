@@ -8,8 +8,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
 from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -124,24 +125,82 @@ class RuntimeHost:
         Raises NameExistsError when it is served here already, UnavailableError when another host still has it.
         """
         name, relay = assignment.runtime, HostRelay()
-        with self._lock:
-            if name in self._bound or name in self._binding:
-                raise NameExistsError(name)
-            self._binding.add(name)
-        try:
+        with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
             hosted, kept = self._taken_up(assignment, relay)
             self._keeper.put(KEY.format(name), assignment.record())
-            bound = _Bound(assignment=assignment, hosted=hosted, kept=kept)
-            bound.refill = partial(self._refill, bound)
-            with self._lock:
-                self._keys[name] = assignment.keys
-                self._bound[name] = bound
+            self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
+
+    @contextmanager
+    def _reserved(self, runtime: str) -> Iterator[None]:
+        """Raises NameExistsError for one that is served here, or about to be."""
+        with self._lock:
+            if runtime in self._bound or runtime in self._binding:
+                raise NameExistsError(runtime)
+            self._binding.add(runtime)
+        try:
+            yield
         finally:
             with self._lock:
-                self._binding.discard(name)
+                self._binding.discard(runtime)
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        """Serves runtimes that begin with a state of one that is served here: all of them, or none is left.
+
+        What each is comes before anything of it, so that a host that is killed meanwhile leaves nothing that cannot
+        be found and ended. Raises UnknownRuntimeError, what `copied` raises, UnavailableError.
+        """
+        source = self._find(parent).hosted
+        with ExitStack() as undone, ExitStack() as held:
+            with self._server.held(parent) if order.visits else nullcontext():
+                copy = held.enter_context(copied(source, order))
+            carried_out([partial(self._begin_branch, copy, branch, undone) for branch in branches])
+            undone.pop_all()
+        return copy.point
+
+    def _begin_branch(self, copy: StateCopy, assignment: Assignment, undone: ExitStack) -> None:
+        with self._reserved(assignment.runtime):
+            self._branch(copy, assignment, undone)
+
+    def _branch(self, copy: StateCopy, assignment: Assignment, undone: ExitStack) -> None:
+        """undone: takes what makes it not have been."""
+        name, relay, keeping = assignment.runtime, HostRelay(), assignment.keeping
+        self._keeper.put(KEY.format(name), assignment.record())
+        undone.callback(self._keeper.drop, KEY.format(name))
+        self._stores[assignment.tenant] = keeping.store
+        kept = KeptRuntime.fresh(name, assignment.sandbox(), self._keeper, self._start_ends)
+        with ExitStack() as opened:
+            opened.callback(kept.close)
+            history = keeping.record_of(name)
+            opened.callback(history.close)
+            hosted = copy.runtime(relay, name=name, start=kept.start_jail, legacy=kept, history=history)
+            opened.pop_all()
+        undone.callback(hosted.close)
+        hosted.start()
+        keeping.begin_with(hosted, partial(self._room, assignment.tenant))
+        self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
+        undone.callback(self._leave, name)
+
+    def _enter(self, bound: _Bound, relay: HostRelay) -> None:
+        """Serves it from now on."""
+        assignment, name = bound.assignment, bound.assignment.runtime
+        bound.refill = partial(self._refill, bound)
+        with self._lock:
+            self._keys[name] = assignment.keys
+            self._bound[name] = bound
         self._watch.add(bound.refill)
-        self._server.add(name, hosted, relay, self._books(assignment))
+        self._server.add(name, bound.hosted, relay, self._books(assignment))
+
+    def _leave(self, runtime: str) -> _Bound:
+        """Serves it no more. Raises UnknownRuntimeError."""
+        with self._lock:
+            bound = self._bound.pop(runtime, None)
+            self._keys.pop(runtime, None)
+        if bound is None:
+            raise UnknownRuntimeError(runtime)
+        self._watch.remove(bound.refill)
+        self._server.remove(runtime)
+        return bound
 
     def _books(self, assignment: Assignment) -> Books:
         return Books(
@@ -203,14 +262,7 @@ class RuntimeHost:
 
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
-        with self._lock:
-            bound = self._bound.pop(runtime, None)
-            self._keys.pop(runtime, None)
-        if bound is None:
-            raise UnknownRuntimeError(runtime)
-        self._watch.remove(bound.refill)
-        self._server.remove(runtime)
-        bound.hosted.close()
+        self._leave(runtime).hosted.close()
         self._keeper.drop(KEY.format(runtime))
 
     def end_idle(self, runtime: str, seconds: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
@@ -48,6 +49,7 @@ class Host(Protocol):
     @property
     def doors(self) -> Doors: ...
     def bind(self, assignment: Assignment) -> None: ...
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
     def hibernate(self, runtime: str, seconds: float) -> bool: ...
@@ -158,6 +160,33 @@ class Node:
         """Where it is served; asked again, the same. Raises UnavailableError when no host comes."""
         with self._turn(assignment.runtime):
             return (self._serving(assignment.runtime) or self._bind(assignment)).doors
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        """Has the host of a runtime make others that begin with a state of it, and serve them: all or none.
+
+        Raises UnknownRuntimeError, UnavailableError, and what its host raises.
+        """
+        self._end_all(branches)  # of whoever asked before, and was killed
+        with self._turn(parent):
+            host = self._serving(parent) or self._bind(self._assignment(parent))
+        with self._lock:
+            for branch in branches:
+                self._placement.settle(branch.runtime, host.id)
+        try:
+            return host.fork(parent, branches, order)
+        except HostGone as gone:
+            self.left(host.id)
+            self._end_all(branches)
+            raise UnavailableError("the process that made the branches has ended, and they with it") from gone
+        except BaseException:
+            for branch in branches:
+                self._forget(branch.runtime)
+            raise
+
+    def _end_all(self, branches: Iterable[Assignment]) -> None:
+        for branch in branches:
+            with suppress(UnknownRuntimeError):  # it was not begun
+                self.end(branch.runtime)
 
     def locate(self, runtime: str) -> Doors:
         """Where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""

@@ -67,6 +67,11 @@ class Placement:
         self._hosts[host].add(runtime)
         return host
 
+    def settle(self, runtime: str, host: HostId) -> None:
+        """This host has the runtime from now on, if it is there."""
+        if host in self._hosts:
+            self._hosts[host].add(runtime)
+
     def host_of(self, runtime: str) -> HostId | None:
         return next((host for host, runtimes in self._hosts.items() if runtime in runtimes), None)
 

@@ -9,7 +9,7 @@ import gc
 import logging
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from cenote_worker.cluster.ray_copies import AGENT, Copies
 from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
 from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
 from cenote_worker.cluster.spares import take_spare
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
@@ -102,6 +103,9 @@ class RuntimeActor:
 
     def bind(self, assignment: Assignment) -> None:
         self._host.bind(assignment)
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        return self._host.fork(parent, branches, order)
 
     def end(self, runtime: str) -> None:
         self._host.end(runtime)
@@ -175,6 +179,9 @@ class NodeAgent:
 
     def create(self, assignment: Assignment) -> Doors:
         return self._node.create(assignment)
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        return self._node.fork(parent, branches, order)
 
     def locate(self, runtime: str) -> Doors:
         return self._node.locate(runtime)
@@ -310,6 +317,9 @@ class _DistantHost:
 
     def bind(self, assignment: Assignment) -> None:
         answer(self._handle.bind.remote(assignment))
+
+    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
+        return answer(self._handle.fork.remote(parent, branches, order))
 
     def end(self, runtime: str) -> None:
         answer(self._handle.end.remote(runtime))

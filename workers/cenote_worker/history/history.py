@@ -134,6 +134,12 @@ class History:
                         f"the events of a history contradict each other: {error}"
                     ) from None
 
+    def begin_as(self, other: History) -> None:
+        """What has happened in another runtime until now is what this one begins with, before anything of its own."""
+        with self._lock:
+            for position in range(other.size):
+                self._append(other.event(position))
+
     def _append(self, event: Event) -> None:
         position = len(self._events)
         self._take(event)

@@ -6,65 +6,159 @@ ends on its own. What a pickle cannot carry is named before anything starts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Self
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
 
 from cenote_proto.v1.checkpoint_pb2 import RestoreEnd
 from cenote_security.errors import UsageError
+from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver
 from cenote_worker.history.history import History
+from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.refill import Source
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.runtime import HostedRuntime, StartJail
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
+from cenote_worker.hosted.visiting import visiting
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
+
+MAX_BRANCHES: Final = 256
+"""Of one fork: each is a jail of its own, and a slip such as 10**6 would bring the machine down before it is told."""
+
+_AT_A_TIME: Final = 8
+"""Branches that are started at once; more would wait for the zygote, which makes one jail after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOrder:
+    """What branches begin with. at: a kept state, by step or label; None for the present one.
+
+    deterministic: they draw the random numbers that the source goes on to draw. partial: what cannot be copied is
+    left out; else nothing starts. patience: seconds for all of it; None to wait for cells that run.
+    """
+
+    at: int | str | None = None
+    deterministic: bool = False
+    partial: bool = False
+    patience: float | None = None
+
+    @property
+    def visits(self) -> bool:
+        """Whether the source is elsewhere while it is copied, see `visiting`."""
+        return self.at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint:
+    """Where a branch was forked. history: of the runtime that it comes from. step: the last one that both have."""
+
+    history: str
+    step: int
+
+
+def check_count(count: int) -> None:
+    """Of one fork's branches. Raises UsageError."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UsageError(f"a fork makes at least one runtime, not {count!r}")
+    if count > MAX_BRANCHES:
+        raise UsageError(
+            f"a fork makes at most {MAX_BRANCHES} runtimes at once, not {count}; fork again for more"
+        )
+
+
+def branch_names(name: str | None, count: int) -> list[str]:
+    """What so many branches are called that are to be called that; none where they are not."""
+    if not name or count == 1:
+        return [name] if name else []
+    return [f"{name}-{number}" for number in range(1, count + 1)]
+
+
+@contextmanager
+def copied(source: HostedRuntime, order: ForkOrder) -> Iterator[StateCopy]:
+    """The state that is asked for, for as many branches as are started inside.
+
+    Raises IncompleteForkError when something would be missing, CheckpointRefusedError, what `visiting` and
+    `HostedRuntime.start` raise, OSError when there is no memory.
+    """
+    copy = StateCopy(source, order)
+    try:
+        if copy.missing and not order.partial:
+            raise IncompleteForkError(copy.missing)
+        yield copy
+    finally:
+        copy.close()
+
+
+def carried_out(works: Sequence[Callable[[], None]]) -> None:
+    """All of them, some at a time: each waits for its jail most of the time. Raises what the first to fail raises."""
+    if len(works) == 1:
+        works[0]()
+        return
+    with ThreadPoolExecutor(min(len(works), _AT_A_TIME), thread_name_prefix="cenote-fork") as pool:
+        for begun in [pool.submit(work) for work in works]:
+            begun.result()
 
 
 class StateCopy:
     """The state of a runtime as it was when this was made. Close it; branches that have begun do not need it."""
 
-    def __init__(self, source: HostedRuntime, held: HandedOver, *, draw_anew: bool) -> None:
+    def __init__(self, source: HostedRuntime, order: ForkOrder) -> None:
+        """Copies the state when the cells that were sent before are over. See `copied` for errors."""
         self._source = source
-        self._held = held
-        self._draw_anew = draw_anew
+        self._order = order
+        self._until = None if order.patience is None else time.monotonic() + order.patience
+        self._held: HandedOver = self._taken()
 
-    @classmethod
-    def of(cls, source: HostedRuntime, *, deterministic: bool) -> Self:
-        """Copies the state when the cells that were sent before are over.
-
-        deterministic: branches draw the random numbers that the source goes on to draw.
-        Raises CheckpointRefusedError, what `HostedRuntime.start` raises, OSError when there is no memory.
-        """
-        return cls(source, handed_over(source, source.started()), draw_anew=not deterministic)
+    def _taken(self) -> HandedOver:
+        source, order = self._source, self._order
+        if order.at is None:
+            return handed_over(source, source.started(), order.patience)
+        with visiting(source, order.at):
+            return handed_over(source, source.started(), order.patience)
 
     @property
-    def step(self) -> int:
-        """The last one that the state has."""
-        return self._held.state.message.step
+    def point(self) -> ForkPoint:
+        """Where its branches leave the source. The step is the last one that the state has."""
+        return ForkPoint(history=self._source.history.id, step=self._held.state.message.step)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Each thing that branches will not have, with the reason."""
         return missing_of(self._held.state)
 
-    def runtime(self, hosts: HostHandler, *, partial: bool) -> HostedRuntime:
+    def runtime(
+        self,
+        hosts: HostHandler,
+        *,
+        name: str = "",
+        start: StartJail | None = None,
+        legacy: Legacy = NO_LEGACY,
+        history: History | None = None,
+    ) -> HostedRuntime:
         """A runtime that begins with this state once it is started, which happens while the copy is there.
 
-        hosts: carries out what its jails call outside. partial: what cannot be rebuilt is left out.
+        hosts: carries out what its jails call outside. name: by default the source's. The rest: see HostedRuntime;
+        the history is an empty one.
         """
-        history = History()
-        history.read([self._source.history.event(index) for index in range(self._source.history.size)])
-        branch = HostedRuntime(self._source.policy, hosts, name=self._source.name, history=history)
+        history = History() if history is None else history
+        history.begin_as(self._source.history)
+        policy = self._source.policy
+        branch = HostedRuntime(policy, hosts, start, name or self._source.name, legacy, history)
         for injection in self._source.noted.all():
             if not injection.seat.private:
                 branch.declare(replace(injection, values=injection.values.duplicate(), number=0))
-        branch.count_on(max(self.step, history.tree.last), None)
-        branch.refill = _Beginning(self, partial=partial)
+        branch.count_on(max(self.point.step, history.tree.last), None)
+        branch.refill = _Beginning(self)
         return branch
 
-    def fill(self, supervisor: Supervisor, *, partial: bool) -> None:
+    def fill(self, supervisor: Supervisor) -> None:
         """Puts the state into a jail that has the injected values. Raises IncompleteForkError, UnavailableError."""
         message = self._held.state.message
         there = {name for group in self._held.state.groups for name in group.names} | set(message.hosts)
@@ -72,9 +166,12 @@ class StateCopy:
             names=[name for name in message.names if name in there],
             modules=message.modules,
             step=message.step,
-            draw_anew=self._draw_anew,
+            draw_anew=not self._order.deterministic,
         )
-        put_whole(supervisor, self._held, end, partial=partial)
+        put_whole(supervisor, self._held, end, partial=self._order.partial, patience=self._patience())
+
+    def _patience(self) -> float:
+        return FETCH_TIMEOUT if self._until is None else max(self._until - time.monotonic(), 1.0)
 
     def close(self) -> None:
         self._held.close()
@@ -87,10 +184,9 @@ class _Beginning:
     exact = False
     stores = False
 
-    def __init__(self, copy: StateCopy, *, partial: bool) -> None:
-        self.step = copy.step
+    def __init__(self, copy: StateCopy) -> None:
+        self.step = copy.point.step
         self._copy: StateCopy | None = copy
-        self._partial = partial
 
     def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
@@ -100,7 +196,7 @@ class _Beginning:
         if copy is None:
             self.step = 0
         else:
-            copy.fill(supervisor, partial=self._partial)
+            copy.fill(supervisor)
 
     def forget(self) -> None:
         self._copy = None

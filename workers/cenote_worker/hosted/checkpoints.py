@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from cenote_security.errors import EntryExistsError, UnavailableError
+from cenote_security.errors import EntryExistsError, UnavailableError, UsageError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -171,6 +171,38 @@ class Checkpoints:
                 raise UnavailableError(BUSY)
             self._asleep = supervisor
             self._tidy(manifest)
+
+    def go_back(self, checkpoint: int | str) -> CheckpointInfo:
+        """Goes on from an earlier one, by number or label; the present state is stored before it.
+
+        Raises UnknownEntryError, CheckpointDamagedError, IncompleteRestoreError and UnavailableError while anybody
+        does anything: then nothing has changed but what is stored.
+        """
+        former = self.store.manifest(self.name, checkpoint)
+        if missing := fidelity(former, former.state.message.hosts).missing:
+            raise IncompleteRestoreError(self.name, former.number, missing)
+        with self._making:
+            supervisor, state = self._runtime.started(), self._runtime.state
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            self._make(supervisor, "")
+            ready, present = self._read(former), self._base
+            self._base, self._ready = former, ready
+            if not self._runtime.doze(supervisor, state):
+                self._forget_ready()
+                self._base = present
+                raise UnavailableError(BUSY)
+            self._asleep, self._unstored = supervisor, True
+            again = self._make(self._runtime.started(), "")
+            self._unstored = False
+            return self._writer.describe(again)
+
+    def last(self) -> CheckpointInfo:
+        """What the next jail begins with. Raises UsageError when nothing is stored."""
+        with self._making:
+            if self._base is None:
+                raise UsageError("nothing of this runtime is stored yet")
+            return self._writer.describe(self._base)
 
     def _tidy(self, manifest: Manifest) -> None:
         """From time to time: nobody asks for those that were made behind calls by their numbers."""

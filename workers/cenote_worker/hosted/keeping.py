@@ -76,6 +76,12 @@ class Keeping:
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
 
+    def begin_with(self, hosted: HostedRuntime, room: Room) -> None:
+        """The same for a runtime that has begun with a state of another. One that is to be durable is stored now."""
+        self.equip(hosted, room, lives=True)
+        if self.durable:
+            hosted.refill.began_anew()
+
     def _prepare(self, hosted: HostedRuntime, base: Manifest) -> None:
         offers = injections_of(base.dealings.offers)
         expected = fidelity(base, [name for offer in offers for name in offer.names])

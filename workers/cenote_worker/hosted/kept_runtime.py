@@ -195,8 +195,8 @@ class KeptRuntime:
     def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
         self._journal.accepted(injection.number, [old.number for old in superseded])
 
-    def filled(self) -> None:
-        self._journal.filled()
+    def filled(self, head: int, steps: int) -> None:
+        self._journal.filled(head, steps)
 
     def host_channel(self, sock: socket.socket) -> HostLog:
         assert self._jail_journal is not None, "an injection is sent to a jail"

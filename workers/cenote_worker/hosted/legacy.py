@@ -27,8 +27,11 @@ class Legacy(Protocol):
     def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
         """Every later jail begins with it, and no longer with those."""
 
-    def filled(self) -> None:
-        """The jail that was started last has what the runtime's jails begin with."""
+    def filled(self, head: int, steps: int) -> None:
+        """The jail that was started last has what the runtime's jails begin with.
+
+        head: the step whose state that is. steps: how many have had a number.
+        """
 
     def host_channel(self, sock: socket.socket) -> HostLog:
         """The jail is about to get the other end of `sock`."""
@@ -61,7 +64,7 @@ class NoLegacy:
     def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
         pass
 
-    def filled(self) -> None:
+    def filled(self, head: int, steps: int) -> None:
         pass
 
     def host_channel(self, _sock: socket.socket) -> HostLog:

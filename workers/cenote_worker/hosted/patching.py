@@ -21,6 +21,7 @@ from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Withdraw
 
 if TYPE_CHECKING:
+    from cenote_worker.hosted.legacy import Legacy
     from cenote_worker.hosted.runtime import HostedRuntime
 
 _log = logging.getLogger("cenote.hosted")
@@ -109,12 +110,12 @@ class _Job:
 class Patches:
     """Of one runtime: one at a time, each on a thread of its own. Safe to use from several threads.
 
-    begun: called with a key, the head and the number of steps before anything is done, for a successor.
+    legacy: is told of each before anything is done, for a successor.
     """
 
-    def __init__(self, runtime: HostedRuntime, begun: Callable[[str, int, int], None]) -> None:
+    def __init__(self, runtime: HostedRuntime, legacy: Legacy) -> None:
         self._runtime = runtime
-        self._begun = begun
+        self._legacy = legacy
         self._lock = threading.Lock()
         self._job: _Job | None = None
         self.settled = threading.Event()
@@ -160,24 +161,46 @@ class Patches:
         admission: Admission,
     ) -> Withdraw:
         self._runtime.rerunning()
-        job = _Job(key, self._runtime.interrupt)
+        job = self._taken(_Job(key, self._runtime.interrupt))
+        watch = PatchWatch(progress=progress, cancelled=job.over.is_set)
+        carried_out = partial(self._carry_out, job, partial(work, watch), listener, admission)
+        threading.Thread(target=carried_out, name="cenote-patch", daemon=True).start()
+        return job.withdraw
+
+    def _taken(self, job: _Job) -> _Job:
+        """Raises UnavailableError while there is another."""
         with self._lock:
             if self._job is not None:
                 raise UnavailableError(
                     "another patch or build of this runtime is under way; try again behind it"
                 )
             self._job = job
-        watch = PatchWatch(progress=progress, cancelled=job.over.is_set)
-        carried_out = partial(self._carry_out, job, partial(work, watch), listener, admission)
-        threading.Thread(target=carried_out, name="cenote-patch", daemon=True).start()
-        return job.withdraw
+        return job
+
+    @contextmanager
+    def away(self, key: str) -> Iterator[None]:
+        """The live state is another than the head's inside: a successor of this process puts that right.
+
+        Raises UnavailableError while a patch is applied; none begins meanwhile.
+        """
+        self._taken(_Job(key, lambda: None))
+        try:
+            self._note_begun(key)
+            yield
+        finally:
+            self._legacy.settled(key, UnavailableError("it was a visit"))  # which a successor need not know
+            with self._lock:
+                self._job = None
+
+    def _note_begun(self, key: str) -> None:
+        self.settled.wait(_TIMEOUT * _TRIES)
+        self._legacy.patch_begun(key, self._runtime.history.tree.head, self._runtime.step)
 
     def _carry_out(
         self, job: _Job, work: Callable[[], Patched | Built], listener: Listener, admission: Admission
     ) -> None:
         runtime = self._runtime
-        self.settled.wait(_TIMEOUT * _TRIES)
-        self._begun(job.key, runtime.history.tree.head, runtime.step)
+        self._note_begun(job.key)
         outcome: Outcome
         try:
             with runtime.rerunning().admitted(partial(job.admitted, admission)):

@@ -81,7 +81,8 @@ class HostedRuntime:
         self.name = name
         self._start_jail = start or start_jail
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self.turn = self._lock = threading.RLock()
+        """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
         self.noted = NotedInjections(legacy)
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
@@ -96,7 +97,7 @@ class HostedRuntime:
         self._step = self.history.tree.last
         self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
-        self.patches = Patches(self, legacy.patch_begun)
+        self.patches = Patches(self, legacy)
         self._bereft: Death | None = None
         self._begun: list[Injection] = []
         """What the jail that was filled last had then, if nothing else."""
@@ -159,7 +160,7 @@ class HostedRuntime:
             for injection in self.noted.all():
                 self._deliveries.deliver(supervisor, injection)
             self.refill.fill(supervisor)
-            self._legacy.filled()
+            self._legacy.filled(self.refill.step, self._step)
             self._begun = self.noted.all() if self.refill.step == START else []
             supervisor.begins_at(self.refill.step)
             self.recorder.refilled(self._begins_with(), self.refill.step)

@@ -49,10 +49,13 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> t
     return state, answer.head
 
 
-def handed_over(runtime: HostedRuntime, supervisor: Supervisor) -> HandedOver:
-    """The state of that jail as a whole, when what was sent to it before is over. Raises as `collected`."""
+def handed_over(runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None) -> HandedOver:
+    """The state of that jail as a whole, when what was sent to it before is over. Raises as `collected`.
+
+    patience: seconds for all of it; None to wait for cells that run however long they take.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    answer = _Answer(supervisor)
+    answer = _Answer(supervisor, patience)
     assembly = supervisor.new_assembly()
     form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
     supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
@@ -65,8 +68,15 @@ def handed_over(runtime: HostedRuntime, supervisor: Supervisor) -> HandedOver:
     return received
 
 
-def put_whole(supervisor: Supervisor, whole: HandedOver, end: RestoreEnd, *, partial: bool) -> None:
-    """Gives a whole state to the jail and waits until that has it; the state stays the caller's.
+def put_whole(
+    supervisor: Supervisor,
+    whole: HandedOver,
+    end: RestoreEnd,
+    *,
+    partial: bool,
+    patience: float = FETCH_TIMEOUT,
+) -> None:
+    """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
 
     Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
     """
@@ -76,7 +86,7 @@ def put_whole(supervisor: Supervisor, whole: HandedOver, end: RestoreEnd, *, par
     described.to_wire(message.restore.content, descriptors)
     for memory in whole.memories:
         memory.to_wire(message.restore.memories.add(), descriptors)
-    outcome = _restored(supervisor, message, descriptors)
+    outcome = _restored(supervisor, message, descriptors, patience)
     described.close()
     if isinstance(outcome, RefusedReply):
         raise IncompleteForkError((printable(outcome.message),))
@@ -96,10 +106,15 @@ def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
         raise IncompleteRestoreError(name, number, missing)
 
 
-def _restored(supervisor: Supervisor, message: jail_pb2.Request, descriptors: list[int]) -> Outcome:
+def _restored(
+    supervisor: Supervisor,
+    message: jail_pb2.Request,
+    descriptors: list[int],
+    patience: float = FETCH_TIMEOUT,
+) -> Outcome:
     """What the jail answers to a request to take a state in. Raises UnavailableError."""
     delivery = Delivery()
-    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=FETCH_TIMEOUT))
+    supervisor.submit(JailRequest(Ask.RESTORE, message, delivery, descriptors, timeout=patience))
     outcome = delivery.outcomes.get()
     if isinstance(outcome, Exception) and not isinstance(outcome, RefusedReply):
         raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
@@ -109,11 +124,12 @@ def _restored(supervisor: Supervisor, message: jail_pb2.Request, descriptors: li
 class _Answer(Delivery):
     """What the jail answered to the request for a copy, and whether the copy still has time."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, patience: float | None = None) -> None:
         super().__init__()
         self._supervisor = supervisor
         self.head = 0
-        self._deadline: float | None = None
+        self._patience = patience or FETCH_TIMEOUT
+        self._deadline = None if patience is None else time.monotonic() + patience
         self._failure = ""
 
     def done(self, outcome: Outcome) -> None:
@@ -123,12 +139,12 @@ class _Answer(Delivery):
             outcome = CheckpointRefusedError(self._failure)
         elif isinstance(outcome, Exception):
             self._failure = str(outcome)
-        else:
-            self._deadline = time.monotonic() + FETCH_TIMEOUT
+        elif self._deadline is None:
+            self._deadline = time.monotonic() + self._patience
         super().done(outcome)
 
     def given_up(self) -> str:
         """Why nothing is waited for any more; empty while something is."""
         if self._deadline is not None and time.monotonic() > self._deadline:
-            return f"the copy of its state took longer than {FETCH_TIMEOUT:g} s"
+            return f"the copy of its state took longer than {self._patience:g} s"
         return self._failure

@@ -83,8 +83,12 @@ class Journal:
             self._write(JournalEntry(began=journal_pb2.Began(jail=self.jail, ends_at=ends_at or 0.0)))
             return self.jail
 
-    def filled(self) -> None:
-        """It has what the runtime's jails begin with."""
+    def filled(self, head: int, steps: int) -> None:
+        """It has what the runtime's jails begin with: the state after step `head`, of so many steps."""
+        if steps:
+            self.write(JournalEntry(counted=journal_pb2.Counted(steps=steps)))
+        if head:
+            self.write(JournalEntry(moved=journal_pb2.Moved(step=head)))
         self.write(JournalEntry(filled=journal_pb2.Filled()))
 
     def mourned(self, jail: int) -> None:

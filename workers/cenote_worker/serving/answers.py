@@ -7,12 +7,14 @@ import logging
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.content import Content
 from cenote_worker.results import Built, ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.builds import from_built
+from cenote_worker.wire.checkpoints import from_checkpoint
 from cenote_worker.wire.failures import to_failure
 from cenote_worker.wire.patches import from_patched
 from cenote_worker.wire.replies import from_reply
@@ -24,8 +26,8 @@ _log = logging.getLogger("cenote.serving")
 Frame = runtime_pb2.ServerFrame
 
 
-Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...]
-"""The outcome of a request, or what was asked of the jail's warden: how it is, what is kept."""
+Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...] | CheckpointInfo
+"""The outcome of a request; what was asked of the jail's warden: how it is, what is kept; what was stored."""
 
 
 def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
@@ -37,6 +39,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, rolled_back=from_rollback(outcome)), None
         case JailStatus():
             return Frame(call=call, status=from_status(outcome)), None
+        case CheckpointInfo():
+            return Frame(call=call, state_stored=from_checkpoint(outcome)), None
         case Patched():
             return Frame(call=call, applied=from_patched(outcome)), None
         case Built():

@@ -23,6 +23,9 @@ class Line(Protocol):
     def end(self, error: CenoteError | None) -> None:
         """Ends the stream, with a reason or as agreed."""
 
+    def go_on(self) -> None:
+        """The runtime takes calls again."""
+
     def close(self) -> None:
         """Nothing more is told; what runs is left behind. Closing twice is fine."""
 

@@ -15,6 +15,7 @@ from cenote_security.errors import ProtocolViolation, RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.authors import check_author
 from cenote_worker.hosted.keyed_call import MAX_KEY
+from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.serving.limits import (
     MAX_CODE,
     MAX_NAME,
@@ -49,6 +50,9 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "build": "run",
     "put_in": "read",
     "rehearse": "run",
+    "store_state": "run",
+    "hibernate": "run",
+    "go_back_to": "run",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
 
@@ -104,6 +108,10 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_rehearsal(frame.rehearse)
         case "roll_back" if frame.roll_back.WhichOneof("target") is None:
             raise UsageError("a rollback names a step or a label")
+        case "go_back_to" if frame.go_back_to.WhichOneof("target") is None:
+            raise UsageError("a checkpoint is named by a number or a label")
+        case "store_state":
+            check_label(frame.store_state.label)
 
 
 def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | None:

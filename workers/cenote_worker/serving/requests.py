@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -22,6 +23,7 @@ from cenote_worker.serving.edge import most_of_a_file
 from cenote_worker.serving.listeners import CellListener, ReplyListener
 from cenote_worker.serving.patch_requests import one_code
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.serving.storing import Store, store
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Outcome
@@ -188,6 +190,13 @@ class Requests:
     def _tell(self, call: Call, answer: Answer) -> None:
         """From any thread."""
         self.served.soon(self.settled, call, answer)
+
+    def storing(self, frame: runtime_pb2.ClientFrame, work: Store) -> Call:
+        def run() -> None:
+            store(self.served, work, partial(self._tell, call))
+
+        call = Call(number=frame.call, run=run)
+        return call
 
     def snapshot(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -53,6 +54,9 @@ class ServedRuntime:
         self._grace = grace
         self._clients: dict[str, Client] = {}
         self._threads = 0
+        self._holders = 0
+        self.storing = threading.Lock()
+        """Whoever has it stores the state because a client has said so."""
         self._seen = loop.time()
         self._used = loop.time()
         for injection in hosted.noted.all():  # of a runtime that was taken over
@@ -151,6 +155,21 @@ class ServedRuntime:
     def at_hand(self) -> bool:
         """Whether a request can be queued without blocking: there is a jail, and nobody fills one just now."""
         return self.hosted.running and not self._threads
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody has the jail to themselves: no call is begun meanwhile, on no thread."""
+        return self._holders > 0
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def let_go(self) -> None:
+        """What has waited goes on, unless others hold it too."""
+        self._holders -= 1
+        lines = [client.line for client in self._clients.values() if client.line is not None]
+        for line in lines if not self.held else ():
+            line.go_on()
 
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         post(self.loop, callback, *arguments)

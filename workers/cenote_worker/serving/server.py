@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import grpc.aio
@@ -114,6 +115,19 @@ class RuntimeServer:
     def quiet(self, runtime: str) -> float:
         """For how many seconds nobody has called it, or was answered. Raises UnknownRuntimeError."""
         return self._call(lambda: self._find(runtime).quiet)
+
+    @contextmanager
+    def held(self, runtime: str) -> Iterator[None]:
+        """Calls of its clients wait inside, in their order, for whoever has the runtime to themselves.
+
+        Raises UnknownRuntimeError.
+        """
+        served = self._call(lambda: self._find(runtime))
+        self._call(served.hold)
+        try:
+            yield
+        finally:
+            self._call(served.let_go)
 
     def close(self) -> None:
         """Ends all streams; the thread ends by itself, soon. Closing twice is fine."""

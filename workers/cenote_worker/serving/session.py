@@ -28,6 +28,7 @@ from cenote_worker.serving.references import FIRST_LEASE, UNCLAIMED, ReferenceRe
 from cenote_worker.serving.requests import Requests
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.serving.storing import put_to_sleep, target_of
 from cenote_worker.serving.turns import Result, Turns
 from cenote_worker.serving.uploads import Uploads
 from cenote_worker.supervisor.edge import ValueReply
@@ -75,6 +76,9 @@ class Session:
     def end(self, error: CenoteError | None) -> None:
         if not self.over.done():
             self.over.set_result(error)
+
+    def go_on(self) -> None:
+        self._turns.go_on()
 
     def finish(self) -> None:
         """The client asks nothing more; it still hears the answers."""
@@ -201,6 +205,12 @@ class Session:
                 return requests.rollback(frame)
             case "snapshots":
                 return requests.snapshots(frame)
+            case "store_state":
+                return requests.storing(frame, lambda states: states.make(frame.store_state.label))
+            case "go_back_to":
+                return requests.storing(frame, lambda states: states.go_back(target_of(frame.go_back_to)))
+            case "hibernate":
+                return requests.storing(frame, put_to_sleep)
         return requests.status(frame)
 
     def _heard(self, frame: runtime_pb2.ClientFrame) -> None:

@@ -34,7 +34,7 @@ class Turns:
         """Values and files, from the request to the last chunk."""
 
     def add(self, call: Call) -> None:
-        if call.at_once:
+        if call.at_once and not self._served.held:
             self._run(call)
         else:
             self._waiting.append(call)
@@ -72,7 +72,7 @@ class Turns:
             call.drop()
 
     def _has_room(self, call: Call) -> bool:
-        if self._full() or self._in_flight >= MAX_IN_FLIGHT:
+        if self._served.held or self._full() or self._in_flight >= MAX_IN_FLIGHT:
             return False
         return not call.carries or self._carried < MAX_CARRIED
 

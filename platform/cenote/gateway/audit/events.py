@@ -47,8 +47,10 @@ def tenant_changed(subject: Subject, change: str, name: str) -> Event:
     return subject.event("tenant", {"change": _cut(change), "name": _cut(name)})
 
 
-def runtime_created(subject: Subject, name: str, policy: SandboxPolicy) -> Event:
-    return subject.event("runtime.created", {"name": _cut(name), "policy": policy_facts(policy)})
+def runtime_created(subject: Subject, name: str, policy: SandboxPolicy, *, parent: str = "") -> Event:
+    """parent: the id of the runtime that it is a branch of."""
+    facts: dict[str, Fact] = {"name": _cut(name), "policy": policy_facts(policy)}
+    return subject.event("runtime.created", facts | ({"parent": parent} if parent else {}))
 
 
 def runtime_removed(subject: Subject, reason: str) -> Event:

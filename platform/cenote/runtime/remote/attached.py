@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cenote.runtime.backend import Backend
+from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.remote.harness import RemoteHarness
 from cenote.runtime.remote.platform_client import PlatformClient
@@ -10,6 +13,7 @@ from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_proto.v1 import platform_pb2
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.branching import ForkOrder
 from cenote_worker.supervisor.requests import Listener
 
 
@@ -50,6 +54,10 @@ class AttachedRemoteRuntime(RemoteRuntime):
     def rerunning(self) -> RemoteHarness:
         """Raises UsageError: others hold this runtime too."""
         raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
+
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:  # noqa: ARG002
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime forks it, not an author who is attached")
 
     async def _described(self) -> platform_pb2.RuntimeDescription:
         return await self._platform.describe(self._id or await self._owner.opened())

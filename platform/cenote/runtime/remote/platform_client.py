@@ -27,6 +27,8 @@ Answer = TypeVar("Answer")
 LEASE: Final = 60.0
 """Seconds that a runtime without a name outlives its client."""
 
+FORK_DEADLINE: Final = 115.0
+"""Seconds for a fork: somewhat more than the platform gives it."""
 
 _making = threading.Lock()
 
@@ -106,6 +108,12 @@ class PlatformClient:
         """name: or id. look: one that is in the store alone is not to be served again. Raises UnknownRuntimeError."""
         question = platform_pb2.RuntimeName(name=name, look=look)
         return await self._ask(self._stub().GetRuntime(question, **self._terms()))
+
+    async def fork(self, request: platform_pb2.ForkRuntimeRequest) -> list[platform_pb2.RuntimeDescription]:
+        """Branches of a runtime, all of them or none."""
+        terms = Terms(metadata=authorization(self._destination.token), timeout=FORK_DEADLINE)
+        reply = await self._ask(self._stub().ForkRuntime(request, **terms))
+        return list(reply.runtimes)
 
     async def list(self) -> list[platform_pb2.RuntimeDescription]:
         """All runtimes of this client's tenant."""

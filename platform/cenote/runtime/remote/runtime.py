@@ -7,15 +7,18 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cenote.runtime.backend import Backend, Withdraw
+from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.remote import frames
+from cenote.runtime.remote import branches, frames
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call, Output, new_key
+from cenote.runtime.remote.checkpoints import RemoteCheckpoints
 from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.harness import RemoteHarness
 from cenote.runtime.remote.hosts import RemoteCalls
@@ -29,6 +32,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.history.messages import to_event
 from cenote_worker.holding import Holding
+from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.offers import stubs
@@ -43,6 +47,9 @@ from cenote_worker.wire.results import to_decisions
 
 START: Final = 120.0
 """Seconds for a runtime to be made and its jail to be filled."""
+
+FORK: Final = 360.0
+"""Seconds for branches to be made: for as many tries as there are, see `branches`."""
 
 QUESTION: Final = 30.0
 """Seconds for questions that the platform answers at once."""
@@ -68,6 +75,7 @@ class RemoteRuntime:
     attach: join a runtime of that name, if there is one. author, private: see Hello.
     client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
     lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted. kept: see Kept.
+    id: of one that is there, and ends with this one unless it has a name.
     """
 
     def __init__(
@@ -83,6 +91,7 @@ class RemoteRuntime:
         client_name: str = "",
         lease: float = 0.0,
         kept: Kept = NOT_KEPT,
+        id: str = "",
     ) -> None:
         self._platform = client
         self._kept_there = kept
@@ -98,8 +107,9 @@ class RemoteRuntime:
         self._client = client_name or secrets.token_hex(16)
         """This client's name, over all its lines: host functions and shared values are known to be its own by it."""
         self._creation = new_key()
-        self._id = ""
+        self._id = id
         """Of the runtime, once there is one."""
+        self._forked_at: ForkPoint | None = None
         self._declared: list[_Declared] = []
         self._cells: set[Call] = set()
         self._session: Session | None = None
@@ -159,7 +169,7 @@ class RemoteRuntime:
 
     async def _attached(self) -> Session:
         described = await self._described()
-        self._id = described.id
+        self._id, self._forked_at = described.id, branches.point_of(described)
         session = Session(
             self._platform.locating(described),
             self._platform.channels.stream,
@@ -265,6 +275,33 @@ class RemoteRuntime:
     def request(self, request: Request, listener: Listener) -> Withdraw:
         """See Asking."""
         return self._call(request, listener)
+
+    # -- branches, and states that are stored --
+
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:
+        self.start()
+        request = branches.fork_request(self._id, order, count, names)
+        made = background().wait(branches.forked(self._platform, request), FORK, "fork the runtime")
+        return [branches.branch_there(partial(self._open_branch, lasting=bool(names)), each) for each in made]
+
+    def _open_branch(
+        self, described: platform_pb2.RuntimeDescription, desk: HostDesk, *, lasting: bool
+    ) -> RemoteRuntime:
+        """As the same client, whose host functions are called from there too."""
+        policy, name = from_message(described.policy), described.name if lasting else ""
+        return RemoteRuntime(self._platform, policy, desk, name, client_name=self._client, id=described.id)
+
+    def fork_point(self) -> ForkPoint | None:
+        self.start()
+        return self._forked_at
+
+    @property
+    def checkpoints(self) -> RemoteCheckpoints:
+        def ask(frame: runtime_pb2.ClientFrame, what: str, patience: float) -> runtime_pb2.ServerFrame:
+            self.start()
+            return background().wait(_answer(self._current(), frame), patience, what)
+
+        return RemoteCheckpoints(ask)
 
     # -- questions that are waited for --
 

@@ -1,0 +1,63 @@
+"""Forks whose process is killed: a parent that was away is back, a branch is what it was."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from tests.adoption.conftest import Node, value
+from tests.adoption.supervising import NAME, POLICY, SpareJails
+from tests.hosted.listening import NoHosts
+
+from cenote_security.errors import UnknownRuntimeError
+from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.branching import ForkOrder, copied
+from cenote_worker.hosted.keeping import NOTHING_KEPT
+from cenote_worker.hosted.kept_runtime import KeptRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
+
+BRANCH = "branch"
+
+
+@pytest.mark.parametrize("to", [1, "first"])
+def test_killed_while_an_earlier_state_is_copied(node: Node, to: int | str) -> None:
+    """The successor goes forward first: nobody meets the state that was visited."""
+    victim = node.victim()
+    for key, code in (("1", "x = [1]"), ("2", "x.append(2)")):
+        victim.execute(code, key)
+        victim.value(key)
+        if key == "1":
+            victim.tell("snapshot", "s", label="first")
+            victim.value("s")
+    victim.tell("visit", "v", to=to)
+    victim.wait_for(lambda report: report.get("visiting"))
+    victim.kill()
+    runtime = node.adopt()
+    assert "[1, 2]" == value(runtime, "x")
+    assert 3 == runtime.step
+
+
+def test_a_branch_is_taken_over(node: Node) -> None:
+    """Before anything ran in it: with its state, and the numbers of its steps behind the parent's."""
+    for _ in range(2):
+        node.spare()
+    with ExitStack() as until:
+        parent = node.begin(NOTHING_KEPT)
+        for code in ("x = [1]", "x.append(2)"):
+            value(parent, code)
+        kept = KeptRuntime.fresh(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        with copied(parent, ForkOrder()) as copy:
+            branch = copy.runtime(NoHosts(), name=BRANCH, start=kept.start_jail, legacy=kept)
+            until.callback(branch.close)
+            branch.start()
+        assert branch.hand_over()
+        found = KeptRuntime.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        heir: HostedRuntime = adopt(BRANCH, POLICY, NoHosts(), found)
+        until.callback(heir.close)
+        assert (2, 2) == (heir.step, heir.head)
+        assert ("[1, 2]", 3) == (value(heir, "x"), heir.step)
+        heir.close()
+        with pytest.raises(UnknownRuntimeError):
+            KeptRuntime.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        assert "[1, 2]" == value(parent, "x")
+    assert NAME == parent.name

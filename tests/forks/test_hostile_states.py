@@ -1,0 +1,91 @@
+"""Forks of jails that take their time on purpose: whoever serves the runtime waits no longer than it has said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.hosted.listening import Heard, NoHosts
+
+from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
+from cenote_worker.hosted.branching import ForkOrder, copied
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.visiting import visiting
+
+POLICY = SandboxPolicy(preload=())
+PATIENCE = 1.0
+ENOUGH = 10.0
+"""Seconds in which everything must be over, where the code would take a minute."""
+
+
+@pytest.fixture
+def runtime() -> Iterator[HostedRuntime]:
+    runtime = HostedRuntime(POLICY, NoHosts())
+    yield runtime
+    runtime.close()
+
+
+def run(runtime: HostedRuntime, code: str) -> str | None:
+    heard = Heard()
+    runtime.execute(code, None, heard)
+    result = heard.result()
+    assert result.success, result.error
+    return result.value
+
+
+def slow(when: str) -> str:
+    """A variable that takes a minute to be pickled, or to be put into a branch."""
+    wait = "__import__('time').sleep(60)"
+    if when == "copied":
+        return f"class Slow:\n    def __reduce__(self): {wait}\nx, slow = 1, Slow()"
+    reduced = f"(eval, ({wait!r},))"
+    return f"class Slow:\n    def __reduce__(self): return {reduced}\nx, slow = 1, Slow()"
+
+
+def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
+    """The source goes on, whichever state was copied."""
+    run(runtime, slow("copied"))
+    run(runtime, "x = 2; del slow")
+    began = time.monotonic()
+    with pytest.raises(CheckpointRefusedError), copied(runtime, ForkOrder(at=1, patience=PATIENCE)):
+        pass
+    assert "2" == run(runtime, "x")
+    assert time.monotonic() - began < ENOUGH
+
+
+def test_a_branch_that_stalls_is_ended(runtime: HostedRuntime) -> None:
+    """Its jail, and nothing else."""
+    run(runtime, slow("put"))
+    began = time.monotonic()
+    with copied(runtime, ForkOrder(patience=PATIENCE)) as copy:
+        branch = copy.runtime(NoHosts())
+        with pytest.raises(IncompleteForkError, match="KeyboardInterrupt"):
+            branch.start()
+        branch.close()
+    assert "1" == run(runtime, "x")
+    assert time.monotonic() - began < ENOUGH
+
+
+def test_a_runtime_that_works_is_not_visited(runtime: HostedRuntime) -> None:
+    """A cell that runs is neither waited for nor disturbed; what is sent during a visit comes behind it."""
+    run(runtime, "x = 1")
+    run(runtime, "x = 2")
+    heard = Heard()
+    runtime.execute("import time\nwhile x: time.sleep(0.01)", None, heard)
+    with pytest.raises(UnavailableError, match="under way"), visiting(runtime, 1):
+        pass
+    runtime.interrupt()
+    heard.result()
+    with ThreadPoolExecutor(1) as pool:
+        with visiting(runtime, 1):
+            later = pool.submit(run, runtime, "x")
+            with copied(runtime, ForkOrder()) as copy:
+                branch = copy.runtime(NoHosts())
+                branch.start()
+        assert ("1", "2") == (run(branch, "x"), later.result())
+        branch.close()
+    assert [1, 2, 3, 4] == [step.number for step in runtime.history.tree.line(runtime.history.tree.head)]
