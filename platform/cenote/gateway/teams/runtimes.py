@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -10,21 +9,15 @@ from functools import partial
 from typing import Final
 
 from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.backend import Backend
 from cenote.runtime.core import RuntimeCore
-from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.injectables import Injectable
-from cenote.runtime.listeners import AsyncListener, OnOutput
-from cenote.runtime.port import RuntimePort
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.platform_client import PlatformClient, client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
-from cenote.runtime.replies import result
 from cenote_security.errors import RuntimeLostError, UnknownRuntimeError
 from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult, OnError
 
 LEASE: Final = 900.0
 """Seconds that an agent's runtime outlives the process that works on its team: another takes the team over in much
@@ -54,11 +47,19 @@ class TeamRuntimes:
         """See RuntimeFactory. What is made for nobody by name ends with this process."""
         at = self._destination
         if name not in self._agents:
-            backend = partial(_remote, at, "", "")
+            backend = partial(RemoteRuntime, client_of(at))
             return AsyncPythonRuntime.holding(RuntimeCore((), (), (), None, sandbox, name, backend))
-        backend = partial(_remote, at, self.name_of(name), self._client(name))
+        backend = partial(
+            RemoteRuntime,
+            client_of(at),
+            name=self.name_of(name),
+            attach=True,
+            client_name=self._client(name),
+            cell_key=partial(self._key, name),
+            lease=LEASE,
+        )
         core = self._cores[name] = RuntimeCore((), (), (), None, sandbox, name, backend)
-        return _AgentsRuntime.keyed(core, partial(self._key, name))
+        return AsyncPythonRuntime.holding(core)
 
     def register(self, agent: str, items: Sequence[Injectable]) -> None:
         """See RuntimeCore.register."""
@@ -103,55 +104,3 @@ class TeamRuntimes:
 def names_of(team: TeamId) -> str:
     """What the names of all runtimes of a team's agents begin with."""
     return f"team-{team[3:13]}-"
-
-
-def _remote(at: Destination, name: str, client: str, policy: SandboxPolicy, desk: HostDesk) -> Backend:
-    background()
-    return RemoteRuntime(
-        client_of(at), policy, desk, name, attach=bool(name), client_name=client, lease=LEASE if name else 0.0
-    )
-
-
-class _AgentsRuntime(AsyncPythonRuntime):
-    """A runtime whose agent's cells have keys that its next process knows, too."""
-
-    _next_key: Callable[[], str]
-
-    @classmethod
-    def keyed(cls, core: RuntimeCore, key: Callable[[], str]) -> _AgentsRuntime:
-        runtime = cls.over(core)
-        runtime._next_key = key
-        return runtime
-
-    @property
-    def port(self) -> RuntimePort:
-        return _KeyedPort(self.core, self._next_key)
-
-
-class _KeyedPort(RuntimePort):
-    def __init__(self, core: RuntimeCore, key: Callable[[], str]) -> None:
-        super().__init__(core)
-        self._key = key
-
-    async def execute(
-        self,
-        code: str,
-        *,
-        timeout: float | None,
-        on_output: OnOutput | None,
-        cause: str = "",
-        on_error: OnError = "keep",
-    ) -> ExecutionResult:
-        core, backend = self.core, self.core.backend
-        assert isinstance(backend, RemoteRuntime)
-        core.serve_hosts_on(asyncio.get_running_loop())
-        if not core.running:
-            await asyncio.to_thread(core.start)
-        listener = AsyncListener(core.resume, on_output)
-        withdraw = backend.execute(code, timeout, listener, cause=cause, on_error=on_error, key=self._key())
-        try:
-            return result(await listener.future)
-        except BaseException:
-            if withdraw is not None:
-                withdraw()
-            raise

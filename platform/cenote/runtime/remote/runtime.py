@@ -74,6 +74,7 @@ class RemoteRuntime:
 
     attach: join a runtime of that name, if there is one. author, private: see Hello.
     client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
+    cell_key: gives the key of the next cell, where another process may have sent that before.
     lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted. kept: see Kept.
     id: of one that is there, and ends with this one unless it has a name.
     """
@@ -89,11 +90,13 @@ class RemoteRuntime:
         author: str = "",
         private: bool = False,
         client_name: str = "",
+        cell_key: Callable[[], str] = new_key,
         lease: float = 0.0,
         kept: Kept = NOT_KEPT,
         id: str = "",
     ) -> None:
         self._platform = client
+        self._cell_key = cell_key
         self._kept_there = kept
         self._policy = policy
         self._name = name
@@ -356,13 +359,11 @@ class RemoteRuntime:
         *,
         cause: str = "",
         on_error: OnError = "keep",
-        key: str = "",
     ) -> Withdraw | None:
-        """key: of the cell, for one that another process may have sent before."""
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause, atomic=on_error == "rollback")
-        frame.key = key
+        frame.key = self._cell_key()
         return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
     def interrupt(self) -> bool:
