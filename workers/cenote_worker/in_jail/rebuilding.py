@@ -46,7 +46,10 @@ class Rebuilding:
         """The namespace and the process become what the first step finds."""
         self._empty()
         self._namespace.update((name, restored[name]) for name in request.names)
-        checkpointing_process.put_back({**self._began, **{key: process[key] for key in request.states}})
+        states = {**self._began, **{key: process[key] for key in request.states}}
+        checkpointing_process.put_back(states)
+        if not Path(states["cwd"]).samefile("."):
+            raise NotKept("the folder is not there that was the current one")
         self._load(request.modules)
 
     def repeat(self, step: checkpoint_pb2.RepeatedStep) -> None:

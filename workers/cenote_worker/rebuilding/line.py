@@ -27,13 +27,13 @@ class Line:
 
     def behind(self, earlier: Line) -> Line:
         """The same line, with the beginning of another one where that has more of it."""
-        if earlier.steps[:1] and earlier.steps[0].number == self.steps[0].number:
-            return Line(earlier.begun, self.steps)
         for index, record in enumerate(self.steps):
             if record.kind == "unrecorded":
                 known = earlier.until(record.number)
                 if known is not None:
                     return Line(known.begun, (*known.steps, *self.steps[index + 1 :]))
+        if earlier.steps[:1] and self.until(earlier.steps[0].number) is not None:
+            return Line(earlier.begun, self.steps)
         return self
 
     def until(self, number: int) -> Line | None:

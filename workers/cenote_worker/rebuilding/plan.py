@@ -22,7 +22,7 @@ def rebuild_of(state: State, line: Line, *, reaches_out: bool) -> Rebuild:
     """
     sharing = Sharing(line.steps, line.begun)
     around = Around(
-        stored=Stored.of(state), sharing=sharing, first=first_versions(line), reaches_out=reaches_out
+        stored=Stored.of(state, line), sharing=sharing, first=first_versions(line), reaches_out=reaches_out
     )
     groups = _groups(state, sharing)
     try:

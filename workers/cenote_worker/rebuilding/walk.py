@@ -28,6 +28,14 @@ TREE: Final = file(".")
 _STORED_STATES: Final = frozenset(map(hidden, ("environ", "sys.path", "warnings")))
 """Those of the process that a checkpoint has, and that can be put back before anything else is."""
 
+_CWD: Final = hidden("cwd")
+"""It is stored too. But its folder may have to be made first, by the steps that have made it."""
+
+_UNSTORED_STATES: Final = frozenset(
+    map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy"))
+)
+"""Those that are as in a fresh runtime in one that was restored, too."""
+
 
 STANDARD: Final = frozenset(("__name__", "__builtins__", "__warningregistry__"))
 """Names that every namespace has, or gets from the interpreter."""
@@ -41,13 +49,12 @@ class Stored:
     hosts: frozenset[str]
 
     @classmethod
-    def of(cls, state: State) -> Stored:
+    def of(cls, state: State, line: Line) -> Stored:
+        """line: that led to the state."""
         names = {name(each) for group in state.groups for each in group.names}
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
-        return cls(
-            frozenset(names | paths | {TREE} | _STORED_STATES),
-            frozenset(state.message.hosts),
-        )
+        states = _STORED_STATES | {_CWD} if _is_restored(line) else _STORED_STATES
+        return cls(frozenset(names | paths | {TREE} | states), frozenset(state.message.hosts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +75,6 @@ class _Assumptions:
     strict: bool = False
 
 
-class _Anew(Exception):
-    """An assumption does not hold."""
-
-
 def steps_for(
     roots: Collection[Location], line: Line, around: Around
 ) -> tuple[list[StepRecord], frozenset[Location]]:
@@ -79,20 +82,21 @@ def steps_for(
     assumptions = _Assumptions()
     while True:
         walk = _Walk(line, around, assumptions)
-        try:
-            return walk.go(roots)
-        except _Anew:
-            continue
+        walk.go(roots)
+        if not walk.disproved:
+            return walk.found()
 
 
 def first_versions(line: Line) -> dict[Location, Version]:
     """What the first steps have found that no step before them had written."""
     found, changed = dict[Location, Version](), set[Location]()
-    for record in line.steps:
+    restored = _is_restored(line)
+    for record in line.steps[1:] if restored else line.steps:
         if record.trace is None:
             break
         for location, version in record.trace.reads.items():
-            if location not in changed:
+            fresh = location in _UNSTORED_STATES or version == ABSENT or not restored
+            if fresh and location not in changed:
                 found.setdefault(location, version)
         if record.unknown:
             break
@@ -100,27 +104,38 @@ def first_versions(line: Line) -> dict[Location, Version]:
     return found
 
 
+def _is_restored(line: Line) -> bool:
+    """Whether it begins in a state that was restored, and not in a fresh runtime."""
+    return line.steps[:1] != () and line.steps[0].kind == "unrecorded"
+
+
 class _Walk:
-    """One try."""
+    """One try. All that it takes is taken by the next one too, which assumes less."""
 
     def __init__(self, line: Line, around: Around, assumptions: _Assumptions) -> None:
         self._line, self._around, self._assumptions = line, around, assumptions
-        self._wanted: set[Location] = set()
+        self._wanted: dict[Location, Version | None] = {}
+        """With the version that was found, None for the one that there is in the end."""
         self._given: set[Location] = set()
         self._as_at_first: set[Location] = set()
         self._changed: set[Location] = set()
         """By steps behind the one that is looked at."""
         self._taken: list[StepRecord] = []
         self._everything = False
+        self.disproved = False
+        """Whether an assumption does not hold."""
 
-    def go(self, roots: Collection[Location]) -> tuple[list[StepRecord], frozenset[Location]]:
+    def go(self, roots: Collection[Location]) -> None:
         for location in roots:
             self._want(location, None)
         for record in reversed(self._line.steps):
             if not (self._wanted or self._everything):
-                break
+                return
             if record.stays:
                 self._pass(record)
+
+    def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
+        """See `steps_for`."""
         taken = self._taken[::-1]
         self._check_beginning(taken)
         return [each for each in taken if each.kind in ("cell", "deletion")], frozenset(self._given)
@@ -129,9 +144,8 @@ class _Walk:
         changes = set(written(record))
         self._changed |= changes
         if record.unknown and not self._assumptions.strict:
-            self._assumptions.strict = True
-            raise _Anew
-        if self._everything or record.unknown or not self._wanted.isdisjoint(changes):
+            self._assumptions.strict = self.disproved = True
+        if self._everything or record.unknown or not changes.isdisjoint(self._wanted):
             self._take(record, changes)
 
     def _take(self, record: StepRecord, changes: set[Location]) -> None:
@@ -143,7 +157,8 @@ class _Walk:
         if trace is None:
             return
         if record.status == "ok":  # one that failed may not have come to bind them
-            self._wanted -= changes - trace.mutated
+            for location in changes - trace.mutated:
+                _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
         for location, version in trace.reads.items():
             if location != ANYTHING:
                 self._want(location, version)
@@ -156,8 +171,9 @@ class _Walk:
                 return
             if version is not None and self._is_as_at_first(location, version):
                 self._as_at_first.add(location)
+                self._forbid({location} & self._given)
                 return
-        self._wanted.add(location)
+        self._wanted.setdefault(location, version)
         self._forbid({location} & (self._given | self._as_at_first))
 
     def _is_as_at_first(self, location: Location, version: Version) -> bool:
@@ -172,12 +188,14 @@ class _Walk:
         """Names that share objects are given together or not at all."""
         if locations:
             self._assumptions.forbidden.update(*map(self._around.sharing.group, locations), locations)
-            raise _Anew
+            self.disproved = True
 
     def _check_beginning(self, taken: list[StepRecord]) -> None:
         """What nobody has written has to be in a fresh runtime."""
-        wanted = self._wanted | (set(map(name, self._line.begun)) if self._everything else set())
+        wanted = {*self._wanted, *(map(name, self._line.begun) if self._everything else ())}
         for location in sorted(wanted):
+            if self._wanted.get(location, location) is None and not self._everything:
+                raise CannotRebuildError(f"no step is known to have made `{key_of(location)}`")
             if kind_of(location) == "name" and self._was_put_in(location):
                 raise CannotRebuildError(
                     f"the value that `{key_of(location)}` had at the start is kept no more"
@@ -197,6 +215,13 @@ class _Walk:
     def _check_file(self, location: Location) -> None:
         if self._around.first.get(location, ABSENT) != ABSENT and not key_of(location).startswith("/"):
             raise CannotRebuildError(f"the file {key_of(location)} as it was at the start is kept no more")
+
+
+def _check_unchanged(location: Location, found: Version | None, left: Version) -> None:
+    """Raises CannotRebuildError where a state of the process was found otherwise than a step has left it."""
+    known = found is not None and not found.startswith("?") and not left.startswith("?")
+    if known and found != left and kind_of(location) == "hidden":
+        raise CannotRebuildError(f"the state of {key_of(location)} was changed between two steps")
 
 
 def _is_seeded(taken: list[StepRecord], location: Location) -> bool:
