@@ -14,9 +14,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.store import CheckpointStore
 
 SANDBOX = SandboxPolicy(preload=())
-BEGIN = "x, log, alias = 0, [], None\nalias = log\nturns = (turn for turn in range(10**6))"
+BEGIN = "x, log, alias = 0, [], None\nalias = log\nlives, turns = (), (turn for turn in range(10**6))"
 CELL = "x += 1; log.append(x)\nwith open('file', 'a') as f: print(x, file=f)"
-TURN = "lives = (*globals().get('lives', ()), next(turns)); lives == tuple(range(len(lives)))"
+TURN = "lives = (*lives, next(turns)); lives == tuple(range(len(lives)))"
 FOUND = "x, len(alias), log is alias, len(open('file').readlines()) if x else 0"
 
 
