@@ -15,7 +15,8 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.checkpoints.rebuild import Rebuild
 from cenote_worker.checkpoints.state import State, parse_state
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.rebuilding.line import Line, LineWriter, read_line
+from cenote_worker.rebuilding.line import Line
+from cenote_worker.rebuilding.line_record import LineWriter, read_line
 from cenote_worker.rebuilding.plan import rebuild_of
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, kind_of, name

@@ -7,7 +7,8 @@ from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Part, State
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.history.history import History
-from cenote_worker.rebuilding.line import MAX_LINE, Line, LineWriter
+from cenote_worker.rebuilding.line import Line
+from cenote_worker.rebuilding.line_record import MAX_LINE, LineWriter
 from cenote_worker.rebuilding.plan import rebuild_of
 
 

@@ -15,7 +15,8 @@ from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.replays import Replay
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import told
-from cenote_worker.rebuilding.line import Line, read_line
+from cenote_worker.rebuilding.line import Line
+from cenote_worker.rebuilding.line_record import read_line
 from cenote_worker.rebuilding.obstacles import DRAWN, files_outside
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.trace import ABSENT, Location, Version, name
