@@ -188,6 +188,11 @@ def test_a_state_that_changed_between_steps_is_noticed() -> None:
     assert "changed between two steps" in planned(state("", "g"), *line).refused["g"]
 
 
+def test_who_could_have_drawn_and_did_not_needs_no_seed() -> None:
+    """It has imported the library, and left the state as it was."""
+    assert (1,) == planned(state("", "g"), step(1, {RANDOM: "r"}, {G: "?1", RANDOM: "r"})).steps
+
+
 def test_host_functions_are_given_by_the_client() -> None:
     """They are there from the start, whenever they were put in."""
     line = (step(1, {}, {A: "?step 1"}, kind="injection", names=("a",)), step(2, {A: "?step 1"}, {G: "?1"}))

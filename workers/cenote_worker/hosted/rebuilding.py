@@ -17,7 +17,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import told
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.rebuilding.line_record import read_line
-from cenote_worker.rebuilding.obstacles import DRAWN, files_outside
+from cenote_worker.rebuilding.obstacles import DRAWN, files_outside, not_drawn
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.trace import ABSENT, Location, Version, name
 
@@ -102,7 +102,7 @@ def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedSt
     if record.error is not None:
         message.error = record.error.type
     if record.trace is not None:
-        outside, made = files_outside(record), {*map(name, rebuild.names), *DRAWN}
+        outside, made = files_outside(record), {*map(name, rebuild.names), *(DRAWN - not_drawn(record))}
         message.found.extend(_seen({each: record.trace.reads[each] for each in outside}))
         message.left.extend(_seen({each: seen for each, seen in record.trace.writes.items() if each in made}))
     return message

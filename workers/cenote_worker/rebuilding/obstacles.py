@@ -14,6 +14,7 @@ DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
 """Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
 
 _SEEDING: Final = re.compile(r"seed|set_?state")
+_LOOKING: Final = re.compile(r"get_?state")
 
 
 class CannotRebuildError(Exception):
@@ -32,6 +33,16 @@ def check_repeatable(record: StepRecord, hosts: Collection[str], *, reaches_out:
 def is_seeded(record: StepRecord) -> bool:
     """Whether what it draws, if it does, may well be the same each time; what it leaves will tell."""
     return bool(_SEEDING.search(record.code))
+
+
+def not_drawn(record: StepRecord) -> frozenset[Location]:
+    """Random numbers that it could have drawn, since it has the library, and neither drew nor set."""
+    trace = record.trace
+    if trace is None or _LOOKING.search(record.code):
+        return frozenset()
+    return frozenset(
+        each for each in DRAWN if each in trace.reads and trace.reads[each] == trace.writes.get(each)
+    )
 
 
 def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool) -> Iterator[str]:

@@ -18,7 +18,13 @@ from cenote_worker.checkpoints.state import State
 from cenote_worker.history.dependencies import written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.rebuilding.line import Line
-from cenote_worker.rebuilding.obstacles import DRAWN, CannotRebuildError, check_repeatable, is_seeded
+from cenote_worker.rebuilding.obstacles import (
+    DRAWN,
+    CannotRebuildError,
+    check_repeatable,
+    is_seeded,
+    not_drawn,
+)
 from cenote_worker.rebuilding.sharing import Sharing
 from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, file, hidden, key_of, kind_of, name
 
@@ -141,7 +147,7 @@ class _Walk:
         return [each for each in taken if each.kind in ("cell", "deletion")], frozenset(self._given)
 
     def _pass(self, record: StepRecord) -> None:
-        changes = set(written(record))
+        changes = set(written(record)) - not_drawn(record)
         self._changed |= changes
         if record.unknown and not self._assumptions.strict:
             self._assumptions.strict = self.disproved = True
@@ -159,8 +165,9 @@ class _Walk:
         if record.status == "ok":  # one that failed may not have come to bind them
             for location in changes - trace.mutated:
                 _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
+        ignored = {ANYTHING, *not_drawn(record)}
         for location, version in trace.reads.items():
-            if location != ANYTHING:
+            if location not in ignored:
                 self._want(location, version)
 
     def _want(self, location: Location, version: Version | None) -> None:
@@ -225,5 +232,9 @@ def _check_unchanged(location: Location, found: Version | None, left: Version) -
 
 
 def _is_seeded(taken: list[StepRecord], location: Location) -> bool:
-    readers = [each for each in taken if each.trace is not None and location in each.trace.reads]
+    readers = [
+        each
+        for each in taken
+        if each.trace is not None and location in each.trace.reads.keys() - not_drawn(each)
+    ]
     return not readers or is_seeded(readers[0])
