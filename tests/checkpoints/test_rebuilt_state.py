@@ -170,6 +170,17 @@ def test_a_runtime_that_reaches_out_repeats_only_what_is_known(make_runtime: Mak
     assert "step 2 may have done something outside" in str(foretold(folder, "r"))
 
 
+def test_a_runtime_that_can_reach_out_by_now_does_not_repeat_what_is_not_known(
+    lives: Lives, tmp_path: Path
+) -> None:
+    """What its steps could not do the first time, they could do this time."""
+    run(lives.runtime, "import sqlite3; conn = sqlite3.connect(':memory:'); conn.cursor();")
+    mounts = [Mount(source=str(tmp_path), target="/out", writable=True)]
+    again = lives.again(sandbox=SandboxPolicy(preload=(), snapshots="none", mounts=mounts))
+    with pytest.raises(IncompleteRestoreError, match="step 1 may have done something outside"):
+        again.execute("1")
+
+
 def test_a_sleeping_runtime_wakes_with_it(lives: Lives) -> None:
     """And one whose jail was killed has it as the last checkpoint does."""
     run(lives.runtime, *GENERATOR)

@@ -197,6 +197,9 @@ def test_host_functions_are_given_by_the_client() -> None:
     """They are there from the start, whenever they were put in."""
     line = (step(1, {}, {A: "?step 1"}, kind="injection", names=("a",)), step(2, {A: "?step 1"}, {G: "?1"}))
     assert (2,) == planned(state("", "g", hosts="a"), *line).steps
+    restored = (StepRecord(number=1, kind="unrecorded"), step(2, {A: "a1"}, {G: "?1"}))
+    found = planned(state("", "g", hosts="a"), *restored)
+    assert ((2,), set()) == (found.steps, found.given)
 
 
 def test_a_line_is_read_as_it_was_written() -> None:

@@ -16,7 +16,7 @@ class RebuildPlans:
     """Of one runtime's checkpoints."""
 
     def __init__(self, policy: SandboxPolicy, history: History) -> None:
-        self._reaches_out = policy.network != "none" or any(mount.writable for mount in policy.mounts)
+        self._reaches_out = reaches_out(policy)
         self._history = history
         self._writer = LineWriter()
         self.earlier: Line | None = None
@@ -40,6 +40,11 @@ class RebuildPlans:
     def _line(self, head: int) -> Line:
         line = Line(self._history.begun, tuple(self._history.tree.line(head)))
         return line if self.earlier is None else line.behind(self.earlier)
+
+
+def reaches_out(policy: SandboxPolicy) -> bool:
+    """Whether a runtime may change something outside itself."""
+    return policy.network != "none" or any(mount.writable for mount in policy.mounts)
 
 
 def _refused(names: set[str], reason: str) -> Rebuild:

@@ -12,12 +12,19 @@ from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.content import Content
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.rebuild_plans import reaches_out
 from cenote_worker.hosted.replays import Replay
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import told
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.rebuilding.line_record import read_line
-from cenote_worker.rebuilding.obstacles import DRAWN, files_outside, not_drawn
+from cenote_worker.rebuilding.obstacles import (
+    DRAWN,
+    CannotRebuildError,
+    check_repeatable,
+    files_outside,
+    not_drawn,
+)
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.trace import ABSENT, Location, Version, name
 
@@ -32,6 +39,7 @@ class Rebuilding:
         self._runtime = runtime
         self._supervisor = supervisor
         self._ready = ready
+        self._hosts = frozenset(ready.manifest.state.message.hosts)
         self.line: Line | None = None
         """The recorded one, once it has been read."""
 
@@ -41,7 +49,7 @@ class Rebuilding:
         try:
             self.line = read_line(self._ready.record)
             reason = self._run(rebuild, self.line) or self._end(rebuild.names)
-        except MalformedValueError as error:
+        except (MalformedValueError, CannotRebuildError) as error:
             reason = str(error)
         if reason:
             self._end(())
@@ -53,6 +61,8 @@ class Rebuilding:
         steps = [records[number] for number in rebuild.steps if number in records]
         if len(steps) < len(rebuild.steps):
             return "not all of the steps that make it are recorded"
+        for record in steps:  # the policy may be another one by now
+            check_repeatable(record, self._hosts, reaches_out=reaches_out(self._runtime.policy))
         if reason := self._tell(jail_pb2.RestorePiece.REBUILD, _beginning(rebuild, line)):
             return reason
         return next(filter(None, (self._repeat(step, rebuild) for step in steps)), "")

@@ -42,14 +42,13 @@ _UNSTORED_STATES: Final = frozenset(
 )
 """Those that are as in a fresh runtime in one that was restored, too."""
 
-
 STANDARD: Final = frozenset(("__name__", "__builtins__", "__warningregistry__"))
 """Names that every namespace has, or gets from the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a checkpoint has by value. hosts: names that clients give again."""
+    """What a restore brings back by itself. hosts: names that clients give again."""
 
     locations: frozenset[Location]
     hosts: frozenset[str]
@@ -58,9 +57,10 @@ class Stored:
     def of(cls, state: State, line: Line) -> Stored:
         """line: that led to the state."""
         names = {name(each) for group in state.groups for each in group.names}
+        hosts = frozenset(state.message.hosts)
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
         states = _STORED_STATES | {_CWD} if _is_restored(line) else _STORED_STATES
-        return cls(frozenset(names | paths | {TREE} | states), frozenset(state.message.hosts))
+        return cls(frozenset({*names, *map(name, hosts), *paths, TREE, *states}), hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,8 @@ class _Walk:
         """See `steps_for`."""
         taken = self._taken[::-1]
         self._check_beginning(taken)
-        return [each for each in taken if each.kind in ("cell", "deletion")], frozenset(self._given)
+        given = frozenset(self._given) - set(map(name, self._around.stored.hosts))  # they are there anyway
+        return [each for each in taken if each.kind in ("cell", "deletion")], given
 
     def _pass(self, record: StepRecord) -> None:
         changes = set(written(record)) - not_drawn(record)
