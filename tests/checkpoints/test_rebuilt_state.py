@@ -147,6 +147,16 @@ def test_what_is_left_can_be_had(lives: Lives) -> None:
     assert "([1, 2], False)" == run(lives.again(partial=True), "a, 'g' in globals()")
 
 
+def test_a_former_state_that_cannot_be_had_again_changes_nothing(lives: Lives) -> None:
+    """Going back to it fails as it is filled; the next call has the present state."""
+    run(lives.runtime, "a = 1", "data = [open('/proc/uptime').read()]; g = (x for x in data)")
+    former = lives.runtime.checkpoint().number
+    run(lives.runtime, "del g, data; a = 2")
+    with pytest.raises(IncompleteRestoreError, match="another data than the first time"):
+        lives.runtime.core.checkpoints.go_back(former)
+    assert "2" == run(lives.runtime, "a")
+
+
 def test_an_open_file_that_was_moved_is_not_another(lives: Lives) -> None:
     """What is written to it would go nowhere."""
     run(lives.runtime, "w = open('a', 'w')", "import os; os.rename('a', 'b')")

@@ -199,9 +199,19 @@ class Checkpoints:
                 self._base = present
                 raise UnavailableError(BUSY)
             self._asleep, self._unstored = supervisor, True
-            again = self._make(self._runtime.started(), "")
+            again = self._make(self._started_from(former, present), "")
             self._unstored = False
             return self._writer.describe(again)
+
+    def _started_from(self, former: Manifest, present: Manifest | None) -> Supervisor:
+        """A jail that is filled with a former state; the next one has the present again if that cannot be had."""
+        try:
+            return self._runtime.started()
+        except BaseException:
+            if self._base is former:
+                self._forget_ready()
+                self._base, self._unstored = present, False
+            raise
 
     def last(self) -> CheckpointInfo:
         """What the next jail begins with. Raises UsageError when nothing is stored."""
