@@ -14,8 +14,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.store import CheckpointStore
 
 SANDBOX = SandboxPolicy(preload=())
-BEGIN = "x, log, alias = 0, [], None\nalias = log"
+BEGIN = "x, log, alias = 0, [], None\nalias = log\nlives, turns = (), (turn for turn in range(10**6))"
 CELL = "x += 1; log.append(x)\nwith open('file', 'a') as f: print(x, file=f)"
+TURN = "lives = (*lives, next(turns)); lives == tuple(range(len(lives)))"
 FOUND = "x, len(alias), log is alias, len(open('file').readlines()) if x else 0"
 
 
@@ -23,6 +24,7 @@ def client(store: str) -> None:
     """Until it is killed."""
     if CheckpointStore(store).checkpoints("r"):
         runtime = PythonRuntime.restore(store, "r", durable=True, sandbox=SANDBOX)
+        assert runtime.execute(TURN).value == "True"  # a generator, which no checkpoint has
         print("found", runtime.execute(FOUND).value, flush=True)
     else:
         runtime = PythonRuntime(store=store, name="r", durable=True, sandbox=SANDBOX)

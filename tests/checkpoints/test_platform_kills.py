@@ -107,10 +107,11 @@ class Worker:
                 doubt = True
 
     def check(self) -> None:
-        """What is there now is whole."""
+        """What is there now is whole. A step that ran and was lost is recorded too, on a line that has ended."""
         x = self.answered
         assert f"({x}, {x}, {x}, True, {x})" == self.runtime.execute(FOUND).value
-        ran = [step.value for step in self.runtime.state.history if step.code == CELL]
+        ran = [step.value for step in self.runtime.state.steps if step.code == CELL]
+        assert sorted(set(map(int, ran))) == list(map(int, ran))
         assert {str(number) for number in range(1, x + 1)} >= set(ran)
         assert x - self.unanswered <= len(ran) <= x
 

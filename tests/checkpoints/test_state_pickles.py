@@ -48,6 +48,16 @@ FAITHFUL = {
     "a function sees names that are bound later": ("k = 1\ndef f(): return k", "k = 5", "f()", 5),
     "a function that calls itself": ("def f(n): return 1 if n < 2 else n * f(n - 1)", "", "f(5)", 120),
     "defaults and keyword defaults": ("def f(a, b=[1], *, c={2}): return a, b, c", "", "f(0)", (0, [1], {2})),
+    "files that were closed": (
+        "with open('/dev/null', 'a') as f, open('/dev/null', 'rb+') as b, open('/dev/null', 'rb', 0) as r: pass",
+        "",
+        "[(each.name, each.mode, each.closed, type(each).__name__) for each in (f, b, r)]",
+        [
+            ("/dev/null", "a", True, "TextIOWrapper"),
+            ("/dev/null", "rb+", True, "BufferedRandom"),
+            ("/dev/null", "rb", True, "FileIO"),
+        ],
+    ),
     "attributes of functions": ("def f(): pass\nf.tag = 'x'", "", "f.tag", "x"),
     "annotations and text of functions": (
         "def f(a: int) -> str:\n  'What it does.'",

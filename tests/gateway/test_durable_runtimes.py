@@ -97,9 +97,9 @@ def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
 
 
 def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:
-    """A generator cannot be stored: its result says so, and the jail goes on."""
+    """A generator that reads the clock cannot be stored or made again: its result says so, and the jail goes on."""
     runtime, other = owner.runtime(hibernate_after=0.1), owner.runtime("other", hibernate_after=0.1)
-    result = runtime.execute("g = (n for n in range(3)); next(g)")
+    result = runtime.execute("import time; g = (n if time.time() else 0 for n in range(3)); next(g)")
     assert "`g` is not durable" in "".join(result.news)
     other.execute("x = 1")
     until(lambda: owner.state("other") == "hibernated")
@@ -110,12 +110,23 @@ def test_one_that_would_lose_something_stays_awake(owner: Owner) -> None:
 def test_what_cannot_be_given_back_is_said_first(owner: Owner) -> None:
     """Nothing is started; who takes what there is says so."""
     runtime = owner.runtime()
-    runtime.execute("x = 1; g = (n for n in range(3))")
+    runtime.execute("import time; x = 1; g = (time.time() for n in range(3))")
+    runtime.execute("h = (n for n in range(3))")
     owner.reopen()
     assert "g: " in refused(lambda: owner.user.get("r")).text
     assert "hibernated" == owner.state()
     again = owner.runtime(partial=True)
-    assert "(1, False)" == again.execute("x, 'g' in globals()").value
+    assert "(1, False, 0)" == again.execute("x, 'g' in globals(), next(h)").value
+
+
+def test_what_no_store_can_have_is_made_again(owner: Owner) -> None:
+    """A generator goes on where it was, after sleep and after the end of everything, more than once."""
+    runtime = owner.runtime(hibernate_after=0.1)
+    assert () == runtime.execute("log = [5]; g = (n for n in log); next(g)").news
+    until(lambda: owner.state() == "hibernated")
+    assert "7" == runtime.execute("log.append(7); next(g)").value
+    owner.reopen()
+    assert "9" == owner.runtime().execute("log.append(9); next(g)").value
 
 
 def test_one_that_does_not_keep_everything_hibernates_too(owner: Owner) -> None:

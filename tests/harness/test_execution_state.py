@@ -201,6 +201,22 @@ def test_a_slice_through_a_step_of_which_nothing_is_known(line: Line) -> None:
     assert [8] == [step.number for step in line.state.slice("b").steps]
 
 
+def test_a_slice_has_what_was_changed_by_another_name() -> None:
+    """Step 3 changes what `q` leads to and reads only `p`; what step 2 did to `q` is a part of it all the same."""
+    line, p, q = Line(), name("p"), name("q")
+    line.run("p = [1]; q = [p]", writes="pq")
+    in_place = {q: Version("q2")}
+    line.blind(
+        "q.append(2)", trace=StepTrace(reads={q: Version("q1")}, writes=in_place, mutated=frozenset((q,)))
+    )
+    both = {p: Version("p3"), q: Version("q3")}
+    line.blind(
+        "p.append(3)", trace=StepTrace(reads={p: Version("p1")}, writes=both, mutated=frozenset((p, q)))
+    )
+    assert [1, 2, 3] == [step.number for step in line.state.slice("q").steps]
+    assert {p: 1, q: 2} == line.history.dependencies.inputs(3).seen
+
+
 def test_a_slice_names_what_clients_put_in(line: Line) -> None:
     """It has no code."""
     line.run(kind="injection", names=("rate",), writes=["rate"], author="cleo")

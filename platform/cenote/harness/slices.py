@@ -12,7 +12,7 @@ from cenote.harness.slice_source import SlicedStatement, source_of
 from cenote.harness.slice_syntax import Statement, parts_of_packages, statements_of
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
-from cenote_worker.history.dependencies import located, looked_at, written
+from cenote_worker.history.dependencies import changed, located, looked_at, written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, key_of, kind_of, name
 
@@ -104,6 +104,7 @@ class _Walk:
         else:
             self.parts.append((record, None))
         satisfied = set(written(record)) - set(map(name, parts_of_packages(record.code)))
+        satisfied -= changed(record)  # what it was before is a part of what it is
         if record.status == "failed":  # it may not have come to that
             satisfied = set()
         self.wanted = (self.wanted - satisfied) | reads

@@ -110,6 +110,10 @@ class PythonRuntime:
         sub-agents) is given again, as are types that `retrieve` is to rebuild; anything else of the same name is as
         it was stored. partial: begin without what cannot be given back.
 
+        What cannot be stored (generators, connections, locks, open files) is made again by running steps, without
+        calling host functions, when the first call starts the jail. That call raises IncompleteRestoreError if they
+        do something else than the first time.
+
         Raises IncompleteRestoreError, before anything starts, that names what would be missing; UnknownEntryError,
         CheckpointDamagedError, StoreBusyError.
         """

@@ -382,6 +382,8 @@ class Manifest(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    REBUILD_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -402,6 +404,14 @@ class Manifest(_message.Message):
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]:
         """What stays with clients, for stubs that the state has."""
 
+    @_builtins.property
+    def rebuild(self) -> Global___Rebuild:
+        """How what the state does not have by value comes back."""
+
+    @_builtins.property
+    def record(self) -> Global___StoredPart:
+        """A RecordedLine: the steps that led to the state. Its chunks come behind those of the state."""
+
     def __init__(
         self,
         *,
@@ -415,14 +425,178 @@ class Manifest(_message.Message):
         settled: _abc.Iterable[Global___SettledCall] | None = ...,
         offers: _abc.Iterable[Global___Offer] | None = ...,
         head: _builtins.int = ...,
+        rebuild: Global___Rebuild | None = ...,
+        record: Global___StoredPart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+
+@_typing.final
+class Rebuild(_message.Message):
+    """Variables that come back by running steps again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    GIVEN_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """in the order in which they are run"""
+
+    @_builtins.property
+    def given(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Locations of which the steps find what is stored; see `cenote_worker/trace.py`."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnkeptThing]:
+        """Names that do not come back, with the reason."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+        given: _abc.Iterable[_builtins.str] | None = ...,
+        refused: _abc.Iterable[Global___UnkeptThing] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "names", b"names", "refused", b"refused", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rebuild: _TypeAlias = Rebuild  # noqa: Y015
+
+@_typing.final
+class RecordedLine(_message.Message):
+    """Steps of one line, in their order: a HistoryEvent each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordedLine: _TypeAlias = RecordedLine  # noqa: Y015
+
+@_typing.final
+class RebuildBegin(_message.Message):
+    """Supervisor -> jail, when what the steps are given has been restored: the namespace and the process become what the
+    first of them finds.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    MODULES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of what was restored"""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the process, as restored; the others are those of a fresh one"""
+
+    @_builtins.property
+    def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """that other steps have imported"""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        modules: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["modules", b"modules", "names", b"names", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildBegin: _TypeAlias = RebuildBegin  # noqa: Y015
+
+@_typing.final
+class RepeatedStep(_message.Message):
+    """Supervisor -> jail: a step to be run again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    code: _builtins.bytes
+    error: _builtins.str
+    """class of what it raised; empty if nothing"""
+    @_builtins.property
+    def found(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.Seen]:
+        """versions that have to be there before it"""
+
+    @_builtins.property
+    def left(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.Seen]:
+        """and after it, where they are known then"""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        code: _builtins.bytes = ...,
+        error: _builtins.str = ...,
+        found: _abc.Iterable[_jail_pb2.Seen] | None = ...,
+        left: _abc.Iterable[_jail_pb2.Seen] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "error", b"error", "found", b"found", "left", b"left", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepeatedStep: _TypeAlias = RepeatedStep  # noqa: Y015
+
+@_typing.final
+class RebuildEnd(_message.Message):
+    """Supervisor -> jail, after the last of them: these variables are kept, and nothing else of what the steps have done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildEnd: _TypeAlias = RebuildEnd  # noqa: Y015
 
 @_typing.final
 class Offer(_message.Message):

@@ -770,6 +770,14 @@ class RestorePiece(_message.Message):
         """a RestoreEnd"""
         WHOLE: RestorePiece._Kind.ValueType  # 4
         """all of it at once: a State and a RestoreEnd; what the parts hold is in `memories`"""
+        REBUILD: RestorePiece._Kind.ValueType  # 5
+        """Before all else, what cannot be stored is made again; what the steps are given was restored before.
+        a RebuildBegin
+        """
+        REPEAT: RestorePiece._Kind.ValueType  # 6
+        """a RepeatedStep"""
+        REBUILT: RestorePiece._Kind.ValueType  # 7
+        """a RebuildEnd"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FILES: RestorePiece.Kind.ValueType  # 0
@@ -781,6 +789,14 @@ class RestorePiece(_message.Message):
     """a RestoreEnd"""
     WHOLE: RestorePiece.Kind.ValueType  # 4
     """all of it at once: a State and a RestoreEnd; what the parts hold is in `memories`"""
+    REBUILD: RestorePiece.Kind.ValueType  # 5
+    """Before all else, what cannot be stored is made again; what the steps are given was restored before.
+    a RebuildBegin
+    """
+    REPEAT: RestorePiece.Kind.ValueType  # 6
+    """a RepeatedStep"""
+    REBUILT: RestorePiece.Kind.ValueType  # 7
+    """a RebuildEnd"""
 
     KIND_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int

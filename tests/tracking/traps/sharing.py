@@ -54,6 +54,14 @@ TRAPS = [
     ("bound method", "a = [1]\nadd = a.append", "add(2)", "a add", "add", ""),
     ("partial", "from functools import partial\na = []\np = partial(a.append, 1)", "p()", "a p", "p", ""),
     ("map holds a list", "a = [1, 2]\nm = map(str, a)", "next(m)", "m", "m", ""),
+    (
+        "lock, which leads nowhere",
+        "import threading\nlock = threading.RLock()\na = [1]\nb = [1]",
+        "with lock:\n    a.append(2)",
+        "a lock",
+        "a lock",
+        "b",
+    ),
     ("iterator", "a = [1, 2]\ni = iter(a)", "x = next(i)", "i x", "i", ""),
     ("generator", "def g():\n    yield 1\n    yield 2\ni = g()", "x = next(i)", "i x", "i", ""),
     (

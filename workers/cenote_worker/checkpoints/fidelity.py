@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote_worker.checkpoints.manifest import Manifest
+from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
 
 
@@ -14,16 +15,19 @@ from cenote_worker.checkpoints.state import State, Unkept
 class Fidelity:
     """How faithful a restore of one checkpoint will be.
 
-    exact: variables that come back as they were, without names of Python's own. unkept: what was not stored, with the
-    reason and the step that made it, which has to be run again. unoffered: names of functions and objects of the
-    client that are not given again. unfit: why what was stored cannot be read here. notes: what differs and may
-    matter, such as a package's version.
+    exact: variables that come back as they were, without names of Python's own. rebuilt: those that come back by
+    running `steps` again, with their recorded host calls: what cannot be stored, and what shares objects with it.
+    unkept: what was not stored and does not come back, with the reasons and the step that made it. unoffered: names
+    of functions and objects of the client that are not given again. unfit: why what was stored cannot be read here.
+    notes: what differs and may matter, such as a package's version.
     `str()` of it is for people.
     """
 
     number: int
     step: int
     exact: tuple[str, ...]
+    rebuilt: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
     unkept: tuple[Unkept, ...] = ()
     unoffered: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -37,15 +41,18 @@ class Fidelity:
     @property
     def missing(self) -> tuple[str, ...]:
         """Each thing that will be missing, with the reason."""
-        rebuilt = (
+        lost = (
             f"{thing.name}: {thing.reason}" + (f"; step {thing.step} made it" if thing.step else "")
             for thing in self.unkept
         )
         offered = (f"{name}: a function or object of the client; give it again" for name in self.unoffered)
-        return (*self.unfit, *rebuilt, *offered)
+        return (*self.unfit, *lost, *offered)
 
     def __str__(self) -> str:
         lines = [f"checkpoint {self.number}, state after step {self.step}: {len(self.exact)} variables exact"]
+        if self.rebuilt:
+            steps = ", ".join(map(str, self.steps))
+            lines.append(f"rebuilt by running again step {steps}: {', '.join(self.rebuilt)}")
         lines += [f"missing: {text}" for text in self.missing]
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join(lines)
@@ -53,26 +60,35 @@ class Fidelity:
 
 def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
     """What will come back. offered: names of the client's functions and objects that are given again."""
-    return _fidelity(manifest.number, manifest.state, offered)
+    return _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
 
 
 def missing_of(state: State) -> tuple[str, ...]:
     """Each thing that a fork will not have of a state, the client's functions not among them."""
-    return _fidelity(0, state, state.message.hosts).missing
+    return _fidelity(0, state, state.message.hosts, NOTHING_REBUILT).missing
 
 
-def _fidelity(number: int, state: State, offered: Iterable[str]) -> Fidelity:
+def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuild) -> Fidelity:
     message = state.message
     missing_hosts = tuple(sorted(set(message.hosts) - set(offered)))
+    exact = [name for group in state.groups for name in group.names if not name.startswith("__")]
     return Fidelity(
         number=number,
         step=message.step,
-        exact=tuple(name for group in state.groups for name in group.names if not name.startswith("__")),
-        unkept=state.unkept,
+        exact=tuple(name for name in exact if name not in rebuild.names),
+        rebuilt=rebuild.names,
+        steps=rebuild.steps,
+        unkept=tuple(_explained(thing, rebuild) for thing in state.unkept if thing.name not in rebuild.names),
         unoffered=missing_hosts,
         unfit=_unfit(message.python, message.machine),
         notes=_versions((module.name, module.version) for module in message.modules if module.version),
     )
+
+
+def _explained(thing: Unkept, rebuild: Rebuild) -> Unkept:
+    """With the reason why no steps give it again."""
+    why = rebuild.refused.get(thing.name)
+    return replace(thing, reason=f"{thing.reason}; it cannot be made again: {why}") if why else thing
 
 
 def _unfit(python: str, machine: str) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.checkpoints.state import State, parse_state
+from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild, from_message, to_message
+from cenote_worker.checkpoints.state import Part, State, Unkept, parse_state, stored_part
 from cenote_worker.chunks import DIGEST, digest
 
 VERSION: Final = 1
@@ -82,6 +83,14 @@ class Manifest:
     state: State
     chunks: Mapping[bytes, Location]
     dealings: Dealings = NO_DEALINGS
+    rebuild: Rebuild = NOTHING_REBUILT
+    record: Part | None = None
+    """Of the steps that led to the state, where any of them may have to be run again."""
+
+    @property
+    def unbuilt(self) -> tuple[Unkept, ...]:
+        """What is not in it and does not come back either."""
+        return tuple(thing for thing in self.state.unkept if thing.name not in self.rebuild.names)
 
     @property
     def step(self) -> int:
@@ -108,12 +117,14 @@ def encode(manifest: Manifest) -> bytes:
         label=manifest.label,
         made=manifest.made,
         state=manifest.state.message,
-        chunks=_table([manifest.chunks[key] for key in manifest.state.lengths]),
+        chunks=_table([manifest.chunks[key] for key in _digests(manifest.state, manifest.record)]),
         settled=[
             checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.dealings.settled.items()
         ],
         offers=manifest.dealings.offers,
         head=manifest.dealings.head,
+        rebuild=to_message(manifest.rebuild),
+        record=manifest.record.to_message() if manifest.record is not None else None,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -141,7 +152,8 @@ def decode(body: bytes, footer: bytes) -> Manifest:
 
 def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
     state = parse_state(message.state, MAX_STATE)
-    digests, table = list(state.lengths), message.chunks
+    record = stored_part(message.record) if message.HasField("record") else None
+    digests, table = _digests(state, record), message.chunks
     columns = (table.file, table.offset, table.stored, table.coding)
     if any(len(column) != len(digests) for column in columns):
         raise MalformedManifest("its chunks and their places do not fit together")
@@ -163,7 +175,15 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
             offers=tuple(message.offers),
             head=message.head,
         ),
+        rebuild=from_message(message.rebuild),
+        record=record,
     )
+
+
+def _digests(state: State, record: Part | None) -> list[bytes]:
+    """Of all chunks, in the order of their table."""
+    recorded = (digest for digest, _ in record.chunks()) if record is not None else ()
+    return list(dict.fromkeys((*state.lengths, *recorded)))
 
 
 def _table(locations: list[Location]) -> checkpoint_pb2.ChunkTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import Readable
 from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
+from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Group, Part, StoredFile
 from cenote_worker.checkpoints.store import CheckpointStore, failures
 from cenote_worker.chunks import chunk_length, digest, split_digests
@@ -39,14 +40,19 @@ class Piece:
 
 
 class Restoration:
-    """One checkpoint, read: everything that a jail needs is in memory and verified. Close it."""
+    """One checkpoint, read: everything that a jail needs is in memory and verified. Close it.
 
-    def __init__(self, pieces: list[Piece], manifest: Manifest) -> None:
+    given: what steps that are run again find; before the other pieces. record: of these steps, empty for none.
+    """
+
+    def __init__(self, pieces: list[Piece], manifest: Manifest, given: list[Piece], record: bytes) -> None:
         self.pieces = pieces
         self.manifest = manifest
+        self.given = given
+        self.record = record
 
     def close(self) -> None:
-        for piece in self.pieces:
+        for piece in (*self.given, *self.pieces):
             piece.content.close()
 
 
@@ -61,20 +67,25 @@ def read(
     """
     reader = _Reader(store.folder(name), manifest)
     pieces: list[Piece] = []
+    given: list[Piece] = []
     damage: list[str] = []
     whole = False
     try:
         with failures(store.folder(name).place):
-            for piece in reader.pieces(damage):
+            record = reader.record(damage) if manifest.rebuild.steps else b""
+            rebuild = manifest.rebuild if record else NOTHING_REBUILT
+            for piece in reader.given(rebuild, damage) if record else ():
+                given.append(piece)
+            for piece in reader.pieces(rebuild, damage):
                 pieces.append(piece)
         if damage and not partial:
             raise store.damaged(name, manifest.number, tuple(damage))
-        pieces.append(_end(manifest, pieces, added))
+        pieces.append(_end(manifest, (*given, *pieces), rebuild.names, added))
         whole = True
     finally:
         if not whole:
-            Restoration(pieces, manifest).close()
-    return Restoration(pieces, manifest)
+            Restoration(pieces, manifest, given, b"").close()
+    return Restoration(pieces, manifest, given, record)
 
 
 def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
@@ -89,17 +100,45 @@ class _Reader:
         self._folder = folder
         self._manifest = manifest
 
-    def pieces(self, damage: list[str]) -> Iterator[Piece]:
+    def pieces(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
         """Each in turn; what is damaged is named instead."""
         state = self._manifest.state
         yield from self._files(state.files, damage)
-        if state.process is not None:
-            yield from self._group(
-                jail_pb2.RestorePiece.PROCESS, state.process, "state of the process", damage
-            )
+        yield from self._process(damage)
+        given, made = rebuild.given_of("name"), set(rebuild.names)
         for group in state.groups:
-            named = f"variables {', '.join(group.names[:10])}" if group.names else "a group without names"
-            yield from self._group(jail_pb2.RestorePiece.GROUP, group, named, damage)
+            if given.isdisjoint(group.names) and not (made and made.issuperset(group.names)):
+                yield from self._variables(group, damage)
+
+    def record(self, damage: list[str]) -> bytes:
+        """Of the steps that led to the state; empty where there is none."""
+        record = self._manifest.record
+        try:
+            return b"".join(self._read(record)) if record is not None else b""
+        except _Damaged as error:
+            damage.append(f"the record of the steps that are to be run again ({error})")
+            return b""
+
+    def given(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
+        """What the steps that are run again find, of what is stored."""
+        state = self._manifest.state
+        paths = rebuild.given_of("file")
+        files = [file for file in state.files if "." in paths or _is_on_the_way(file, paths)]
+        yield from self._files(tuple(files), damage)
+        yield from self._process(damage)
+        names = rebuild.given_of("name")
+        for group in state.groups:
+            if not names.isdisjoint(group.names):
+                yield from self._variables(group, damage)
+
+    def _process(self, damage: list[str]) -> Iterator[Piece]:
+        process = self._manifest.state.process
+        if process is not None:
+            yield from self._group(jail_pb2.RestorePiece.PROCESS, process, "state of the process", damage)
+
+    def _variables(self, group: Group, damage: list[str]) -> Iterator[Piece]:
+        named = f"variables {', '.join(group.names[:10])}" if group.names else "a group without names"
+        yield from self._group(jail_pb2.RestorePiece.GROUP, group, named, damage)
 
     def _group(
         self, kind: jail_pb2.RestorePiece.Kind.ValueType, group: Group, named: str, damage: list[str]
@@ -197,11 +236,17 @@ def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece
     return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
 
 
-def _end(manifest: Manifest, pieces: list[Piece], added: Iterable[str]) -> Piece:
+def _is_on_the_way(file: StoredFile, paths: Collection[str]) -> bool:
+    """Whether it is one of these, or a folder that one lies in."""
+    path = file.message.path.decode("utf-8", "surrogateescape")
+    return path in paths or (file.content is None and any(each.startswith(f"{path}/") for each in paths))
+
+
+def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added: Iterable[str]) -> Piece:
     """What makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
-    there |= set(message.hosts)
+    there |= {*message.hosts, *made}
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
     end = checkpoint_pb2.RestoreEnd(names=names, modules=message.modules, step=message.step)

@@ -39,6 +39,9 @@ class Part:
         for index, digest in enumerate(split_digests(self.digests)):
             yield digest, chunk_length(self.size, index)
 
+    def to_message(self) -> checkpoint_pb2.StoredPart:
+        return checkpoint_pb2.StoredPart(size=self.size, digests=self.digests)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -96,7 +99,7 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
 
     cut: into chunks, each with a digest; otherwise the parts of the state have sizes only.
     """
-    part = _cut if cut else _whole
+    part = stored_part if cut else _whole
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
     if any(len(thing) > MAX_THINGS for thing in things):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
@@ -150,7 +153,8 @@ def _whole(message: checkpoint_pb2.StoredPart) -> Part:
     return Part(message.size, b"")
 
 
-def _cut(message: checkpoint_pb2.StoredPart) -> Part:
+def stored_part(message: checkpoint_pb2.StoredPart) -> Part:
+    """One that is cut into chunks. Raises ProtocolViolation."""
     if len(message.digests) != DIGEST * chunk_count(message.size):
         raise ProtocolViolation("a part with more or fewer chunks than its size needs")
     return Part(message.size, message.digests)

@@ -155,7 +155,7 @@ def describe(manifest: Manifest, folder: Folder) -> CheckpointInfo:
         made=manifest.made,
         size=manifest.size,
         stored=folder.size(manifest.number),
-        complete=not manifest.state.unkept,
+        complete=not manifest.unbuilt,
     )
 
 

@@ -9,10 +9,11 @@ from typing import Final
 from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, StoreTakenError
 from cenote_worker.checkpoints.folder import DraftFile, NumberTakenError
 from cenote_worker.checkpoints.manifest import NO_DEALINGS, RAW, ZLIB, Dealings, Location, Manifest, encode
-from cenote_worker.checkpoints.state import State
+from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
+from cenote_worker.checkpoints.state import Part, State
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
 from cenote_worker.checkpoints.sweep import sweep
-from cenote_worker.chunks import digest
+from cenote_worker.chunks import cut, digest
 
 WORTH: Final = 0.8
 """A chunk is stored compressed if that takes less than this share of it. The memory of arrays is never tried: zlib
@@ -54,8 +55,16 @@ class CheckpointWriter:
             known = {key: place for key, place in self.known.items() if place.file in there}
             return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
 
-    def publish(self, draft: Draft, state: State, label: str, dealings: Dealings = NO_DEALINGS) -> Manifest:
-        """What was drafted is a checkpoint, on disk, once this returns. dealings: see Dealings.
+    def publish(
+        self,
+        draft: Draft,
+        state: State,
+        label: str,
+        dealings: Dealings = NO_DEALINGS,
+        rebuild: Rebuild = NOTHING_REBUILT,
+        record: Part | None = None,
+    ) -> Manifest:
+        """What was drafted is a checkpoint, on disk, once this returns. dealings, rebuild, record: see Manifest.
 
         Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
         """
@@ -66,8 +75,10 @@ class CheckpointWriter:
             label=label,
             made=time.time(),
             state=state,
-            chunks={key: draft.places[key] for key in state.lengths},
+            chunks={key: draft.places[key] for key in (*state.lengths, *_digests(record))},
             dealings=dealings,
+            rebuild=rebuild,
+            record=record,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))
@@ -120,6 +131,11 @@ class Draft:
             self._end += len(stored)
         return key
 
+    def add_part(self, data: bytes) -> Part:
+        """Writes what is new of it. Raises OSError."""
+        view = memoryview(data)
+        return Part(view.nbytes, b"".join([self.add(chunk, dense=True) for chunk in cut(view)]))
+
     @property
     def fresh(self) -> int:
         """Bytes of the chunks that were written."""
@@ -127,6 +143,10 @@ class Draft:
 
     def discard(self) -> None:
         self.file.discard()
+
+
+def _digests(part: Part | None) -> list[bytes]:
+    return [digest for digest, _ in part.chunks()] if part is not None else []
 
 
 def _coded(chunk: memoryview) -> tuple[int, memoryview]:

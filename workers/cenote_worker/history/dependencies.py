@@ -75,8 +75,19 @@ def located(record: StepRecord, location: Location) -> Location:
 
 
 def looked_at(record: StepRecord) -> Collection[Location]:
-    """What a step is known to have read, as it names it itself."""
-    return record.trace.reads.keys() if record.trace is not None else ()
+    """What a step is known to have read, as it names it itself.
+
+    What it has changed in place too: by another name, it need not have read that one.
+    """
+    if record.trace is None:
+        return ()
+    reads, mutated = record.trace.reads.keys(), record.trace.mutated
+    return reads if mutated <= reads else reads | mutated
+
+
+def changed(record: StepRecord) -> frozenset[Location]:
+    """Names whose objects a step is known to have changed in place."""
+    return frozenset(located(record, each) for each in record.trace.mutated) if record.trace else frozenset()
 
 
 def written(record: StepRecord) -> Iterable[Location]:

@@ -151,7 +151,9 @@ class _Takeover:
             printed.skip(request.printed.after(0)[0])  # the rest is heard once more
             listener = self._call = self._runtime.calls.restore(key, None, printed)
         injection = self._injections.get(request.asked.injection)
-        listener = self._stored(self._recorded(listener, request, injection), request)
+        refill = self._runtime.refill
+        stored = refill.acknowledging(listener, self._supervisor.result, request.asked.key)
+        listener = Recovery(self._recorded(stored, request, injection), refill)
         if request.asked.HasField("failed"):
             listener = Undone(listener, to_result(request.asked.failed))
         if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
@@ -173,10 +175,6 @@ class _Takeover:
             return listener
         change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)
         return recorder.change(listener, change)
-
-    def _stored(self, listener: Listener, request: Request) -> Listener:
-        refill = self._runtime.refill
-        return Recovery(refill.acknowledging(listener, self._supervisor.result, request.asked.key), refill)
 
     def _lost(self) -> None:
         self._runtime.lost()

@@ -13,13 +13,16 @@ from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Dealings, Manifest
-from cenote_worker.checkpoints.restoring import Restoration
-from cenote_worker.checkpoints.state import State, Unkept
+from cenote_worker.checkpoints.rebuild import Rebuild
+from cenote_worker.checkpoints.restoring import Piece, Restoration
+from cenote_worker.checkpoints.state import Part, State, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
 from cenote_worker.hosted.offers import offers_of
+from cenote_worker.hosted.rebuild_plans import RebuildPlans
+from cenote_worker.hosted.rebuilding import Rebuilding
 from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.snapshots import check_label
@@ -94,6 +97,7 @@ class Checkpoints:
         self._added = tuple(added)
         self._unkept: frozenset[Unkept] = frozenset()
         self._ready: Restoration | None = None
+        self._plans = RebuildPlans(runtime.policy, runtime.history)
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -108,7 +112,9 @@ class Checkpoints:
 
     def _go_on_from(self, base: Manifest) -> None:
         self._runtime.count_on(max(base.step, base.state.message.step, self._runtime.step), None)
-        self._unkept = frozenset(base.state.unkept)
+        if base.step not in self._runtime.history.tree:
+            self._runtime.recorder.went_unrecorded(base.step)
+        self._unkept = frozenset(base.unbuilt)
         self._settled.update(base.dealings.settled)
         for key, step in base.dealings.settled.items():
             self._runtime.calls.restore_key(key, step)
@@ -193,9 +199,19 @@ class Checkpoints:
                 self._base = present
                 raise UnavailableError(BUSY)
             self._asleep, self._unstored = supervisor, True
-            again = self._make(self._runtime.started(), "")
+            again = self._make(self._started_from(former, present), "")
             self._unstored = False
             return self._writer.describe(again)
+
+    def _started_from(self, former: Manifest, present: Manifest | None) -> Supervisor:
+        """A jail that is filled with a former state; the next one has the present again if that cannot be had."""
+        try:
+            return self._runtime.started()
+        except BaseException:
+            if self._base is former:
+                self._forget_ready()
+                self._base, self._unstored = present, False
+            raise
 
     def last(self) -> CheckpointInfo:
         """What the next jail begins with. Raises UsageError when nothing is stored."""
@@ -219,14 +235,15 @@ class Checkpoints:
     def _make(self, supervisor: Supervisor, label: str) -> Manifest:
         draft = self._writer.begin()
         try:
-            state, head = self._collected(draft, supervisor)
+            state, head, rebuild, record = self._collected(draft, supervisor)
             with self._room(draft.fresh):
-                manifest = self._writer.publish(draft, state, label, self._dealings(head))
+                dealings = self._dealings(head)
+                manifest = self._writer.publish(draft, state, label, dealings, rebuild, record)
         finally:
             draft.discard()
         self._forget_ready()
         self._base, self._added = manifest, ()
-        self._unkept = frozenset(state.unkept)
+        self._unkept = frozenset(manifest.unbuilt)
         return manifest
 
     def _dealings(self, head: int) -> Dealings:
@@ -234,9 +251,11 @@ class Checkpoints:
             settled = dict(self._settled)
         return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()), head=head)
 
-    def _collected(self, draft: Draft, supervisor: Supervisor) -> tuple[State, int]:
+    def _collected(self, draft: Draft, supervisor: Supervisor) -> tuple[State, int, Rebuild, Part | None]:
+        """The state, the step whose end it is, and what brings back what is not in it."""
         try:
-            return collected(self._runtime, supervisor, draft)
+            state, head = collected(self._runtime, supervisor, draft)
+            return state, head, *self._plans.plan(state, head, draft)
         except OSError as error:
             place = self.store.folder(self.name).place
             raise StoreFailedError(place, error.strerror or str(error)) from error
@@ -270,18 +289,33 @@ class Checkpoints:
         ready = self._ready or self._read(base)
         self._ready = None
         try:
-            for piece in ready.pieces:
-                try:
-                    put(supervisor, piece, self.name, base.number)
-                except IncompleteRestoreError:
-                    if not self._partial:
-                        raise
+            self._put_all(supervisor, ready.given)
+            if ready.record:
+                self._rebuild(Rebuilding(self._runtime, supervisor, ready), ready)
+            self._put_all(supervisor, ready.pieces)
         finally:
             ready.close()
 
+    def _put_all(self, supervisor: Supervisor, pieces: Iterable[Piece]) -> None:
+        assert self._base is not None
+        for piece in pieces:
+            try:
+                put(supervisor, piece, self.name, self._base.number, partial=self._partial)
+            except IncompleteRestoreError:
+                if not self._partial:
+                    raise
+
+    def _rebuild(self, rebuilding: Rebuilding, ready: Restoration) -> None:
+        manifest = ready.manifest
+        reason = rebuilding.carry_out()
+        if reason and not self._partial:
+            lost = ", ".join(manifest.rebuild.names)
+            raise IncompleteRestoreError(self.name, manifest.number, (f"{lost}: {reason}",))
+        self._plans.earlier = rebuilding.line
+
     def forget(self) -> None:
         self._forget_ready()
-        self._base = None
+        self._base, self._plans.earlier = None, None
 
     def began_anew(self) -> None:
         if self.durable or self.store.folder(self.name).numbers():

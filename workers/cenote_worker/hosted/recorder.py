@@ -15,6 +15,14 @@ from cenote_worker.supervisor.edge import DoneReply, VariablesReply
 from cenote_worker.supervisor.requests import Listener, Outcome, Seat
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
+Record = Callable[[Listener], Listener]
+"""Writes down what a request has come to, before its listener hears of it."""
+
+
+def unrecorded(listener: Listener) -> Listener:
+    """A Record of what changes nothing."""
+    return listener
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -25,10 +25,15 @@ class Unrepeated:
 class Replay:
     """What one step was answered, each answer to be given once. Used under the lock of its Replays."""
 
-    def __init__(self, calls: Iterable[HostCallRecord], *, tentative: bool) -> None:
-        """tentative: the step may be run with the wrong state, so that only pure functions may be called anew."""
+    def __init__(self, calls: Iterable[HostCallRecord], *, tentative: bool, alone: bool = False) -> None:
+        """tentative: the step may be run with the wrong state, so that only pure functions may be called anew.
+
+        alone: nothing is, since there may be nobody who answers.
+        """
         self._left = list(calls)
         self._allowed: frozenset[HostEffect] = frozenset(("pure",) if tentative else ("pure", "idempotent"))
+        if alone:
+            self._allowed = frozenset()
         self.stopped: Unrepeated | None = None
         """The first call that was refused. All that come after it are."""
 

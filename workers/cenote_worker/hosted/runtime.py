@@ -34,7 +34,7 @@ from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Admit, Sharer, Witness
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.patching import Patches
-from cenote_worker.hosted.recorder import Change, Recorder
+from cenote_worker.hosted.recorder import Change, Record, Recorder, unrecorded
 from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
@@ -401,16 +401,18 @@ class HostedRuntime:
             self.check_open()
             admitted = listener if admit is None else admit(listener)
             self._step += 1
-            recorded = self.recorder.cell(admitted, code, seat, cause, origin)
+            record = partial(self.recorder.cell, code=code, seat=seat, cause=cause, origin=origin)
             death = self._unheard(seat)
             if death is not None and not self.refill.exact:
-                recorded.done(recovered(death.before(self._step, seat.author), self.refill.begins_with))
+                record(admitted).done(
+                    recovered(death.before(self._step, seat.author), self.refill.begins_with)
+                )
                 return None
             supervisor = self.started(seat)
             request = asks.cell(code, self._step, timeout or self.policy.cell_timeout, listener, seat)
             request.message.execute.atomic = atomic
             request.code, request.cause = code, cause
-            request.listener = self._witness(recorded, seat, supervisor, request.key)
+            request.listener = self._witness(admitted, seat, supervisor, request.key, record)
             supervisor.submit(request)
         return partial(supervisor.withdraw, request)
 
@@ -481,8 +483,7 @@ class HostedRuntime:
         if isinstance(to, int) and self._reruns.is_between(to):
             listener.done(NotKeptError(to))
             return
-        recorded = self.recorder.rollback(listener)
-        witness = self._witness(recorded, seat, supervisor, key_of(listener))
+        witness = self._witness(listener, seat, supervisor, key_of(listener), self.recorder.rollback)
         self.submit(going_back(to, witness, seat, supervisor, key_of(listener)))
 
     def rerunning(self) -> Reruns:
@@ -511,8 +512,8 @@ class HostedRuntime:
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number
             self._legacy.hold(injection)
-            recorded = self.recorder.change(listener, change)
-            witness = self._witness(recorded, injection.seat, supervisor, key_of(listener))
+            record = partial(self.recorder.change, change=change)
+            witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
             request = self._deliveries.request(
                 supervisor,
                 injection,
@@ -567,16 +568,21 @@ class HostedRuntime:
         with self._lock:
             supervisor = self.started(request.seat)
             request.key = key_of(request.listener)
+            record: Record = unrecorded
             if changes is not None:
                 change = self._change(*changes, request.seat)
                 request.step = change.number
-                request.listener = self.recorder.change(request.listener, change)
-            request.listener = self._witness(request.listener, request.seat, supervisor, request.key)
+                record = partial(self.recorder.change, change=change)
+            heard = self._witness(request.listener, request.seat, supervisor, request.key, record)
+            request.listener = heard
             supervisor.submit(request)
 
-    def _witness(self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str) -> Listener:
-        stored = self.refill.acknowledging(listener, lambda: supervisor, key)
-        return Witness(Recovery(stored, self.refill), partial(self._told, seat, supervisor))
+    def _witness(
+        self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str, record: Record
+    ) -> Listener:
+        """record: before it is stored, since that may store the record too, and while the host calls are its own."""
+        recorded = record(self.refill.acknowledging(listener, lambda: supervisor, key))
+        return Witness(Recovery(recorded, self.refill), partial(self._told, seat, supervisor))
 
     def _told(self, seat: Seat, supervisor: Supervisor) -> None:
         """The seat's holder has heard that this jail ended, and has not to be told again."""

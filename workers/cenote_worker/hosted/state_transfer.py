@@ -92,18 +92,31 @@ def put_whole(
         raise IncompleteForkError((printable(outcome.message),))
 
 
-def put(supervisor: Supervisor, piece: Piece, name: str, number: int) -> None:
+def put(supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial: bool = False) -> None:
     """Gives a piece to the jail and waits until that has it.
 
-    name, number: of the checkpoint, for errors. Raises IncompleteRestoreError, UnavailableError.
+    name, number: of the checkpoint, for errors. partial: the jail may leave out what it can tell that it lacks.
+    Raises IncompleteRestoreError, UnavailableError.
     """
+    refusal = told(supervisor, piece.kind, piece.content, partial=partial)
+    if refusal:
+        raise IncompleteRestoreError(name, number, (f"{', '.join(piece.names[:20])}: {refusal}",))
+
+
+def told(
+    supervisor: Supervisor,
+    kind: jail_pb2.RestorePiece.Kind.ValueType,
+    content: Content,
+    *,
+    partial: bool = False,
+    timeout: float = FETCH_TIMEOUT,
+) -> str:
+    """Why the jail refuses a part of a restore; empty once it has carried it out. Raises UnavailableError."""
     message, descriptors = jail_pb2.Request(), list[int]()
-    message.restore.kind = piece.kind
-    piece.content.to_wire(message.restore.content, descriptors)
-    outcome = _restored(supervisor, message, descriptors)
-    if isinstance(outcome, RefusedReply):
-        missing = (f"{', '.join(piece.names[:20])}: {printable(outcome.message)}",)
-        raise IncompleteRestoreError(name, number, missing)
+    message.restore.kind, message.restore.partial = kind, partial
+    content.to_wire(message.restore.content, descriptors)
+    outcome = _restored(supervisor, message, descriptors, timeout)
+    return printable(outcome.message) if isinstance(outcome, RefusedReply) else ""
 
 
 def _restored(

@@ -23,7 +23,7 @@ from cenote_worker.content import Content
 from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
-from cenote_worker.in_jail.checkpointing_groups import grouped
+from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 from cenote_worker.in_jail.checkpointing_unsafe import Landing, NotKept, dump_process, load
@@ -32,12 +32,10 @@ from cenote_worker.in_jail.forking.random_state import draw_anew
 from cenote_worker.in_jail.frozen_copy import FrozenCopies
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.streams import CellStream
 
 __builtins__ = BUILTINS
-
-_NOT_STATE = frozenset(("__builtins__", "__name__", "__warningregistry__"))
-"""Names that every namespace has, or gets from the interpreter."""
 
 _HELPERS = ("reply", "display")
 """Builtins of Cenote's that are bound to this process's kernel."""
@@ -65,6 +63,8 @@ class Checkpointing:
         self._step = 0
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
+        self._rebuilding: Rebuilding | None = None
+        self._files: set[bytes] = set()
 
     def offer(self, name: str, stub: object) -> None:
         """This object of the namespace whose turn it is stands for something of the client."""
@@ -134,7 +134,7 @@ class Checkpointing:
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with))
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
-        names = [name for name in self._namespace if type(name) is str and name not in _NOT_STATE]
+        names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]
         state.names.extend(names)
         state.hosts.extend(name for name in names if self._is_stub(name))
         done = grouped([name for name in names if name not in state.hosts], self._namespace, self.anchors())
@@ -176,6 +176,7 @@ class Checkpointing:
 
     def restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
         """One piece. Raises whatever user code raises while its values are rebuilt."""
+        rebuilding = self._begun()
         content = Content.delivered(request.content, descriptors)
         try:
             parts = content.unpack()
@@ -185,13 +186,22 @@ class Checkpointing:
             case jail_pb2.RestorePiece.FILES:
                 batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
                 checkpointing_files.put(self._workdir, batch, parts[1:])
+                self._files.update(file.path for file in batch.files)
             case jail_pb2.RestorePiece.PROCESS:
                 self._process = load(parts, self.landing())
                 checkpointing_process.put_back(self._process)
             case jail_pb2.RestorePiece.GROUP:
                 self._restored.update(load(parts, self.landing()))
             case jail_pb2.RestorePiece.END:
-                self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])))
+                self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])), partial=request.partial)
+            case jail_pb2.RestorePiece.REBUILD:
+                begin = checkpoint_pb2.RebuildBegin.FromString(bytes(parts[0]))
+                rebuilding.begin(begin, self._restored, self._process or {})
+            case jail_pb2.RestorePiece.REPEAT:
+                rebuilding.repeat(checkpoint_pb2.RepeatedStep.FromString(bytes(parts[0])))
+            case jail_pb2.RestorePiece.REBUILT:
+                rebuilding.end(checkpoint_pb2.RebuildEnd.FromString(bytes(parts[0])))
+                self._files.clear()
             case jail_pb2.RestorePiece.WHOLE:
                 memories = [Content.delivered(memory, descriptors) for memory in request.memories]
                 self._restore_whole(WholeState.opened(parts[0], parts[1], memories), partial=request.partial)
@@ -208,7 +218,7 @@ class Checkpointing:
                 if not partial:
                     named = ", ".join(names[:_MOST_NAMED])
                     raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
-        self._end(whole.end)
+        self._end(whole.end, partial=partial)
 
     def landing(self) -> Landing:
         """Where stored values are rebuilt."""
@@ -224,12 +234,30 @@ class Checkpointing:
                 return vars(builtins)[name]
         return vars(sys)[name]
 
-    def _end(self, end: checkpoint_pb2.RestoreEnd) -> None:
+    def _begun(self) -> Rebuilding:
+        """Of the restore that is under way, with what was there before it."""
+        if self._rebuilding is None:
+            self._rebuilding = Rebuilding(self._kernel, self._workdir, self._stubs)
+        return self._rebuilding
+
+    def _made(self, *, partial: bool) -> dict[str, object]:
+        """What was made again by running steps, if it is still what it was. Raises NotKept."""
+        rebuilding = self._begun()
+        try:
+            rebuilding.check_files(self._files)
+        except NotKept:
+            if not partial:
+                raise
+            return {}
+        return rebuilding.made
+
+    def _end(self, end: checkpoint_pb2.RestoreEnd, *, partial: bool) -> None:
         for module in end.modules:
             with suppress(Exception):  # it was only in use; what a variable needs of it has been imported
                 importlib.import_module(module.name)
-        made = {**self._namespace, **self._stubs, **self._restored}
-        for name in [name for name in self._namespace if name not in _NOT_STATE]:
+        rebuilt = self._made(partial=partial)
+        made = {**self._namespace, **self._stubs, **self._restored, **rebuilt}
+        for name in [name for name in self._namespace if name not in NOT_STATE]:
             del self._namespace[name]
         self._namespace.update((name, made[name]) for name in end.names if name in made)
         if self._process is not None:
@@ -238,3 +266,4 @@ class Checkpointing:
         if end.draw_anew:
             draw_anew()
         self._restored, self._process, self._step = {}, None, end.step
+        self._rebuilding, self._files = None, set()

@@ -25,6 +25,9 @@ _ATOMS = frozenset((int, float, complex, bool, type(None), str, bytes))
 _EQUAL = frozenset((tuple, frozenset, range, slice, CodeType, ModuleType, BuiltinFunctionType))
 """Cannot be told apart either; what can be, in a tuple, is met by itself."""
 
+NOT_STATE = frozenset(("__builtins__", "__name__", "__warningregistry__"))
+"""Names that every namespace has, or gets from the interpreter."""
+
 _SMALL = 4 * 1024
 """Bytes or characters of an atom that is stored with all the other small ones, in one group."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 
 from cenote_worker.in_jail.array_views import bytes_of, over_memory, view_of
+from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.pickled_unsafe import OUT_OF_BAND
@@ -73,6 +74,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a cache of functools holds results that cannot be read out of it")
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
+        if (closed := reduced_closed_file(obj)) is not None:
+            return closed
         if isinstance(obj, _FILES) and kind is not io.BytesIO:
             raise NotKept("an open file cannot be stored")
         if kind is memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import sys
 from collections import OrderedDict, defaultdict, deque
@@ -32,6 +33,9 @@ _UNSEEN: Final = (
     "_asyncio", "_contextvars", "ssl", "sqlite3", "signal",
 )  # fmt: skip
 """Modules whose objects lead to what no reference of theirs shows."""
+
+_CLOSED: Final = frozenset((type(_thread.allocate_lock()), _thread.RLock))
+"""Of those, the kinds that lead nowhere: a lock knows who holds it, and nothing else."""
 
 _SKIPPED: Final = frozenset(
     (
@@ -170,6 +174,8 @@ class Objects:
             return ("cenote", qualname(cls))
         if home == "matplotlib":
             return _figure(graph)
+        if cls in _CLOSED:
+            return graph.follow(value)
         if home in _UNSEEN:
             graph.changeable(value)
             graph.out_of_sight(f"a {home}.{qualname(cls)} leads further than can be seen")

@@ -1,0 +1,281 @@
+"""Plans as values in, values out: which steps give a variable again, and when none do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cenote_proto.v1 import checkpoint_pb2
+from cenote_worker.checkpoints.rebuild import Rebuild
+from cenote_worker.checkpoints.state import State, parse_state
+from cenote_worker.history.step import HostCallRecord, StepRecord
+from cenote_worker.rebuilding.line import Line
+from cenote_worker.rebuilding.line_record import LineWriter, read_line
+from cenote_worker.rebuilding.plan import rebuild_of
+from cenote_worker.results import ErrorInfo
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, kind_of, name
+
+LIMIT = 1 << 20
+ENVIRON, RANDOM = hidden("environ"), hidden("random")
+
+
+def state(kept: str = "", unkept: str = "", files: tuple[str, ...] = (), hosts: str = "") -> State:
+    """Of variables with names of one letter."""
+    message = checkpoint_pb2.State(names=[*kept, *unkept, *hosts], hosts=hosts)
+    part = checkpoint_pb2.StoredPart(size=0)
+    for each in kept:
+        message.groups.add(names=[each], parts=[part])
+    for path in files:
+        message.files.add(path=path.encode(), content=part)
+    for each in unkept:
+        message.unkept.add(name=each, reason="it is a generator", step=1)
+    return parse_state(message, LIMIT)
+
+
+def step(
+    number: int,
+    reads: Mapping[Location, str] | None = None,
+    writes: Mapping[Location, str] | None = None,
+    *,
+    mutates: str = "",
+    shares: str = "",
+    opaque: str = "",
+    unrepeatable: str = "",
+    **more: object,
+) -> StepRecord:
+    trace = StepTrace(
+        reads=MappingProxyType({each: Version(seen) for each, seen in (reads or {}).items()}),
+        writes=MappingProxyType({each: Version(seen) for each, seen in (writes or {}).items()}),
+        mutated=frozenset(map(name, mutates)),
+        groups=(frozenset(map(name, shares)),) if shares else (),
+        opaque=(opaque,) if opaque else (),
+        unrepeatable=(unrepeatable,) if unrepeatable else (),
+    )
+    record = StepRecord(number=number, parent=number - 1, code=f"step {number}", trace=trace)
+    return replace(record, **more)  # type: ignore[arg-type]
+
+
+def planned(found: State, *steps: StepRecord, begun: tuple[str, ...] = (), out: bool = False) -> Rebuild:
+    return rebuild_of(found, Line(begun, steps), reaches_out=out)
+
+
+A, B, G, H = map(name, "abgh")
+
+
+def test_the_steps_that_made_and_advanced_it_are_run() -> None:
+    """What it is made of is given as it is stored, if nobody has changed it since."""
+    line = (
+        step(1, {}, {A: "a1"}, unrepeatable="it asks for the time"),
+        step(2, {A: "a1"}, {G: "?1"}),
+        step(3, {}, {B: "b1"}),
+        step(4, {G: "?1"}, {G: "?2"}, mutates="g"),
+    )
+    found = planned(state("ab", "g"), *line)
+    assert (("g",), (2, 4), {A}) == (found.names, found.steps, found.given)
+
+
+def test_what_was_changed_since_is_made_again_as_it_was() -> None:
+    """A later value would be another."""
+    line = (step(1, {}, {A: "a1"}), step(2, {A: "a1"}, {G: "?1"}), step(3, {}, {A: "a2"}))
+    found = planned(state("a", "g"), *line)
+    assert ((1, 2), set()) == (found.steps, found.given)
+
+
+def test_a_change_in_place_does_not_stand_for_what_was_there_before() -> None:
+    """A step may change an object by way of another that shares it, and not read it: earlier ones made it."""
+    line = (
+        step(1, {}, {A: "a1", G: "?1"}, shares="ag"),
+        step(2, {G: "?1"}, {G: "?2"}, mutates="g", shares="ag"),
+        step(3, {A: "a1"}, {A: "a2", G: "?3"}, mutates="ag", shares="ag"),
+    )
+    found = planned(state("a", "g"), *line)
+    assert (("a", "g"), (1, 2, 3)) == (found.names, found.steps)
+
+
+def test_what_a_step_writes_beside_is_not_given_to_a_later_one() -> None:
+    """Step 1 would put back an older value between the stored one and its reader; so step 2 is run as well."""
+    line = (
+        step(1, {}, {H: "?1", A: "a1"}),
+        step(2, {}, {A: "a2"}),
+        step(3, {A: "a2", H: "?1"}, {G: "?2"}),
+    )
+    found = planned(state("a", "gh"), *line)
+    assert ((1, 2, 3), set()) == (found.steps, found.given)
+
+
+def test_what_was_not_there_at_first_is_not_given_to_who_found_nothing() -> None:
+    """One step found it absent, a later one as it is stored: it is made in between."""
+    line = (step(1, {A: ""}, {G: "?1"}), step(2, {}, {A: "a1"}), step(3, {A: "a1", G: "?1"}, {G: "?2"}))
+    found = planned(state("a", "g"), *line)
+    assert ((1, 2, 3), set()) == (found.steps, found.given)
+
+
+def test_behind_what_cannot_be_seen_everything_is_made_again() -> None:
+    """An object that leads to anything may share any other: all are made by all of the steps."""
+    line = (
+        step(1, {}, {A: "a1"}),
+        step(2, {}, {G: "?1"}, opaque="g leads further"),
+        step(3, {}, {B: "b1"}),
+    )
+    found = planned(state("ab", "g"), *line)
+    assert (("a", "g"), (1, 2)) == (found.names, found.steps)
+
+
+def test_one_that_cannot_be_had_does_not_spoil_another() -> None:
+    """Each is named with its own reason."""
+    line = (step(1, {}, {G: "?1"}, unrepeatable="it asks for the time"), step(2, {}, {H: "?2"}))
+    found = planned(state("", "gh"), *line)
+    assert (("h",), (2,), ["g"]) == (found.names, found.steps, list(found.refused))
+    assert "step 1 may give something else each time" in found.refused["g"]
+
+
+STOPPED = ErrorInfo(type="MemoryError", message="", reason="memory")
+CALL = HostCallRecord(target="f", digest="d", reply=b"")
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "reason"),
+    [
+        (step(1, {}, {G: "?1"}, author="bob"), "by bob"),
+        (step(1, {}, {G: "?1"}, kind="injection", names=("g",)), "that step 1 put in is kept no more"),
+        (step(1, {}, {G: "?1"}, kind="unrecorded"), "nothing is recorded of what was done until step 1"),
+        (
+            step(1, {}, {G: "?1"}, host_calls=(replace(CALL, reply=None),)),
+            "answer of f to step 1 was not kept",
+        ),
+        (step(1, {}, {G: "?1"}, host_calls=(replace(CALL, digest=""),)), "not all is recorded"),
+        (step(1, {}, {G: "?1"}, dropped_calls=1), "not all is recorded"),
+        (step(1, {}, {G: "?1", file("/data/x"): "v"}), "writes /data/x"),
+        (step(1, {RANDOM: "r"}, {G: "?1"}, code="random.random()"), "no step has seeded"),
+        (step(1, {A: "a0"}, {G: "?1"}), "`a` had at the start"),
+        (step(1, {file("f"): "v"}, {G: "?1"}), "file f as it was at the start"),
+        (
+            step(1, {}, {G: "?1"}, status="failed", error=STOPPED),
+            "was stopped",
+        ),
+    ],
+)
+def test_what_would_not_be_faithful_is_refused(obstacle: StepRecord, reason: str) -> None:
+    """With the reason; nothing is run then."""
+    later = step(2, {}, {A: "a2", file("f"): "w"})
+    found = planned(state("a", "g", files=("f",)), obstacle, later)
+    assert () == found.steps
+    assert reason in found.refused["g"]
+
+
+def test_a_step_that_may_have_reached_out_is_not_repeated() -> None:
+    """Where the runtime has a network, or writes to the host: unless all that the step did is known."""
+    seen, unseen = step(1, {}, {G: "?1"}), step(1, {}, {G: "?1"}, opaque="it leads further")
+    assert (1,) == planned(state("", "g"), seen, out=True).steps
+    assert (1,) == planned(state("", "g"), unseen).steps
+    assert "something outside" in planned(state("", "g"), unseen, out=True).refused["g"]
+
+
+def test_what_nobody_is_known_to_have_made_is_refused() -> None:
+    """As what a client has put in, or another author has left there unseen."""
+    assert "no step is known" in planned(state("a", "g"), step(1, {}, {A: "a1"})).refused["g"]
+
+
+def test_a_state_that_changed_between_steps_is_noticed() -> None:
+    """As in a branch, which draws other random numbers than what it comes from."""
+    line = (step(1, {}, {RANDOM: "r1"}, code="random.seed(1)"), step(2, {RANDOM: "r2"}, {G: "?1"}))
+    assert "changed between two steps" in planned(state("", "g"), *line).refused["g"]
+
+
+def test_who_could_have_drawn_and_did_not_needs_no_seed() -> None:
+    """It has imported the library, and left the state as it was."""
+    assert (1,) == planned(state("", "g"), step(1, {RANDOM: "r"}, {G: "?1", RANDOM: "r"})).steps
+
+
+def test_host_functions_are_given_by_the_client() -> None:
+    """They are there from the start, whenever they were put in."""
+    line = (step(1, {}, {A: "?step 1"}, kind="injection", names=("a",)), step(2, {A: "?step 1"}, {G: "?1"}))
+    assert (2,) == planned(state("", "g", hosts="a"), *line).steps
+    restored = (StepRecord(number=1, kind="unrecorded"), step(2, {A: "a1"}, {G: "?1"}))
+    found = planned(state("", "g", hosts="a"), *restored)
+    assert ((2,), set()) == (found.steps, found.given)
+
+
+def test_a_line_is_read_as_it_was_written() -> None:
+    """Without what it has shown; and one that begins with a gap gets what was there before it from another."""
+    first, second = step(1, {A: "a"}, {G: "?1"}, host_calls=(CALL,)), step(2, {}, {B: "b"})
+    line = Line(("a",), (replace(first, stdout="long"), second))
+    assert Line(("a",), (first, second)) == read_line(LineWriter().write(line))
+    gap = StepRecord(number=1, kind="unrecorded")
+    assert line == Line((), (gap, second)).behind(line)
+    assert line == Line((), line.steps).behind(line)
+    assert Line((), (second,)) == Line((), (second,)).behind(Line((), (step(7),)))
+
+
+# -- whatever the line: what the steps give is what was there ----------------------------------------------
+
+PLACES = (A, B, name("c"), G, file("f"), ENVIRON)
+
+
+@dataclass(frozen=True)
+class Does:
+    """A step of a toy machine. What it binds depends on what it reads, what it changes also on what was there."""
+
+    reads: frozenset[Location]
+    binds: frozenset[Location]
+    changes: frozenset[Location]
+    plain: bool
+    unknown: bool
+
+    def run(self, number: int, world: dict[Location, str]) -> StepRecord:
+        before = {each: world.get(each, "") for each in PLACES}
+        read = before if self.unknown else {each: before[each] for each in self.reads}
+        known = "" if self.plain else f"{number}{sorted(read.items())}"
+        for each in self.binds:
+            world[each] = _short(f"{each}{known}")
+        for each in self.changes - self.binds:
+            world[each] = _short(f"{each}{number}{before[each]}{known}")
+        written = {each: world[each] for each in PLACES if world.get(each, "") != before[each]}
+        written |= {each: world[each] for each in self.binds}
+        there = [each for each in self.changes - self.binds if before[each]]
+        names = "".join(each[-1] for each in there if kind_of(each) == "name")
+        reads = {each: before[each] for each in self.reads}
+        reads |= {each: before[each] for each in self.changes - self.binds if kind_of(each) != "name"}
+        opaque = "it leads further" if self.unknown else ""
+        return step(number, reads, written, mutates=names, opaque=opaque)
+
+
+def _short(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+SOME = st.frozensets(st.sampled_from(PLACES), max_size=2)
+DOES = st.builds(
+    Does,
+    reads=SOME,
+    binds=SOME,
+    changes=SOME,
+    plain=st.booleans(),
+    unknown=st.sampled_from((False, False, False, False, True)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(DOES, min_size=1, max_size=9))
+def test_what_is_run_again_gives_what_was_there(deeds: list[Does]) -> None:
+    """All that is promised, from what is given and nothing else; what the stored rest is does not matter."""
+    world: dict[Location, str] = {G: "made"}
+    line = [step(1, {}, {G: "made"})]
+    line += [deed.run(number, world) for number, deed in enumerate(deeds, 2)]
+    kept = "".join(each for each in "abc" if world.get(name(each)))
+    found = planned(state(kept, "g", files=("f",) if world.get(file("f")) else ()), *line)
+    assert not found.refused
+    again = {each: world[each] for each in found.given if world.get(each, ABSENT) != ABSENT}
+    for number in found.steps:
+        if number == 1:
+            again[G] = "made"
+        else:
+            deeds[number - 2].run(number, again)
+    made = list(map(name, found.names))
+    assert {each: world[each] for each in made} == {each: again.get(each, "") for each in made}

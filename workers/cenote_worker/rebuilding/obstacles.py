@@ -1,0 +1,83 @@
+"""Why a step cannot be run again as it was run, with nothing outside being different afterwards. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from cenote_worker.history.dependencies import looked_at, written
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import Location, hidden, key_of, kind_of
+
+DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
+"""Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
+
+_SEEDING: Final = re.compile(r"seed|set_?state")
+_LOOKING: Final = re.compile(r"get_?state")
+
+
+class CannotRebuildError(Exception):
+    """The text says why."""
+
+
+def check_repeatable(record: StepRecord, hosts: Collection[str], *, reaches_out: bool) -> None:
+    """Raises CannotRebuildError. hosts: names that stand for something of the client, which gives it again.
+
+    reaches_out: the runtime may change something outside itself, and a step of which too little is known may have.
+    """
+    for reason in _obstacles(record, hosts, reaches_out=reaches_out):
+        raise CannotRebuildError(reason)
+
+
+def is_seeded(record: StepRecord) -> bool:
+    """Whether what it draws, if it does, may well be the same each time; what it leaves will tell."""
+    return bool(_SEEDING.search(record.code))
+
+
+def not_drawn(record: StepRecord) -> frozenset[Location]:
+    """Random numbers that it could have drawn, since it has the library, and neither drew nor set."""
+    trace = record.trace
+    if trace is None or _LOOKING.search(record.code):
+        return frozenset()
+    return frozenset(
+        each for each in DRAWN if each in trace.reads and trace.reads[each] == trace.writes.get(each)
+    )
+
+
+def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool) -> Iterator[str]:
+    step = f"step {record.number}"
+    if record.kind == "unrecorded":
+        yield f"nothing is recorded of what was done until {step}"
+    if record.kind in ("upload", "removal"):
+        yield f"nothing is kept of what {step} did to the file {', '.join(record.names)}"
+    if record.kind == "injection" and not set(record.names) <= set(hosts):
+        yield f"the value of {', '.join(record.names)} that {step} put in is kept no more"
+    if record.private or record.author:
+        yield f"{step} was run by {record.author}, in a place of their own"
+    for reason in record.trace.unrepeatable if record.trace is not None else ():
+        yield f"{step} may give something else each time, since {reason}"
+    if record.unknown and reaches_out:
+        yield f"{step} may have done something outside, since {record.unknown[0]}"
+    if record.status == "failed" and (record.error is None or record.error.reason != "exception"):
+        yield f"{step} was stopped, and would be stopped elsewhere"
+    for path in sorted(_outside(written(record))):
+        yield f"{step} writes {path}, which is not in the working directory"
+    yield from _unanswered(record)
+
+
+def _unanswered(record: StepRecord) -> Iterator[str]:
+    lost = [call for call in record.host_calls if call.reply is None and call.error is None]
+    for call in lost:
+        yield f"the answer of {call.target} to step {record.number} was not kept"
+    if record.dropped_calls or any(not call.digest for call in record.host_calls):
+        yield f"not all is recorded of what step {record.number} called outside"
+
+
+def files_outside(record: StepRecord) -> frozenset[Location]:
+    """Those that it reads, and that no checkpoint has."""
+    return frozenset(each for each in looked_at(record) if _outside([each]))
+
+
+def _outside(locations: Iterable[Location]) -> list[str]:
+    return [key_of(each) for each in locations if kind_of(each) == "file" and key_of(each).startswith("/")]

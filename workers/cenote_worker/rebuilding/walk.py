@@ -1,0 +1,241 @@
+"""Backwards along a line of steps, with what is wanted of the state in hand. Pure.
+
+What a step has read is there for it again in one of three ways: an earlier step that is run again has written it; it
+is stored, and nobody has changed it since; or it is as it is in a fresh runtime. The second and the third hold only
+as long as no step that is run again writes it: then it is wanted of the steps as well, and the walk begins anew.
+
+A step of which not everything is known may have read whatever there was, and written it. Nothing is known then to be
+as it is stored, and all steps before that one are run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cenote_worker.checkpoints.state import State
+from cenote_worker.history.dependencies import written
+from cenote_worker.history.step import StepRecord
+from cenote_worker.rebuilding.line import Line
+from cenote_worker.rebuilding.obstacles import (
+    DRAWN,
+    CannotRebuildError,
+    check_repeatable,
+    is_seeded,
+    not_drawn,
+)
+from cenote_worker.rebuilding.sharing import Sharing
+from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, file, hidden, key_of, kind_of, name
+
+TREE: Final = file(".")
+"""Which files there are, and what is in them."""
+
+_STORED_STATES: Final = frozenset(map(hidden, ("environ", "sys.path", "warnings")))
+"""Those of the process that a checkpoint has, and that can be put back before anything else is."""
+
+_CWD: Final = hidden("cwd")
+"""It is stored too. But its folder may have to be made first, by the steps that have made it."""
+
+_UNSTORED_STATES: Final = frozenset(
+    map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy"))
+)
+"""Those that are as in a fresh runtime in one that was restored, too."""
+
+STANDARD: Final = frozenset(("__name__", "__builtins__", "__warningregistry__"))
+"""Names that every namespace has, or gets from the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a restore brings back by itself. hosts: names that clients give again."""
+
+    locations: frozenset[Location]
+    hosts: frozenset[str]
+
+    @classmethod
+    def of(cls, state: State, line: Line) -> Stored:
+        """line: that led to the state."""
+        names = {name(each) for group in state.groups for each in group.names}
+        hosts = frozenset(state.message.hosts)
+        paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
+        states = _STORED_STATES | {_CWD} if _is_restored(line) else _STORED_STATES
+        return cls(frozenset({*names, *map(name, hosts), *paths, TREE, *states}), hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What is known besides the line. reaches_out: see `check_repeatable`. first: see `first_versions`."""
+
+    stored: Stored
+    sharing: Sharing
+    first: Mapping[Location, Version]
+    reaches_out: bool
+
+
+@dataclass(slots=True)
+class _Assumptions:
+    """forbidden: locations that steps have to write. strict: nothing is taken to be there by itself."""
+
+    forbidden: set[Location] = field(default_factory=set)
+    strict: bool = False
+
+
+def steps_for(
+    roots: Collection[Location], line: Line, around: Around
+) -> tuple[list[StepRecord], frozenset[Location]]:
+    """The steps that give these names again, in their order, and what they are given. Raises CannotRebuildError."""
+    assumptions = _Assumptions()
+    while True:
+        walk = _Walk(line, around, assumptions)
+        walk.go(roots)
+        if not walk.disproved:
+            return walk.found()
+
+
+def first_versions(line: Line) -> dict[Location, Version]:
+    """What the first steps have found that no step before them had written."""
+    found, changed = dict[Location, Version](), set[Location]()
+    restored = _is_restored(line)
+    for record in line.steps[1:] if restored else line.steps:
+        if record.trace is None:
+            break
+        for location, version in record.trace.reads.items():
+            fresh = location in _UNSTORED_STATES or version == ABSENT or not restored
+            if fresh and location not in changed:
+                found.setdefault(location, version)
+        if record.unknown:
+            break
+        changed.update(written(record))
+    return found
+
+
+def _is_restored(line: Line) -> bool:
+    """Whether it begins in a state that was restored, and not in a fresh runtime."""
+    return line.steps[:1] != () and line.steps[0].kind == "unrecorded"
+
+
+class _Walk:
+    """One try. All that it takes is taken by the next one too, which assumes less."""
+
+    def __init__(self, line: Line, around: Around, assumptions: _Assumptions) -> None:
+        self._line, self._around, self._assumptions = line, around, assumptions
+        self._wanted: dict[Location, Version | None] = {}
+        """With the version that was found, None for the one that there is in the end."""
+        self._given: set[Location] = set()
+        self._as_at_first: set[Location] = set()
+        self._changed: set[Location] = set()
+        """By steps behind the one that is looked at."""
+        self._taken: list[StepRecord] = []
+        self._everything = False
+        self.disproved = False
+        """Whether an assumption does not hold."""
+
+    def go(self, roots: Collection[Location]) -> None:
+        for location in roots:
+            self._want(location, None)
+        for record in reversed(self._line.steps):
+            if not (self._wanted or self._everything):
+                return
+            if record.stays:
+                self._pass(record)
+
+    def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
+        """See `steps_for`."""
+        taken = self._taken[::-1]
+        self._check_beginning(taken)
+        given = frozenset(self._given) - set(map(name, self._around.stored.hosts))  # they are there anyway
+        return [each for each in taken if each.kind in ("cell", "deletion")], given
+
+    def _pass(self, record: StepRecord) -> None:
+        changes = set(written(record)) - not_drawn(record)
+        self._changed |= changes
+        if record.unknown and not self._assumptions.strict:
+            self._assumptions.strict = self.disproved = True
+        if self._everything or record.unknown or not changes.isdisjoint(self._wanted):
+            self._take(record, changes)
+
+    def _take(self, record: StepRecord, changes: set[Location]) -> None:
+        check_repeatable(record, self._around.stored.hosts, reaches_out=self._around.reaches_out)
+        self._taken.append(record)
+        self._forbid(changes & (self._given | self._as_at_first))
+        self._everything = self._everything or bool(record.unknown)
+        trace = record.trace
+        if trace is None:
+            return
+        if record.status == "ok":  # one that failed may not have come to bind them
+            for location in changes - trace.mutated:
+                _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
+        ignored = {ANYTHING, *not_drawn(record)}
+        for location, version in trace.reads.items():
+            if location not in ignored:
+                self._want(location, version)
+
+    def _want(self, location: Location, version: Version | None) -> None:
+        """version: that was found; None for the one that there is in the end."""
+        if location not in self._assumptions.forbidden and not self._assumptions.strict:
+            if location not in self._changed and location in self._around.stored.locations:
+                self._given.add(location)
+                return
+            if version is not None and self._is_as_at_first(location, version):
+                self._as_at_first.add(location)
+                self._forbid({location} & self._given)
+                return
+        self._wanted.setdefault(location, version)
+        self._forbid({location} & (self._given | self._as_at_first))
+
+    def _is_as_at_first(self, location: Location, version: Version) -> bool:
+        """Whether a fresh runtime has it."""
+        if location in DRAWN or version.startswith("?") or self._around.first.get(location) != version:
+            return False
+        if kind_of(location) == "name":
+            return version == ABSENT or key_of(location) in self._around.stored.hosts
+        return kind_of(location) != "file" or version == ABSENT or key_of(location).startswith("/")
+
+    def _forbid(self, locations: set[Location]) -> None:
+        """Names that share objects are given together or not at all."""
+        if locations:
+            self._assumptions.forbidden.update(*map(self._around.sharing.group, locations), locations)
+            self.disproved = True
+
+    def _check_beginning(self, taken: list[StepRecord]) -> None:
+        """What nobody has written has to be in a fresh runtime."""
+        wanted = {*self._wanted, *(map(name, self._line.begun) if self._everything else ())}
+        for location in sorted(wanted):
+            if self._wanted.get(location, location) is None and not self._everything:
+                raise CannotRebuildError(f"no step is known to have made `{key_of(location)}`")
+            if kind_of(location) == "name" and self._was_put_in(location):
+                raise CannotRebuildError(
+                    f"the value that `{key_of(location)}` had at the start is kept no more"
+                )
+            if kind_of(location) == "file" and location != TREE:
+                self._check_file(location)
+            elif location in DRAWN and not _is_seeded(taken, location):
+                raise CannotRebuildError("random numbers were drawn that no step has seeded")
+
+    def _was_put_in(self, location: Location) -> bool:
+        """Whether a client had given it a value before the first step."""
+        variable = key_of(location)
+        if variable in self._around.stored.hosts or variable in STANDARD:
+            return False
+        return variable in self._line.begun or self._around.first.get(location, ABSENT) != ABSENT
+
+    def _check_file(self, location: Location) -> None:
+        if self._around.first.get(location, ABSENT) != ABSENT and not key_of(location).startswith("/"):
+            raise CannotRebuildError(f"the file {key_of(location)} as it was at the start is kept no more")
+
+
+def _check_unchanged(location: Location, found: Version | None, left: Version) -> None:
+    """Raises CannotRebuildError where a state of the process was found otherwise than a step has left it."""
+    known = found is not None and not found.startswith("?") and not left.startswith("?")
+    if known and found != left and kind_of(location) == "hidden":
+        raise CannotRebuildError(f"the state of {key_of(location)} was changed between two steps")
+
+
+def _is_seeded(taken: list[StepRecord], location: Location) -> bool:
+    readers = [
+        each
+        for each in taken
+        if each.trace is not None and location in each.trace.reads.keys() - not_drawn(each)
+    ]
+    return not readers or is_seeded(readers[0])
