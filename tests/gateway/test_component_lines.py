@@ -101,7 +101,11 @@ def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() ->
     )
     assert ["good"] == list(given)
     check_certificate(
-        "it", request.answered(given["good"]), names=["10.0.0.3"], authority=AUTHORITY.certificate, now=NOW
+        "it",
+        request.answered(given["good"]),
+        names=["10.0.0.3"],
+        authority=AUTHORITY.certificate,
+        now=datetime.now(UTC),
     )
 
 

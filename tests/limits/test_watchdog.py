@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -134,9 +135,11 @@ def test_a_file_that_somebody_else_pays_for() -> None:
     """It is open in the jail, as memory is that a fork is written into, and counts for as long as it is not lent."""
     memory = os.memfd_create("filled")
     os.posix_fallocate(memory, 0, 64 * 2**20)
-    try:
-        counted = memory_of(os.getpid(), -1, 0, 2**60, 0)
-        lent = memory_of(os.getpid(), -1, 0, 2**60, 0, {os.fstat(memory).st_ino})
-        assert 60 * 2**20 < counted - lent < 68 * 2**20
-    finally:
-        os.close(memory)
+    with subprocess.Popen(["sleep", "600"], pass_fds=[memory]) as jail:
+        try:
+            counted = memory_of(jail.pid, -1, 0, 2**60, 0)
+            lent = memory_of(jail.pid, -1, 0, 2**60, 0, {os.fstat(memory).st_ino})
+            assert 60 * 2**20 < counted - lent < 68 * 2**20
+        finally:
+            jail.kill()
+            os.close(memory)
