@@ -50,6 +50,18 @@ def test_what_a_branch_has_changed_comes_back(make: Make, fork: Fork) -> None:
     assert "([1], [1, 2], {'a': 1}, 3, False)" == source.execute(shown).value
 
 
+def test_what_was_displayed_last_is_each_side_s_own(make: Make, fork: Fork) -> None:
+    """`_` changes with most cells and is no variable of anybody's; it comes back when it is asked for."""
+    runtime = make()
+    runtime.execute("n = 1\n'ours before'")
+    (branch,) = fork(runtime)
+    runtime.execute("'ours'")
+    branch.execute("n = 2\n'theirs'")
+    assert ("n",) == runtime.merge(branch).taken
+    assert "'ours'" == runtime.execute("_").value
+    assert ("_",) == runtime.merge(branch, ["_"], on_conflict="theirs").taken
+
+
 def test_conflicts_are_refused_or_decided(make: Make, fork: Fork) -> None:
     """Refused by default, and then nothing is merged."""
     source = make()

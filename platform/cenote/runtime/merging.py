@@ -164,7 +164,9 @@ def _wanted(branch: RuntimeCore, theirs: Changes, names: Iterable[str] | None) -
             check_name(name, "variable")
         return wanted
     stay = {item.name for item in branch.items.values() if stays_here(item)}
-    return [name for name in theirs.versions if not name.startswith("__") and name not in stay]
+    # What was displayed last, `_`, is each side's own: it changes with most cells, and would always be a conflict.
+    own = stay | {"_"}
+    return [name for name in theirs.versions if not name.startswith("__") and name not in own]
 
 
 def _shared(
