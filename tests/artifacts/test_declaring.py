@@ -149,3 +149,6 @@ def test_what_nobody_has_made_cannot_be_replaced() -> None:
         PatchConflictError, match=r"no step has written a file `shpo.py` .* files are shop.py"
     ):
         Patch.replace_artifact("shpo.py", "").applied([cell(1, "%%writefile shop.py\n", "shop.py")])
+    read = StepTrace(reads={file("a.py"): Version("v")})
+    with pytest.raises(PatchConflictError, match=r"put there anew, by `runtime.files`"):
+        Patch.replace_artifact("a.py", "").applied([StepRecord(number=1, code="import a", trace=read)])

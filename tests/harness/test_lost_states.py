@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from tests.harness.laboratory import Laboratory
 from tests.harness.programs import patch, program
+from tests.harness.values import Stream
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.patch import Patch
@@ -92,6 +93,17 @@ def test_without_any_state_from_before_the_change_nothing_runs() -> None:
         make_plan(Patch.replace_step(2, "y = len(x) + 5"), laboratory.line(), laboratory.kept())
     plan = make_plan(Patch.insert_step(4, "z = y + 2"), laboratory.line(), laboratory.kept())
     assert ("applied", 3) == (apply_plan(plan, laboratory).status, laboratory.state.names()["z"])
+
+
+def test_what_was_there_before_all_steps_is_made_by_no_new_step() -> None:
+    """A step that a patch puts in has no number yet; the state before the first one is the work of none."""
+    laboratory = Laboratory(by_name=True)
+    laboratory.state.namespace["given"] = Stream()
+    for code in ("a = 1", "b = take(given) + a"):
+        laboratory.execute(None, code)
+    laboratory.states.clear()
+    with pytest.raises(NoWayError):
+        make_plan(Patch.insert_step(1, "a = 5"), laboratory.line(), laboratory.kept())
 
 
 def test_states_that_are_gone_since_the_plan_are_missed_before_anything_runs() -> None:

@@ -72,6 +72,8 @@ def _newest(line: Sequence[LineStep], name: str) -> tuple[int, bool]:
         return defined[-1], False
     near = get_close_matches(name, [*_written(line)])
     hint = f"; the nearest files are {', '.join(near)}" if near else ""
+    if any(_reads(step, name) for step in line):
+        hint = "; what was put there from outside is put there anew, by `runtime.files`, and then `build()`"
     raise PatchConflictError(f"no step has written a file `{name}` or defines such a name{hint}")
 
 
@@ -79,6 +81,11 @@ def _writes(step: LineStep, name: str) -> bool:
     """A new step of the same patch has no trace."""
     trace = step.origin.trace if step.origin is not None else None
     return _only_writes(step, name) or (trace is not None and file(name) in trace.writes)
+
+
+def _reads(step: LineStep, name: str) -> bool:
+    trace = step.origin.trace if step.origin is not None else None
+    return trace is not None and file(name) in trace.reads
 
 
 def _only_writes(step: LineStep, name: str) -> bool:

@@ -247,8 +247,9 @@ class Walk:
 
     def _writer(self, location: Location, reason: str) -> tuple[int, str]:
         writer = self._want.writer(location)
-        if not any(step.number == writer for step in self._course.line[self._course.begin :]):
-            raise NoWayOn(reason)
+        ahead = [step.origin for step in self._course.line[self._course.begin :] if step.origin is not None]
+        if not any(record.number == writer for record in ahead):
+            raise NoWayOn(f"{spoken(location)} is needed, and {reason}")
         return writer, f"{spoken(location)} is needed, and {reason}"
 
     def _why_lost(self, group: frozenset[Location]) -> str:
