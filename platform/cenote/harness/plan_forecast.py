@@ -18,6 +18,8 @@ from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
 
 _TRIES = 20
+
+TOO_LITTLE = "too little of the state could be carried over"
 """Walks that end with something learned, before all is run: more only ever happens with results that get lost."""
 
 _CARRYING = 0.005
@@ -102,7 +104,10 @@ def find_way(course: Course, walk: Callable[[Course], Walked]) -> tuple[Course, 
         except StartAgain as again:
             course = learned(course, again)
     course = all_forced(course)
-    return course, walk(course)
+    try:
+        return course, walk(course)
+    except StartAgain as again:
+        raise NoWayOn(next(iter(again.forced.values()), TOO_LITTLE)) from again
 
 
 def learned(course: Course, again: StartAgain) -> Course:
@@ -115,9 +120,8 @@ def learned(course: Course, again: StartAgain) -> Course:
 
 def all_forced(course: Course) -> Course:
     """Every step is run that can be. Mostly this comes to its end from a state that both histories share."""
-    reason = "too little of the state could be carried over"
     again = [step.origin for step in course.line if step.origin is not None and step.origin.repeatable]
-    return replace(course, forced={record.number: reason for record in again})
+    return replace(course, forced={record.number: TOO_LITTLE for record in again})
 
 
 def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]) -> Plan:
