@@ -18,12 +18,11 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, Rollback, StreamName
+from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
-from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.farewell import decline, expired, ignored
 from cenote_worker.supervisor.grip import Grip
@@ -31,11 +30,11 @@ from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.host_watch import HostWatch
 from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import CHANGES, NUMBERED, Ask, Conversation, NeverLeft, Phase
+from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.recovery import Recovery
-from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
+from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
 from cenote_worker.supervisor.revival import Revival
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
@@ -117,15 +116,7 @@ class Supervisor(Revival):
                 self._take_up_request(under)
 
     def _take_up_request(self, under: Underway) -> None:
-        kept = self._policy.output_bytes
-        clock = CellClock(
-            under.started,
-            under.request.timeout,
-            interrupted_at=under.interrupted_at,
-            expired=under.expired,
-        )
-        self._running = Record(under.request, clock, Printed(kept), kept)
-        self._running.printed.skip(under.missing)
+        self._running = Record.taken_up(under, self._policy.output_bytes)
         for piece in under.heard:
             self._replay(piece)
         if self._running is not None:
@@ -281,14 +272,10 @@ class Supervisor(Revival):
             return
         self._recovery.begin()
         now = time.monotonic()
-        kept = self._policy.output_bytes
-        self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
-        request.message.id = number = self._conversation.ask(request.ask)
+        self._running = Record.begun(request, now, self._policy.output_bytes)
+        number = self._conversation.ask(request.ask)
+        request.address(number)
         begun = Baseline()
-        if request.seat is not OWNER:
-            request.message.author, request.message.private = request.seat.author, request.seat.private
-        if request.ask in NUMBERED:
-            request.message.state = request.step
         if request.ask is Ask.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
@@ -409,20 +396,15 @@ class Supervisor(Revival):
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
-        outcome: Outcome = reply
-        if isinstance(reply, edge.SurveyedReply):
-            self._recovery.found_at(reply.step)
-            outcome = Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
-        elif running.request.ask in CHANGES and not isinstance(reply, edge.RefusedReply):
-            self._recovery.changed(running.request.step)
-        elif isinstance(reply, edge.KeptReply):
-            self._recovery.ran(reply.step)
+        outcome: Outcome
         if isinstance(reply, edge.ExecutedReply):
             outcome, undo = self._ran(running, reply)
             if undo is not None:
                 self._waiting.appendleft(undo)
                 self._send_next()
                 return
+        else:
+            outcome = self._recovery.answered(running.request, reply)
         try:
             # Before the next is sent: a chronicle has one request under way.
             running.request.listener.done(outcome)
