@@ -142,7 +142,7 @@ class _Takeover:
             limit = 2 * self._runtime.policy.memory_bytes
             notes = self._runtime.recorder.host_calls
             line = HostLine(sock, self._runtime.replays, limit, None, log, self._story.host_calls, notes)
-            supervisor.open_host_line(line)
+            supervisor.hosts.open(line)
             line.disown()
 
     def _listener(self, request: Request) -> Listener:

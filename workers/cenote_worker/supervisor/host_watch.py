@@ -12,7 +12,7 @@ from cenote_worker.supervisor.reactor import Reactor
 
 
 class HostWatch:
-    """Of one jail. Used under the lock, but for `close`, which needs none."""
+    """Of one jail."""
 
     def __init__(
         self, reactor: Reactor, lock: threading.RLock, violated: Callable[[ProtocolViolation], None]
@@ -29,12 +29,13 @@ class HostWatch:
         return self._line is not None
 
     def open(self, line: HostLine) -> None:
-        """Calls arrive on `line` from now on. Takes it over."""
-        self._line = line
+        """Host calls of the jail arrive on `line` from now on, and it ends with the jail."""
+        with self._lock:
+            self._line = line
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_line))
 
     def deafen(self) -> None:
-        """Nothing is read any more: that is for a successor."""
+        """Nothing is read any more: that is for a successor. Under the lock, as the next."""
         self._deaf = True
 
     def abandon(self) -> None:

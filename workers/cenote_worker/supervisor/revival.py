@@ -47,7 +47,7 @@ class Revival(ABC):
     _intake: Intake
     _running: Record | None
     _waiting: deque[JailRequest]
-    _hosts: HostWatch
+    hosts: HostWatch
     _sentence: Death | None
     death: Death | None
 
@@ -186,7 +186,7 @@ class Revival(ABC):
     def _succeeded(self, pid: int) -> None:
         """Another process is the worker now."""
         self._account.follow(pid)
-        self._hosts.abandon()
+        self.hosts.abandon()
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._running

@@ -26,7 +26,6 @@ from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succ
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.farewell import decline, expired, ignored
 from cenote_worker.supervisor.grip import Grip
-from cenote_worker.supervisor.host_line import HostLine
 from cenote_worker.supervisor.host_watch import HostWatch
 from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -79,7 +78,7 @@ class Supervisor(Revival):
             partial(edge.parse, display_limit=policy.output_bytes, value_limit=self._value_limit),
             self,
         )
-        self._hosts = HostWatch(reactor, self._lock, self.violated)
+        self.hosts = HostWatch(reactor, self._lock, self.violated)
         self._conversation = Conversation()
         self._waiting: deque[JailRequest] = deque()
         self._running: Record | None = None
@@ -139,15 +138,6 @@ class Supervisor(Revival):
         """What puts packets of this jail together, if it must send them in pieces; one for each socket."""
         limit = max(self._value_limit, self._policy.output_bytes) + edge.MAX_REPLY
         return Assembly(limit) if self.isolation == "gvisor" else None
-
-    def open_host_line(self, line: HostLine) -> None:
-        """Host calls of this jail arrive on `line` from now on, and it ends with the jail."""
-        with self._lock:
-            self._hosts.open(line)
-
-    @property
-    def has_host_line(self) -> bool:
-        return self._hosts.has_line
 
     # -- what callers do, from any thread --
 
@@ -229,7 +219,7 @@ class Supervisor(Revival):
                 return False
             self._left = True
             self._intake.deafen()
-            self._hosts.deafen()
+            self.hosts.deafen()
         over = threading.Event()
         self._reactor.call_soon(lambda: self._leave(over))
         over.wait()
@@ -449,7 +439,7 @@ class Supervisor(Revival):
     def _release(self) -> None:
         self._intake.close()
         self._reactor.unwatch(self._ends.control.fileno())
-        self._hosts.close()
+        self.hosts.close()
         self._grip.release()
 
 
