@@ -38,8 +38,9 @@ class Hearer(Protocol):
 
 
 class Intake:
-    """Of one jail. Used on the reactor's thread and under the lock, but for `deafen`, which any thread may call that
-    has the lock, and for `close`, which needs none.
+    """Of one jail. Used under the lock and on the reactor's thread.
+
+    On any thread: `deafen`, and `replay` before anything is watched. Without the lock: `close`.
     """
 
     def __init__(
