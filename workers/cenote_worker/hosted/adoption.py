@@ -71,7 +71,9 @@ def adopt(
     if story.ended is None:
         _Takeover(runtime, kept, story, injections).carry_out()
     elif not story.jail.mourned and story.jail.filled:
-        runtime.bereave(Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text))
+        runtime.jail.bereave(
+            Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text)
+        )
     if unfinished is not None:
         unfinished.undo()
     return runtime
@@ -115,7 +117,7 @@ class _Takeover:
             self._bereave(request, listener)
             return
         if self._story.jail.filled and not self._story.jail.mourned:
-            self._open_host_line(self._runtime.take_over(lambda: self._supervise(ends, listener)))
+            self._open_host_line(self._runtime.jail.take_over(lambda: self._supervise(ends, listener)))
         else:  # a start was under way, or a reset: nobody has, or wants, anything in it. The next call begins another
             self._supervise(ends, listener).end(Death(reason="closed"))
 
@@ -129,7 +131,7 @@ class _Takeover:
 
     def _bereave(self, request: Request | None, listener: Listener | None) -> None:
         if self._story.jail.filled and not self._story.jail.mourned:
-            self._runtime.bereave(VANISHED)
+            self._runtime.jail.bereave(VANISHED)
         if request is not None and listener is not None:
             listener.done(vanished(request))
 
@@ -140,7 +142,7 @@ class _Takeover:
             limit = 2 * self._runtime.policy.memory_bytes
             notes = self._runtime.recorder.host_calls
             line = HostLine(sock, self._runtime.replays, limit, None, log, self._story.host_calls, notes)
-            supervisor.open_host_line(line)
+            supervisor.hosts.open(line)
             line.disown()
 
     def _listener(self, request: Request) -> Listener:
@@ -177,5 +179,5 @@ class _Takeover:
         return recorder.change(listener, change)
 
     def _lost(self) -> None:
-        self._runtime.lost()
+        self._runtime.jail.lost()
         self._kept.mourned(self._story.jail.jail)

@@ -20,9 +20,10 @@ from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver
 from cenote_worker.history.history import History
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.refill import Source
-from cenote_worker.hosted.runtime import HostedRuntime, StartJail
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.supervisor.host_line import HostHandler

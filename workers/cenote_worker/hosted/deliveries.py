@@ -53,7 +53,7 @@ class Deliveries:
         """What asks the jail to take it in; to be submitted."""
         descriptors: list[int] = []
         self._notes.offered(injection.hosts)
-        needs_channel = bool(injection.hosts) and not supervisor.has_host_line
+        needs_channel = bool(injection.hosts) and not supervisor.hosts.has_line
         owned: list[Callable[[], None]] = []
         message = injection.request(
             replace=replace, channel=needs_channel, descriptors=descriptors, owned=owned
@@ -79,5 +79,5 @@ class Deliveries:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = self._legacy.host_channel(ours)
         line = HostLine(ours, self._hosts, self._limit, supervisor.new_assembly(), log, witness=self._notes)
-        supervisor.open_host_line(line)
+        supervisor.hosts.open(line)
         return theirs

@@ -255,4 +255,4 @@ class Unfinished:
     def _go_back(self) -> None:
         listener = self._runtime.recorder.rollback(self)
         request = JailRequest(Ask.ROLLBACK, jail_pb2.Request(), listener, timeout=_TIMEOUT, step=self._head)
-        self._runtime.submit(request)
+        self._runtime.submissions.submit(request)

@@ -110,7 +110,7 @@ class Reruns:
 
     def versions(self, locations: Sequence[Location], listener: Listener) -> None:
         """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
-        self._runtime.submit(asking_versions(locations, listener, OWNER))
+        self._runtime.submissions.submit(asking_versions(locations, listener, OWNER))
 
     def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
         """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.
@@ -131,7 +131,7 @@ class Reruns:
     def _mend(self, request: JailRequest) -> None:
         """What it leaves is the state of no step."""
         request.step = self.between()
-        self._runtime.submit(request)
+        self._runtime.submissions.submit(request)
 
     def run(self, rerun: Rerun, listener: Listener, refused: Callable[[Unrepeated], None]) -> Withdraw | None:
         """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""

@@ -7,54 +7,44 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
-from functools import partial
 
-from cenote_security.errors import (
-    JailLostError,
-    NotKeptError,
-    RuntimeClosedError,
-    RuntimeExpiredError,
-    UsageError,
-)
+from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
-from cenote_worker.history.step import START, StepKind
+from cenote_worker.history.step import StepKind
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.current_jail import RESET, CurrentJail
 from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.fresh_jails import FreshJails, StartJail
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.keyed_call import RequestKey, key_of
+from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
-from cenote_worker.hosted.listeners import Admit, Sharer, Witness
+from cenote_worker.hosted.listeners import Admit, Sharer
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.patching import Patches
-from cenote_worker.hosted.recorder import Change, Record, Recorder, unrecorded
-from cenote_worker.hosted.refill import NO_REFILL, Recovery, Refill, recovered
+from cenote_worker.hosted.recorder import Recorder
+from cenote_worker.hosted.refill import NO_REFILL, Refill
 from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.hosted.snapshots import check_label, check_target, going_back, keeping
+from cenote_worker.hosted.snapshots import check_label, check_target, keeping
+from cenote_worker.hosted.submissions import Submissions
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler
-from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Seat, Withdraw
+from cenote_worker.supervisor.requests import OWNER, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
 
 ASLEEP = Death(reason="hibernated", text="the runtime was put to sleep")
 
-RESET = Death(reason="reset", text="the owner of the runtime has reset it")
-
 NOWHERE = (-1, -1)
 """No state of a runtime: see `HostedRuntime.state`."""
-
-StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
-"""A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
 
 
 class HostedRuntime:
@@ -79,28 +69,26 @@ class HostedRuntime:
         """
         self.policy = policy
         self.name = name
-        self._start_jail = start or start_jail
         self._pid = os.getpid()
-        self.turn = self._lock = threading.RLock()
+        self.turn = threading.RLock()
         """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
         self.noted = NotedInjections(legacy)
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
-        self._supervisor: Supervisor | None = None
-        self._relied: dict[Seat, Supervisor | None] = {}
-        """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
+        self.jail = CurrentJail()
+        """Under `turn`."""
         self._closed = False
         self.recorder = Recorder(history or History())
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
-        self._deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
+        deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
+        self._fresh = FreshJails(
+            policy, self.ledger, start or start_jail, self.noted, deliveries, self.recorder, legacy
+        )
+        self.submissions = Submissions(self, self.jail, deliveries, legacy)
         self._reruns = Reruns(self)
         self._step = self.history.tree.last
-        self._ends_at: float | None = None
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
         self.patches = Patches(self, legacy)
-        self._bereft: Death | None = None
-        self._begun: list[Injection] = []
-        """What the jail that was filled last had then, if nothing else."""
         self.refill: Refill = NO_REFILL
         """What fills a fresh jail once it has the injected values."""
 
@@ -108,7 +96,8 @@ class HostedRuntime:
 
     def count_on(self, steps: int, ends_at: float | None) -> None:
         """So many steps have had a number; when the runtime's time is over, if its first jail has been started."""
-        self._step, self._ends_at = max(self._step, steps), ends_at
+        self._step = max(self._step, steps)
+        self._fresh.end_at(ends_at)
 
     @property
     def history(self) -> History:
@@ -118,18 +107,6 @@ class HostedRuntime:
     def read_history(self) -> History:
         """As `history`; see Backend."""
         return self.history
-
-    def take_over(self, supervise: Callable[[], Supervisor]) -> Supervisor:
-        """Goes on with the jail that `supervise` gives."""
-        self._relied[OWNER] = None  # before anybody can hear of its end
-        self._supervisor = supervisor = supervise()
-        if OWNER in self._relied:
-            self._relied[OWNER] = supervisor
-        return supervisor
-
-    def bereave(self, death: Death) -> None:
-        """The jail that was left is not there any more, and nobody was told."""
-        self._bereft = death
 
     # -- life --
 
@@ -143,73 +120,26 @@ class HostedRuntime:
 
     def started(self, seat: Seat = OWNER) -> Supervisor:
         """The jail that runs now, started if need be; see `start`."""
-        with self._lock:
+        with self.turn:
             self.check_open()
-            death = self._unheard(seat)
+            death = self.jail.unheard(seat)
             if death is not None and not self.refill.exact:
                 raise JailLostError(death.describe())
-            supervisor = self._supervisor
-            if supervisor is None or supervisor.death is not None:
-                supervisor = self._filled_jail()
-            self._relied[seat] = supervisor
+            supervisor = self.jail.running
+            if supervisor is None:
+                supervisor = self.jail.supervisor = self._fresh.make(self.refill, self._step)
+            self.jail.used(seat, supervisor)
             return supervisor
-
-    def _filled_jail(self) -> Supervisor:
-        supervisor = self._start_jail(self.policy, self.ledger, self._lifetime_left())
-        try:
-            for injection in self.noted.all():
-                self._deliveries.deliver(supervisor, injection)
-            self.refill.fill(supervisor)
-            self._legacy.filled(self.refill.step, self._step)
-            self._begun = self.noted.all() if self.refill.step == START else []
-            supervisor.begins_at(self.refill.step)
-            self.recorder.refilled(self._begins_with(), self.refill.step)
-        except BaseException:
-            supervisor.end(Death(reason="closed"))
-            raise
-        self._supervisor = supervisor
-        return supervisor
-
-    def _begins_with(self) -> list[str]:
-        """Names that each jail begins with; private ones behind their author's."""
-        names: dict[str, None] = {}
-        for injection in self.noted.all():
-            names.update(dict.fromkeys(injection.qualified_names))
-        return list(names)
-
-    def _lifetime_left(self) -> float | None:
-        """When the runtime's time is over, counted from its first start. Raises RuntimeExpiredError when it is."""
-        limit = self.policy.runtime_timeout
-        if limit is None:
-            return None
-        now = time.monotonic()
-        if self._ends_at is None:
-            self._ends_at = now + limit
-        if now >= self._ends_at:
-            raise RuntimeExpiredError(limit)
-        return self._ends_at
-
-    def _unheard(self, seat: Seat) -> Death | None:
-        """How the jail that the seat has used ended, if it did: given once."""
-        if seat is OWNER and self._bereft is not None:
-            death, self._bereft = self._bereft, None
-            return death
-        supervisor = self._relied.get(seat)
-        if supervisor is None or (supervisor is self._supervisor and supervisor.death is None):
-            return None
-        self._told(seat, supervisor)
-        return supervisor.death or RESET
 
     @property
     def running(self) -> bool:
         """Whether a jail is there, so that `start` would not block."""
-        supervisor = self._supervisor
-        return supervisor is not None and supervisor.death is None
+        return self.jail.running is not None
 
     @property
     def supervisor(self) -> Supervisor | None:
         """Of the jail that runs now, or of the last one."""
-        return self._supervisor
+        return self.jail.supervisor
 
     @property
     def isolation(self) -> str:
@@ -228,10 +158,9 @@ class HostedRuntime:
 
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
-        with self._lock:
+        with self.turn:
             self.check_open()
-            supervisor, self._supervisor = self._supervisor, None
-            self._relied.pop(OWNER, None)
+            supervisor = self.jail.dismiss()
             self.refill.forget()
         if supervisor is not None:
             supervisor.mourned()
@@ -241,7 +170,7 @@ class HostedRuntime:
     @property
     def begins_alike(self) -> bool:
         """Whether a fresh jail begins in the state that the history does."""
-        return all(each.step == START or each in self._begun for each in self.noted.all())
+        return self._fresh.alike
 
     @property
     def is_stored(self) -> bool:
@@ -254,11 +183,9 @@ class HostedRuntime:
 
     def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
         """The jail that runs now, which is the caller's from here on. The other one is next; None for a fresh one."""
-        with self._lock:
+        with self.turn:
             self.check_open()
-            former, self._supervisor = self._supervisor, supervisor
-            self._relied.clear()
-            return former
+            return self.jail.exchange(supervisor)
 
     def sleep(self) -> None:
         """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
@@ -269,8 +196,13 @@ class HostedRuntime:
 
     def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
         """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
-        with self._lock:
-            if self._closed or supervisor is not self._supervisor or supervisor.busy or state != self.state:
+        with self.turn:
+            if (
+                self._closed
+                or supervisor is not self.jail.supervisor
+                or supervisor.busy
+                or state != self.state
+            ):
                 return False
             self.sleep()
             return True
@@ -282,11 +214,11 @@ class HostedRuntime:
 
     def close(self) -> None:
         """Ends the jail, for good. Closing twice is fine."""
-        with self._lock:
+        with self.turn:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-            supervisor = self._supervisor
+            supervisor = self.jail.supervisor
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
         self.refill.close()
@@ -302,12 +234,12 @@ class HostedRuntime:
         """
         if self._legacy is NO_LEGACY:
             raise UsageError("nothing of this runtime is kept for another process; its jail would end")
-        with self._lock:
+        with self.turn:
             self.check_open()
-            supervisor = self._supervisor
             if self.patches.busy:
                 return False
-            if supervisor is not None and supervisor.death is None and not supervisor.let_go():
+            supervisor = self.jail.running
+            if supervisor is not None and not supervisor.let_go():
                 return False
             self._closed = True
         self._legacy.leave()
@@ -336,7 +268,7 @@ class HostedRuntime:
         """Its holder has gone: what waits is told so, what runs is interrupted."""
         if self._pid != os.getpid():
             return
-        supervisor = self._relied.pop(seat, None)
+        supervisor = self.jail.vacate(seat)
         for request in supervisor.vacate(seat) if supervisor is not None else ():
             request.dispose()
             request.listener.done(RuntimeClosedError(f"{seat.author} was detached; nothing ran"))
@@ -353,7 +285,7 @@ class HostedRuntime:
 
     def new_step(self) -> int:
         """The next number, taken."""
-        with self._lock:
+        with self.turn:
             self._step += 1
             return self._step
 
@@ -382,39 +314,10 @@ class HostedRuntime:
         return self.calls.once(
             key,
             listener,
-            lambda heard: self._execute(code, timeout, heard, seat, cause, admit, origin, atomic=atomic),
+            lambda heard: self.submissions.cell(
+                code, timeout, heard, seat, cause, admit, origin, atomic=atomic
+            ),
         )
-
-    def _execute(
-        self,
-        code: str,
-        timeout: float | None,
-        listener: Listener,
-        seat: Seat,
-        cause: str,
-        admit: Admit | None,
-        origin: int,
-        *,
-        atomic: bool,
-    ) -> Withdraw | None:
-        with self._lock:
-            self.check_open()
-            admitted = listener if admit is None else admit(listener)
-            self._step += 1
-            record = partial(self.recorder.cell, code=code, seat=seat, cause=cause, origin=origin)
-            death = self._unheard(seat)
-            if death is not None and not self.refill.exact:
-                record(admitted).done(
-                    recovered(death.before(self._step, seat.author), self.refill.begins_with)
-                )
-                return None
-            supervisor = self.started(seat)
-            request = asks.cell(code, self._step, timeout or self.policy.cell_timeout, listener, seat)
-            request.message.execute.atomic = atomic
-            request.code, request.cause = code, cause
-            request.listener = self._witness(admitted, seat, supervisor, request.key, record)
-            supervisor.submit(request)
-        return partial(supervisor.withdraw, request)
 
     def join(self, key: RequestKey, listener: Listener) -> Withdraw:
         """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
@@ -432,12 +335,13 @@ class HostedRuntime:
 
     def interrupt(self, seat: Seat | None = None) -> bool:
         """Interrupts the running cell, whosever it is, or only if it is the seat's. False when none runs."""
-        return self._supervisor.interrupt(seat) if self._supervisor is not None else False
+        supervisor = self.jail.supervisor
+        return supervisor.interrupt(seat) if supervisor is not None else False
 
     def resume(self) -> None:
         """A slow listener can take more."""
-        if self._supervisor is not None:
-            self._supervisor.resume()
+        if (supervisor := self.jail.supervisor) is not None:
+            supervisor.resume()
 
     def status(self, answer: Callable[[JailStatus | None], None], seat: Seat = OWNER) -> None:
         """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
@@ -448,7 +352,8 @@ class HostedRuntime:
     @property
     def head(self) -> int:
         """The step whose end the namespace is at; 0 before the first cell, and in a fresh jail."""
-        return self._supervisor.head if self._supervisor is not None else 0
+        supervisor = self.jail.supervisor
+        return supervisor.head if supervisor is not None else 0
 
     def snapshots(
         self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None], seat: Seat = OWNER
@@ -465,7 +370,7 @@ class HostedRuntime:
     ) -> None:
         """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
         check_label(label)
-        self.calls.once(key, listener, lambda heard: self.submit(keeping(label, heard, seat)))
+        self.calls.once(key, listener, lambda heard: self.submissions.submit(keeping(label, heard, seat)))
 
     def rollback(
         self, to: int | str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
@@ -476,15 +381,7 @@ class HostedRuntime:
         and nothing is done, when there is no such snapshot.
         """
         check_target(to)
-        self.calls.once(key, listener, lambda heard: self._rollback(to, heard, seat))
-
-    def _rollback(self, to: int | str, listener: Listener, seat: Seat) -> None:
-        supervisor = self.started(seat)
-        if isinstance(to, int) and self._reruns.is_between(to):
-            listener.done(NotKeptError(to))
-            return
-        witness = self._witness(listener, seat, supervisor, key_of(listener), self.recorder.rollback)
-        self.submit(going_back(to, witness, seat, supervisor, key_of(listener)))
+        self.calls.once(key, listener, lambda heard: self.submissions.rollback(to, heard, seat))
 
     def rerunning(self) -> Reruns:
         """What changes of the history need."""
@@ -503,36 +400,15 @@ class HostedRuntime:
     ) -> None:
         """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
         self.calls.once(
-            key, listener, lambda heard: self._inject(injection, heard, replace=replace), injection.close
+            key,
+            listener,
+            lambda heard: self.submissions.injection(injection, heard, replace=replace),
+            injection.close,
         )
-
-    def _inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
-        with self._lock:
-            supervisor = self.started(injection.seat)
-            change = self._change("injection", injection.names, injection.seat)
-            injection.step = change.number
-            self._legacy.hold(injection)
-            record = partial(self.recorder.change, change=change)
-            witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
-            request = self._deliveries.request(
-                supervisor,
-                injection,
-                self.noted.noting(injection, witness),
-                replace=replace,
-                key=key_of(listener),
-            )
-            request.step = change.number
-            supervisor.submit(request)
-
-    def _change(self, kind: StepKind, names: tuple[str, ...], seat: Seat) -> Change:
-        """A change without code: a step, unless it belongs to the state that the first one begins in."""
-        if self._step:
-            self._step += 1
-        return Change(kind=kind, names=names, seat=seat, number=self._step)
 
     def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
-        self.submit(asks.fetch(name, listener, seat, opaque=opaque))
+        self.submissions.submit(asks.fetch(name, listener, seat, opaque=opaque))
 
     def share(self, name: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
@@ -543,55 +419,16 @@ class HostedRuntime:
     ) -> None:
         """Queues the removal of a variable."""
         change: tuple[StepKind, tuple[str, ...]] = ("deletion", (name,))
-        self.calls.once(key, listener, lambda heard: self.submit(asks.delete(name, heard, seat), change))
+        self.calls.once(
+            key, listener, lambda heard: self.submissions.submit(asks.delete(name, heard, seat), change)
+        )
 
     def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""
-        self.submit(asks.describe(self.recorder.description(listener, seat), seat))
+        self.submissions.submit(asks.describe(self.recorder.description(listener, seat), seat))
 
     def file(
         self, ask: FileAsk, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
     ) -> None:
         """Queues a request about the working directory. A key is for those that change something."""
-        self.calls.once(key, listener, lambda heard: self._file(ask, heard, seat), ask.close)
-
-    def _file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
-        request = asks.file(ask, listener, seat)
-        try:
-            self.submit(request, ask.change)
-        except BaseException:
-            request.dispose()
-            raise
-
-    def submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
-        """Queues it, in a jail that is started if need be. changes: what is different afterwards, if anything is."""
-        with self._lock:
-            supervisor = self.started(request.seat)
-            request.key = key_of(request.listener)
-            record: Record = unrecorded
-            if changes is not None:
-                change = self._change(*changes, request.seat)
-                request.step = change.number
-                record = partial(self.recorder.change, change=change)
-            heard = self._witness(request.listener, request.seat, supervisor, request.key, record)
-            request.listener = heard
-            supervisor.submit(request)
-
-    def _witness(
-        self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str, record: Record
-    ) -> Listener:
-        """record: before it is stored, since that may store the record too, and while the host calls are its own."""
-        recorded = record(self.refill.acknowledging(listener, lambda: supervisor, key))
-        return Witness(Recovery(recorded, self.refill), partial(self._told, seat, supervisor))
-
-    def _told(self, seat: Seat, supervisor: Supervisor) -> None:
-        """The seat's holder has heard that this jail ended, and has not to be told again."""
-        if self._relied.get(seat) is supervisor:
-            del self._relied[seat]
-        if seat is OWNER:
-            supervisor.mourned()
-
-    def lost(self) -> None:
-        """The owner has heard that the jail which was left ended, and has not to be told again."""
-        self._relied.pop(OWNER, None)
-        self._bereft = None
+        self.calls.once(key, listener, lambda heard: self.submissions.file(ask, heard, seat), ask.close)

@@ -7,15 +7,12 @@ process. Interrupts and status questions go to the warden, a process of its own.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import socket
 from collections.abc import Iterator
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import UnsafeValueError
-from cenote_security.values.encoder import encode
 from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
@@ -24,23 +21,17 @@ from cenote_worker.in_jail.carrying.carrying import Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
-from cenote_worker.in_jail.hosts_channel import HostChannel
-from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
-from cenote_worker.in_jail.transfer_unsafe import dump
+from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
-from cenote_worker.pickled_unsafe import loads
 from cenote_worker.pieces import send_in_pieces
-from cenote_worker.results import VariableInfo
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.trace import Location
-
-MESSAGE_LIMIT = 4_000
-"""Characters of a refusal's text."""
 
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
@@ -59,20 +50,6 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
         Worker(sock, settings).serve()
 
 
-class Refused(Exception):
-    """A request that cannot be done, with the reason as data."""
-
-    def __init__(
-        self,
-        kind: jail_pb2.Refusal.Kind.ValueType,
-        name: str = "",
-        message: str = "",
-        nearest: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(kind, name, message)
-        self.kind, self.name, self.message, self.nearest = kind, name, message, nearest
-
-
 class Worker:
     """The namespace and what may be asked of it."""
 
@@ -83,10 +60,10 @@ class Worker:
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
         self._kernel = Kernel(self._sink, tracking=settings.tracking)
-        self._hosts: HostChannel | None = None
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
+        self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer)
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir)
         self._copies = Copies(
             settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet, self._carrying.give
@@ -119,21 +96,21 @@ class Worker:
 
     def _kept_descriptors(self) -> tuple[int, ...]:
         """What a copy needs of the pipes and sockets of this process."""
-        hosts = () if self._hosts is None else (self._hosts.sock.fileno(),)
+        hosts = () if self._values.hosts is None else (self._values.hosts.sock.fileno(),)
         return 0, 1, 2, self._sock.fileno(), *hosts
 
     def _quiet(self) -> None:
-        if self._hosts is not None:
-            self._hosts.rest()
+        if self._values.hosts is not None:
+            self._values.hosts.rest()
 
     def _resume(self) -> None:
-        if self._hosts is not None:
-            self._hosts.resume()
+        if self._values.hosts is not None:
+            self._values.hosts.resume()
 
     def _revive(self) -> None:
         self._kernel.revive()
-        if self._hosts is not None:
-            self._hosts.revive()
+        if self._values.hosts is not None:
+            self._values.hosts.revive()
         self._copies.alive()
 
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
@@ -144,7 +121,7 @@ class Worker:
         try:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
-            _fill_refusal(frame.reply.refusal, refused)
+            refused.fill(frame.reply.refusal)
         if _changes_something(request):
             number = request.execute.step or request.state or None
             self._copies.changed(number, passing=_is_undone(request, frame.reply))
@@ -163,7 +140,7 @@ class Worker:
                 raise
             refusal = jail_pb2.WorkerFrame()
             refusal.reply.id = frame.reply.id
-            _fill_refusal(refusal.reply.refusal, Refused(jail_pb2.Refusal.FAILED, message=_CROWDED))
+            Refused(jail_pb2.Refusal.FAILED, message=_CROWDED).fill(refusal.reply.refusal)
             self._sink.send_reply(refusal, [])
 
     def _dispatch(
@@ -173,19 +150,18 @@ class Worker:
             case "execute":
                 self._execute(request.execute, descriptors, reply.executed)
             case "inject":
-                self._inject(request.inject, descriptors)
+                self._values.inject(request.inject, descriptors)
                 self._kernel.settle()
                 reply.done.SetInParent()
             case "fetch":
-                return self._fetch(request.fetch, reply.value)
+                return self._values.fetch(request.fetch, reply.value)
             case "delete":
-                self._lookup(request.delete.name)
-                del self._kernel.namespace[request.delete.name]
+                self._values.delete(request.delete.name)
                 self._kernel.settle()
                 reply.done.SetInParent()
             case "describe":
                 reply.variables.SetInParent()
-                for info in self._described(request.describe):
+                for info in self._values.described(request.describe):
                     fill(reply.variables.variables.add(), info)
             case "file":
                 return self._file(request.file, descriptors, reply)
@@ -281,86 +257,7 @@ class Worker:
             text = f"{what}: {type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
 
-    # -- values --
-
-    def _inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
-        content = Content.delivered(request.values, descriptors)
-        hosts = _host_targets(request, descriptors)
-        if request.has_host_channel:
-            self._hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)), self._send_packet)
-        names = [request.name] if request.name else []
-        self._check_free([*names, *(host.name for host in hosts)], request.replace)
-        values, along = self._opened(content, request.name)
-        self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
-        self._kernel.namespace.update(values)
-        for name, cls in along.items():
-            self._kernel.namespace.setdefault(name, cls)
-        for spec in hosts:
-            assert self._hosts is not None
-            self._kernel.namespace[spec.name] = stub = stub_for(self._hosts, spec)
-            self._checkpointing.offer(spec.name, stub)
-
-    def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
-        """The values, and the classes that go along with them, both by name."""
-        try:
-            with self._kernel.interruptible():
-                value = loads(content)
-        except (
-            Exception,
-            KeyboardInterrupt,
-        ) as error:  # a user's class may raise anything while it is rebuilt
-            text = f"it cannot be rebuilt in the jail: {type(error).__name__}: {error}"
-            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
-        finally:
-            content.close()
-        if name:
-            return {name: value}, {}
-        assert isinstance(value, tuple)
-        values, along = value
-        return values, along
-
-    def _holds(self, name: str, value: object) -> bool:
-        """Whether this very object has the name already, such as a class that went along with a value of it."""
-        return value is not None and self._kernel.namespace.get(name) is value
-
-    def _check_free(self, names: list[str], replace: bool) -> None:
-        if replace:
-            return
-        for name in names:
-            if name in self._kernel.namespace:
-                raise Refused(jail_pb2.Refusal.NAME_EXISTS, name)
-
-    def _fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
-        value = self._lookup(request.name)
-        fill(reply.info, self._kernel.describe_one(request.name))
-        if isinstance(value, Reference):
-            raise Refused(
-                jail_pb2.Refusal.UNSAFE_VALUE,
-                "Reference",
-                "it only stands for a value of another runtime; ask that runtime for it",
-            )
-        content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
-        content.to_wire(reply.content, [])
-        return content
-
-    def _pickled(self, name: str, value: object) -> Content:
-        try:
-            with self._kernel.interruptible():
-                return dump(value)
-        except (Exception, KeyboardInterrupt) as error:  # a user's own __reduce__ may raise anything
-            text = f"{type(error).__name__}: {error}"
-            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
-
-    def _encoded(self, value: object) -> Content:
-        try:
-            with self._kernel.interruptible():
-                encoded = encode(value)
-            return Content.pack([encoded.header, encoded.pieces])
-        except UnsafeValueError as error:
-            raise Refused(jail_pb2.Refusal.UNSAFE_VALUE, error.class_name, error.detail) from None
-        except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
-            text = f"{type(error).__name__}: {error}"
-            raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
+    # -- files --
 
     def _file(
         self, request: jail_pb2.FileRequest, descriptors: list[int], reply: jail_pb2.Reply
@@ -379,19 +276,6 @@ class Worker:
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FILE_REFUSED, message=text) from None
 
-    def _lookup(self, name: str) -> object:
-        try:
-            return self._kernel.namespace[name]
-        except KeyError:
-            names = [info.name for info in self._kernel.describe()]
-            nearest = tuple(difflib.get_close_matches(name, names, n=3))
-            raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
-
-    def _described(self, request: jail_pb2.Describe) -> list[VariableInfo]:
-        if not request.names:
-            return self._kernel.describe()
-        return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
-
 
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
@@ -408,15 +292,6 @@ def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Locati
 def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:
     """Whether the cell has failed, and will be taken back."""
     return request.execute.atomic and not reply.executed.success and not reply.executed.unkept
-
-
-def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:
-    if not request.HasField("hosts"):
-        return []
-    content = Content.delivered(request.hosts, descriptors)
-    targets = jail_pb2.HostTargets.FromString(bytes(content.unpack()[0])).targets
-    content.close()
-    return list(targets)
 
 
 def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
@@ -437,9 +312,3 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
         if error.span is not None:
             span = error.span
             executed.error.span.extend((span.line, span.column, span.end_line, span.end_column))
-
-
-def _fill_refusal(message: jail_pb2.Refusal, refused: Refused) -> None:
-    message.kind, message.name = refused.kind, refused.name[:MESSAGE_LIMIT]
-    message.message = refused.message[:MESSAGE_LIMIT]
-    message.nearest.extend(refused.nearest)

@@ -15,6 +15,7 @@ from cenote_worker.results import (
 )
 from cenote_worker.supervisor.account import Spent
 from cenote_worker.supervisor.autopsy import Death, Setback
+from cenote_worker.supervisor.chronicle import Underway
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
 from cenote_worker.supervisor.output import HeadAndTail
@@ -69,6 +70,22 @@ class Record:
     timer: Timer | None = None
     unkept: str = ""
     news: tuple[str, ...] = ()
+
+    @classmethod
+    def begun(cls, request: JailRequest, now: float, kept: int) -> Record:
+        """Of a request that is about to be sent. kept: characters of each stream, and bytes of displayed objects."""
+        return cls(request, CellClock(now, request.timeout), Printed(kept), kept)
+
+    @classmethod
+    def taken_up(cls, under: Underway, kept: int) -> Record:
+        """Of one that a former supervisor has sent; what is known to have come of it is yet to be heard."""
+        request = under.request
+        clock = CellClock(
+            under.started, request.timeout, interrupted_at=under.interrupted_at, expired=under.expired
+        )
+        record = cls(request, clock, Printed(kept), kept)
+        record.printed.skip(under.missing)
+        return record
 
     def display(self, event: DisplayEvent) -> None:
         if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cenote_worker.results import Rollback
 from cenote_worker.supervisor.autopsy import Death, Setback
+from cenote_worker.supervisor.edge import KeptReply, RefusedReply, ReplyBody, SurveyedReply
+from cenote_worker.supervisor.protocol import CHANGES
+from cenote_worker.supervisor.requests import JailRequest, Outcome
 
 STRIKE_SECONDS = 12.0
 """What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
@@ -55,6 +59,17 @@ class Recovery:
             self.ran(step)
         else:
             self.touched = True
+
+    def answered(self, request: JailRequest, reply: ReplyBody) -> Outcome:
+        """What a request comes to that is no cell; its answer tells where the state is now."""
+        if isinstance(reply, SurveyedReply):
+            self.found_at(reply.step)
+            return Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
+        if request.ask in CHANGES and not isinstance(reply, RefusedReply):
+            self.changed(request.step)
+        elif isinstance(reply, KeptReply):
+            self.ran(reply.step)
+        return reply
 
     def revive(self, found: Death, step: int) -> bool:
         """A copy goes on. True when the state is another than the one before, or a request may have been lost."""

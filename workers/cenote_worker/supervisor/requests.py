@@ -10,7 +10,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
 from cenote_worker.results import Built, ExecutionResult, Patched, Rollback, StreamName, VariableInfo
 from cenote_worker.supervisor.edge import ReplyBody
-from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.protocol import NUMBERED, Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,14 @@ class JailRequest:
     code: str = ""
     cause: str = ""
     undoes: ExecutionResult | None = None
+
+    def address(self, number: int) -> None:
+        """Fills in what the jail must know of any request. number: in its conversation."""
+        self.message.id = number
+        if self.seat is not OWNER:
+            self.message.author, self.message.private = self.seat.author, self.seat.private
+        if self.ask in NUMBERED:
+            self.message.state = self.step
 
     def dispose(self) -> None:
         for close in self.owned:

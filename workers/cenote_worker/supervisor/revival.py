@@ -20,9 +20,9 @@ from cenote_worker.supervisor.chronicle import Chronicle
 from cenote_worker.supervisor.control import ControlLine, Told
 from cenote_worker.supervisor.edge import ExecutedReply
 from cenote_worker.supervisor.holds import Target
-from cenote_worker.supervisor.host_line import HostLine
+from cenote_worker.supervisor.host_watch import HostWatch
+from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.pipes import PipeReader
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import Printed, Record
@@ -44,10 +44,10 @@ class Revival(ABC):
     _control: ControlLine
     _recovery: Recovery
     _ends: JailEnds
-    _pipes: tuple[PipeReader, PipeReader]
+    _intake: Intake
     _running: Record | None
     _waiting: deque[JailRequest]
-    _hosts: HostLine | None
+    hosts: HostWatch
     _sentence: Death | None
     death: Death | None
 
@@ -148,8 +148,7 @@ class Revival(ABC):
 
     def _fell(self, running: Record, setback: Setback, severed: tuple[str, ...]) -> None:
         """The running request has died with the worker that had it."""
-        for pipe in self._pipes:
-            pipe.read()
+        self._intake.empty_pipes()
         if running.request.ask is Ask.EXECUTE:
             spent, now = self._account.spent(), time.monotonic()
             result = running.rolled_back(setback, severed, self._take_background(), spent, now)
@@ -187,8 +186,7 @@ class Revival(ABC):
     def _succeeded(self, pid: int) -> None:
         """Another process is the worker now."""
         self._account.follow(pid)
-        if self._hosts is not None:
-            self._hosts.abandon()
+        self.hosts.abandon()
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._running

@@ -7,13 +7,10 @@ runs on the reactor's thread, except that a request to an idle jail is sent by i
 from __future__ import annotations
 
 import errno
-import signal
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
@@ -21,37 +18,26 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
 from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, Rollback, StreamName
+from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
-from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.farewell import decline, expired, ignored
-from cenote_worker.supervisor.host_line import HostLine
+from cenote_worker.supervisor.grip import Grip
+from cenote_worker.supervisor.host_watch import HostWatch
+from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.pipes import PipeReader
-from cenote_worker.supervisor.protocol import CHANGES, NUMBERED, Ask, Conversation, NeverLeft, Phase
+from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
 from cenote_worker.supervisor.recovery import Recovery
-from cenote_worker.supervisor.requests import OWNER, JailRequest, Outcome, Seat
+from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
 from cenote_worker.supervisor.revival import Revival
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 
-PACKETS_PER_TURN = 64
-"""A jail that floods its socket gets this many packets read before the others have their turn."""
-
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
-
-WITHOUT_PID_NAMESPACE = ("landlock", "none")
-
-LEAVE_SECONDS = 0.5
-"""What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
-
-MAX_LAST_PACKETS = 10_000
-"""More than a socket's buffer holds: all that a dead jail can have left behind."""
 
 
 class Supervisor(Revival):
@@ -74,38 +60,37 @@ class Supervisor(Revival):
         ends_at: when it is ended in any case, monotonic. succession: how a former supervisor left it.
         """
         self._reactor = reactor
+        self._lock = threading.RLock()
         self._ends = ends
         self._policy = policy
         self.isolation: str = ends.isolation
         self._account = account
         self.sparing = account.sparing
-        self._buried = buried
-        self._egress = egress
+        self._grip = Grip(reactor, self._lock, ends, egress, buried)
         self._chronicle = chronicle
-        self._lock = threading.RLock()
         self._value_limit = 2 * policy.memory_bytes
-        self._assembly = self.new_assembly()
+        self._intake = Intake(
+            reactor,
+            self._lock,
+            ends,
+            chronicle,
+            self.new_assembly(),
+            partial(edge.parse, display_limit=policy.output_bytes, value_limit=self._value_limit),
+            self,
+        )
+        self.hosts = HostWatch(reactor, self._lock, self.violated)
         self._conversation = Conversation()
         self._waiting: deque[JailRequest] = deque()
         self._running: Record | None = None
         self._background = Printed(BACKGROUND)
-        self._paused = False
         self._left = False
         """Set when a successor may go on: nothing is read or decided here any more."""
-        self._deaf = False
-        """Set with the sentence: what a condemned jail says while it dies must not pass for an answer."""
         self._sentence: Death | None = None
         self.death: Death | None = None
-        self._hosts: HostLine | None = None
         self._interrupted = False  # an interrupt was sent since the last cell was
         self._recovery = Recovery()
         self._control = ControlLine(ends.control, self)
-        self._pipes = (
-            PipeReader(ends.stdout, partial(self._piped, "stdout")),
-            PipeReader(ends.stderr, partial(self._piped, "stderr")),
-        )
-        ends.frames.setblocking(False)
-        self._end_of_life = None if ends_at is None else reactor.call_at(ends_at, self._expire)
+        self._grip.call_at(ends_at, self._expire)
         account.watch(self.strike)
         if succession is not None:
             self._take_up(succession)
@@ -130,15 +115,7 @@ class Supervisor(Revival):
                 self._take_up_request(under)
 
     def _take_up_request(self, under: Underway) -> None:
-        kept = self._policy.output_bytes
-        clock = CellClock(
-            under.started,
-            under.request.timeout,
-            interrupted_at=under.interrupted_at,
-            expired=under.expired,
-        )
-        self._running = Record(under.request, clock, Printed(kept), kept)
-        self._running.printed.skip(under.missing)
+        self._running = Record.taken_up(under, self._policy.output_bytes)
         for piece in under.heard:
             self._replay(piece)
         if self._running is not None:
@@ -150,10 +127,7 @@ class Supervisor(Revival):
         if not isinstance(piece, Packet):
             self._print(*piece)
             return
-        try:
-            self._hear(self._parsed(piece))
-        except ProtocolViolation as violation:
-            self.end(Death(reason="protocol", detail=str(violation)))
+        self._intake.replay(piece)
 
     @property
     def limits(self) -> str:
@@ -164,16 +138,6 @@ class Supervisor(Revival):
         """What puts packets of this jail together, if it must send them in pieces; one for each socket."""
         limit = max(self._value_limit, self._policy.output_bytes) + edge.MAX_REPLY
         return Assembly(limit) if self.isolation == "gvisor" else None
-
-    def open_host_line(self, line: HostLine) -> None:
-        """Host calls of this jail arrive on `line` from now on, and it ends with the jail."""
-        with self._lock:
-            self._hosts = line
-        self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_host_line))
-
-    @property
-    def has_host_line(self) -> bool:
-        return self._hosts is not None
 
     # -- what callers do, from any thread --
 
@@ -253,7 +217,9 @@ class Supervisor(Revival):
         with self._lock:
             if self.busy:
                 return False
-            self._left = self._deaf = True
+            self._left = True
+            self._intake.deafen()
+            self.hosts.deafen()
         over = threading.Event()
         self._reactor.call_soon(lambda: self._leave(over))
         over.wait()
@@ -263,10 +229,7 @@ class Supervisor(Revival):
         try:
             with self._lock:
                 self._account.let_go()
-                self._close_ends()
-                if self._end_of_life is not None:
-                    self._end_of_life.cancel()
-                self._buried()
+                self._release()
         finally:
             over.set()
 
@@ -283,8 +246,8 @@ class Supervisor(Revival):
         with self._lock:
             if self.death is None and self._sentence is None:
                 self._sentence = death
-                self._deaf = True
-                self._kill()
+                self._intake.deafen()
+                self._grip.kill()
 
     # -- sending --
 
@@ -299,14 +262,10 @@ class Supervisor(Revival):
             return
         self._recovery.begin()
         now = time.monotonic()
-        kept = self._policy.output_bytes
-        self._running = Record(request, CellClock(now, request.timeout), Printed(kept), kept)
-        request.message.id = number = self._conversation.ask(request.ask)
+        self._running = Record.begun(request, now, self._policy.output_bytes)
+        number = self._conversation.ask(request.ask)
+        request.address(number)
         begun = Baseline()
-        if request.seat is not OWNER:
-            request.message.author, request.message.private = request.seat.author, request.seat.private
-        if request.ask in NUMBERED:
-            request.message.state = request.step
         if request.ask is Ask.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
@@ -373,68 +332,9 @@ class Supervisor(Revival):
     def _watch(self) -> None:
         if self.death is None:
             self._reactor.watch(self._ends.control.fileno(), self._on_control)
-            self._watch_output()
+            self._intake.watch()
 
-    def _watch_output(self) -> None:
-        self._reactor.watch(self._ends.frames.fileno(), self._on_frames)
-        for pipe in self._pipes:
-            if pipe.open:
-                self._reactor.watch(pipe.descriptor, partial(self._on_pipe, pipe))
-
-    def _unwatch_output(self) -> None:
-        for descriptor in (self._ends.frames.fileno(), *(pipe.descriptor for pipe in self._pipes)):
-            self._reactor.unwatch(descriptor)
-
-    def _on_host_line(self) -> None:
-        with self._lock:
-            if self._hosts is None or self._left:
-                return
-            try:
-                going_on = self._hosts.read(PACKETS_PER_TURN)
-            except ProtocolViolation as violation:
-                going_on = False
-                self.end(Death(reason="protocol", detail=str(violation)))
-            if not going_on:
-                self._reactor.unwatch(self._hosts.descriptor)
-
-    def _on_frames(self) -> None:
-        with self._lock:
-            self._read_frames(PACKETS_PER_TURN)
-
-    def _read_frames(self, most: int) -> bool:
-        """Reads up to `most` packets. True when the socket is known to be empty."""
-        for _ in range(most):
-            if self._paused or self._deaf or self.death is not None:
-                return False
-            try:
-                packet = self._chronicle.receive(self._ends.frames)
-                if packet is None:
-                    self._reactor.unwatch(self._ends.frames.fileno())
-                    return True
-                whole = self._assembled(packet)
-                if whole is not None:
-                    self._hear(self._parsed(whole))
-            except BlockingIOError:
-                return True
-            except ProtocolViolation as violation:
-                self.end(Death(reason="protocol", detail=str(violation)))
-                return False
-            except OSError:
-                self._reactor.unwatch(self._ends.frames.fileno())
-                return True
-        return False
-
-    def _assembled(self, packet: Packet) -> Packet | None:
-        return packet if self._assembly is None else self._assembly.take(packet)
-
-    def _parsed(self, packet: Packet) -> edge.JailEvent:
-        return edge.parse(
-            packet,
-            display_limit=self._policy.output_bytes,
-            value_limit=self._value_limit,
-        )
-
-    def _hear(self, event: edge.JailEvent) -> None:
+    def heard(self, event: edge.JailEvent) -> None:
         reply = self._conversation.hear(event) if self._sentence is None else None
         if isinstance(event, edge.OutputEvent):
             self._print(event.stream, event.text)
@@ -447,15 +347,6 @@ class Supervisor(Revival):
         else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
             self._send_next()
 
-    def _on_pipe(self, pipe: PipeReader) -> None:
-        """Reads a pipe, but only behind every frame that was sent before its bytes were written."""
-        with self._lock:
-            if not self._read_frames(PACKETS_PER_TURN):
-                return
-            pipe.read()
-            if not pipe.open:
-                self._reactor.unwatch(pipe.descriptor)
-
     def _on_control(self) -> None:
         with self._lock:
             if self._left:
@@ -463,13 +354,15 @@ class Supervisor(Revival):
             try:
                 self._control.read()
             except ProtocolViolation as violation:
-                death = Death(reason="protocol", detail=str(violation))
-                self.end(death)
-                self._bury(death)
+                self.violated(violation)
+                self._bury(_broken(violation))
             if self.death is None:
                 self._send_next()
 
-    def _piped(self, stream: StreamName, text: str) -> None:
+    def violated(self, violation: ProtocolViolation) -> None:
+        self.end(_broken(violation))
+
+    def piped(self, stream: StreamName, text: str) -> None:
         self._chronicle.printed(stream, text)
         self._print(stream, text)
 
@@ -480,37 +373,28 @@ class Supervisor(Revival):
             return
         running.printed.add(stream, text)
         if not running.request.listener.output(stream, text):
-            self._paused = True
-            self._unwatch_output()
+            self._intake.pause()
 
     def _resume(self) -> None:
         with self._lock:
-            if self._paused and self.death is None:
-                self._paused = False
-                self._watch_output()
+            self._intake.resume()
 
     # -- ending --
 
     def _finish(self, reply: edge.ReplyBody) -> None:
-        for pipe in self._pipes:
-            pipe.read()
+        self._intake.empty_pipes()
         running, self._running = self._running, None
         assert running is not None
         running.rearm(None)
-        outcome: Outcome = reply
-        if isinstance(reply, edge.SurveyedReply):
-            self._recovery.found_at(reply.step)
-            outcome = Rollback(step=reply.step, severed=reply.severed, amiss=reply.amiss)
-        elif running.request.ask in CHANGES and not isinstance(reply, edge.RefusedReply):
-            self._recovery.changed(running.request.step)
-        elif isinstance(reply, edge.KeptReply):
-            self._recovery.ran(reply.step)
+        outcome: Outcome
         if isinstance(reply, edge.ExecutedReply):
             outcome, undo = self._ran(running, reply)
             if undo is not None:
                 self._waiting.appendleft(undo)
                 self._send_next()
                 return
+        else:
+            outcome = self._recovery.answered(running.request, reply)
         try:
             # Before the next is sent: a chronicle has one request under way.
             running.request.listener.done(outcome)
@@ -523,33 +407,13 @@ class Supervisor(Revival):
         taken, self._background = self._background, Printed(BACKGROUND)
         return taken
 
-    def _kill(self) -> None:
-        """Without a pid namespace the warden's own death ends nobody else: it is asked to end its jail first."""
-        if self.isolation in WITHOUT_PID_NAMESPACE:
-            with suppress(OSError):
-                self._ends.control.shutdown(socket.SHUT_WR)
-            self._reactor.call_at(time.monotonic() + LEAVE_SECONDS, self._kill_warden)
-            return
-        self._kill_warden()
-
-    def _kill_warden(self) -> None:
-        with self._lock:
-            if self.death is not None:
-                return
-            try:
-                signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            except OSError:
-                # Not ours to signal (another uid): closing the control channel makes the warden leave.
-                self._ends.control.shutdown(socket.SHUT_RDWR)
-
     def _bury(self, found: Death) -> None:
         """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
         with self._lock:
             if self.death is not None:
                 return
-            self._read_last_words()
+            # Nothing from a jail that broke the protocol.
+            self._intake.last_words(trusted=self._sentence is None or self._sentence.reason != "protocol")
             self.death = self._sentence or self._recovery.struck or self._account.explain(found)
             self._conversation.end()
             running, self._running = self._running, None
@@ -557,23 +421,12 @@ class Supervisor(Revival):
         spent = self._account.spent()
         self._account.close()
         self._control.close()
-        self._close_ends()
-        if self._end_of_life is not None:
-            self._end_of_life.cancel()
-        self._buried()
+        self._release()
         if running is not None:
             self._report_lost(running, self.death, spent)
         for request in waiting:
             decline(request, self.death)
         self._chronicle.ended(self.death)
-
-    def _read_last_words(self) -> None:
-        """What was printed before the end; nothing from a jail that broke the protocol."""
-        self._paused = False
-        self._deaf = self._sentence is not None and self._sentence.reason == "protocol"
-        self._read_frames(MAX_LAST_PACKETS)
-        for pipe in self._pipes:
-            pipe.read()
 
     def _report_lost(self, running: Record, death: Death, spent: Spent) -> None:
         running.rearm(None)
@@ -583,13 +436,12 @@ class Supervisor(Revival):
         else:
             running.request.listener.done(JailLostError(death.describe()))
 
-    def _close_ends(self) -> None:
-        self._unwatch_output()
+    def _release(self) -> None:
+        self._intake.close()
         self._reactor.unwatch(self._ends.control.fileno())
-        if self._hosts is not None:
-            self._reactor.unwatch(self._hosts.descriptor)
-            self._hosts.close()
-        for held in (self._egress, self._assembly):
-            if held is not None:
-                held.close()
-        self._ends.close()
+        self.hosts.close()
+        self._grip.release()
+
+
+def _broken(violation: ProtocolViolation) -> Death:
+    return Death(reason="protocol", detail=str(violation))

@@ -18,6 +18,9 @@ from cenote_worker.wire.replies import Reply, payload_of, to_reply
 HEARD_EVERY: Final = 64 * 1024
 """Characters of output after which the server is told how far its client is."""
 
+FRAMES: Final = 256 * 2**20
+"""Bytes of an answer that is no content: output and displays of one cell, at a policy's largest."""
+
 Answer = runtime_pb2.ServerFrame | Reply | Exception
 """A frame that is the whole answer; a reply with its content; or the error to raise."""
 

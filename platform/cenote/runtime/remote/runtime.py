@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,12 +14,13 @@ from typing import Final
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.remote import branches, frames
+from cenote.runtime.remote import awaited, branches, frames
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.call import Answer, Call, Output, new_key
+from cenote.runtime.remote.call import FRAMES, Answer, Call, Output, new_key
 from cenote.runtime.remote.checkpoints import RemoteCheckpoints
 from cenote.runtime.remote.frames import Request
 from cenote.runtime.remote.harness import RemoteHarness
+from cenote.runtime.remote.history_copy import HistoryCopy
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import PlatformClient
@@ -30,16 +30,13 @@ from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedEr
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
-from cenote_worker.history.messages import to_event
 from cenote_worker.holding import Holding
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.offers import stubs
-from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.snapshots import check_label, check_target
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
-from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.wire.policies import from_message
@@ -56,9 +53,6 @@ QUESTION: Final = 30.0
 
 LEAVING: Final = 5.0
 """Seconds to tell the platform that this client goes; then its lease says so."""
-
-FRAMES: Final = 256 * 2**20
-"""Bytes of an answer that is no content: output and displays of one cell, at a policy's largest."""
 
 
 @dataclass(slots=True)
@@ -120,10 +114,7 @@ class RemoteRuntime:
         self._started = runtime_pb2.Started()
         self._ready = False
         self._closed = False
-        self._reading = threading.Lock()
-        self._history_id = ""
-        self._history = History()
-        """What has been read so far."""
+        self._history = HistoryCopy()
 
     # -- life --
 
@@ -167,7 +158,7 @@ class RemoteRuntime:
             await self._give(session, self._declared[0])
             self._declared.pop(0)
         frame = runtime_pb2.ClientFrame(start=runtime_pb2.Start())
-        self._started = (await _answer(session, frame)).started
+        self._started = (await awaited.answer(session, frame)).started
         self._ready = True
 
     async def _attached(self) -> Session:
@@ -206,12 +197,12 @@ class RemoteRuntime:
         """A durable runtime that is there again has the values as they were; what stays here is given again."""
         injection = declared.injection
         try:
-            await _put(session, injection, declared.key, replace=False)
+            await awaited.put(session, injection, declared.key, replace=False)
         except NameExistsError:
             if not self._kept_there.durable:
                 raise
             if injection.hosts:
-                await _put(session, stubs(injection.hosts), new_key(), replace=True)
+                await awaited.put(session, stubs(injection.hosts), new_key(), replace=True)
         injection.close()
 
     def reset(self) -> None:
@@ -302,7 +293,7 @@ class RemoteRuntime:
     def checkpoints(self) -> RemoteCheckpoints:
         def ask(frame: runtime_pb2.ClientFrame, what: str, patience: float) -> runtime_pb2.ServerFrame:
             self.start()
-            return background().wait(_answer(self._current(), frame), patience, what)
+            return background().wait(awaited.answer(self._current(), frame), patience, what)
 
         return RemoteCheckpoints(ask)
 
@@ -324,30 +315,14 @@ class RemoteRuntime:
         return to_decisions(self.asked(frame, "answer").network_log)
 
     def read_history(self) -> History:
-        more = True
-        while more:
-            question = runtime_pb2.HistoryQuestion(after=self._history.size)
-            answer = self.asked(runtime_pb2.ClientFrame(history=question), "tell its history").history
-            with self._reading:
-                more = self._read(answer, question.after)
-        return self._history
-
-    def _read(self, answer: runtime_pb2.History, after: int) -> bool:
-        """Whether there is more to be read."""
-        if answer.id != self._history_id:  # the first, or of a runtime that began anew on another machine
-            self._history_id, self._history = answer.id, History(id=answer.id)
-            if after:
-                return True
-        if after == self._history.size:  # else another thread has read them
-            self._history.read(map(to_event, answer.events))
-        return answer.more
+        return self._history.read(lambda frame: self.asked(frame, "tell its history"))
 
     def asked(
         self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool = False
     ) -> runtime_pb2.ServerFrame:
         """See Asking."""
         self.start()
-        return background().wait(_answer(self._current(), frame, changes=changes), QUESTION, what)
+        return background().wait(awaited.answer(self._current(), frame, changes=changes), QUESTION, what)
 
     # -- cells --
 
@@ -470,38 +445,3 @@ class RemoteRuntime:
     def _current(self) -> Session:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
-
-
-async def _put(session: Session, injection: Injection, key: str, *, replace: bool) -> None:
-    frame, content = frames.injection(injection, replace=replace)
-    frame.key = key
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    call = Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
-    session.call(call)
-    answer = await answered
-    if isinstance(answer, RefusedReply):
-        raise as_error(answer, ", ".join(injection.names))
-    if isinstance(answer, Exception):
-        raise answer
-
-
-async def _answer(
-    session: Session, frame: runtime_pb2.ClientFrame, *, changes: bool = False
-) -> runtime_pb2.ServerFrame:
-    """The one frame that is the answer. Raises the error that came instead."""
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    session.call(Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=changes))
-    answer = await answered
-    if isinstance(answer, Exception):
-        raise answer
-    return answer if isinstance(answer, runtime_pb2.ServerFrame) else runtime_pb2.ServerFrame()
-
-
-def _settling(future: asyncio.Future[Answer]) -> Callable[[Answer], None]:
-    """Gives the answer to whoever waits, if anybody still does."""
-
-    def settle(answer: Answer) -> None:
-        if not future.done():
-            future.set_result(answer)
-
-    return settle

@@ -1,0 +1,138 @@
+"""What is asked of a runtime, on its way into the jail: numbered, written down, heard by whoever must know of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cenote_security.errors import NotKeptError
+from cenote_worker.history.step import StepKind
+from cenote_worker.hosted import asks
+from cenote_worker.hosted.current_jail import CurrentJail
+from cenote_worker.hosted.deliveries import Deliveries
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keyed_call import key_of
+from cenote_worker.hosted.legacy import Legacy
+from cenote_worker.hosted.listeners import Admit, Witness
+from cenote_worker.hosted.recorder import Change, Record, unrecorded
+from cenote_worker.hosted.refill import Recovery, recovered
+from cenote_worker.hosted.snapshots import going_back
+from cenote_worker.supervisor.requests import JailRequest, Listener, Seat, Withdraw
+from cenote_worker.supervisor.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from cenote_worker.hosted.runtime import HostedRuntime
+
+
+class Submissions:
+    """Of one runtime. Whatever it is, it is queued in a jail that is started if need be: see HostedRuntime.start.
+
+    jail: where it is noted who relies on that.
+    """
+
+    def __init__(
+        self, runtime: HostedRuntime, jail: CurrentJail, deliveries: Deliveries, legacy: Legacy
+    ) -> None:
+        self._runtime = runtime
+        self._jail = jail
+        self._deliveries = deliveries
+        self._legacy = legacy
+        self._recorder = runtime.recorder
+
+    def cell(
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        seat: Seat,
+        cause: str,
+        admit: Admit | None,
+        origin: int,
+        *,
+        atomic: bool,
+    ) -> Withdraw | None:
+        """A step. See HostedRuntime.execute."""
+        runtime = self._runtime
+        with runtime.turn:
+            runtime.check_open()
+            admitted = listener if admit is None else admit(listener)
+            step = runtime.new_step()
+            record = partial(self._recorder.cell, code=code, seat=seat, cause=cause, origin=origin)
+            death = self._jail.unheard(seat)
+            if death is not None and not runtime.refill.exact:
+                result = death.before(step, seat.author)
+                record(admitted).done(recovered(result, runtime.refill.begins_with))
+                return None
+            supervisor = runtime.started(seat)
+            request = asks.cell(code, step, timeout or runtime.policy.cell_timeout, listener, seat)
+            request.message.execute.atomic = atomic
+            request.code, request.cause = code, cause
+            request.listener = self._witness(admitted, seat, supervisor, request.key, record)
+            supervisor.submit(request)
+        return partial(supervisor.withdraw, request)
+
+    def rollback(self, to: int | str, listener: Listener, seat: Seat) -> None:
+        """See HostedRuntime.rollback."""
+        supervisor = self._runtime.started(seat)
+        if isinstance(to, int) and self._runtime.rerunning().is_between(to):
+            listener.done(NotKeptError(to))
+            return
+        witness = self._witness(listener, seat, supervisor, key_of(listener), self._recorder.rollback)
+        self.submit(going_back(to, witness, seat, supervisor, key_of(listener)))
+
+    def injection(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
+        """A change. See HostedRuntime.inject."""
+        runtime = self._runtime
+        with runtime.turn:
+            supervisor = runtime.started(injection.seat)
+            change = self._change("injection", injection.names, injection.seat)
+            injection.step = change.number
+            self._legacy.hold(injection)
+            record = partial(self._recorder.change, change=change)
+            witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
+            request = self._deliveries.request(
+                supervisor,
+                injection,
+                runtime.noted.noting(injection, witness),
+                replace=replace,
+                key=key_of(listener),
+            )
+            request.step = change.number
+            supervisor.submit(request)
+
+    def file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
+        """A change, or a question about the working directory."""
+        request = asks.file(ask, listener, seat)
+        try:
+            self.submit(request, ask.change)
+        except BaseException:
+            request.dispose()
+            raise
+
+    def submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
+        """Any other. changes: what is different afterwards, if anything is."""
+        with self._runtime.turn:
+            supervisor = self._runtime.started(request.seat)
+            request.key = key_of(request.listener)
+            record: Record = unrecorded
+            if changes is not None:
+                change = self._change(*changes, request.seat)
+                request.step = change.number
+                record = partial(self._recorder.change, change=change)
+            heard = self._witness(request.listener, request.seat, supervisor, request.key, record)
+            request.listener = heard
+            supervisor.submit(request)
+
+    def _change(self, kind: StepKind, names: tuple[str, ...], seat: Seat) -> Change:
+        """A change without code: a step, unless it belongs to the state that the first one begins in."""
+        number = self._runtime.new_step() if self._runtime.step else 0
+        return Change(kind=kind, names=names, seat=seat, number=number)
+
+    def _witness(
+        self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str, record: Record
+    ) -> Listener:
+        """record: before it is stored, since that may store the record too, and while the host calls are its own."""
+        refill = self._runtime.refill
+        recorded = record(refill.acknowledging(listener, lambda: supervisor, key))
+        return Witness(Recovery(recorded, refill), partial(self._jail.heard, seat, supervisor))

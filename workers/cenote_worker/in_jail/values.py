@@ -1,0 +1,140 @@
+"""Values of the namespace, as requests put them in and take them out, name by name."""
+
+from __future__ import annotations
+
+import difflib
+import socket
+from collections.abc import Callable
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import UnsafeValueError
+from cenote_security.values.encoder import encode
+from cenote_worker.content import Content
+from cenote_worker.described import fill
+from cenote_worker.frames import Send
+from cenote_worker.in_jail.hosts_channel import HostChannel
+from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
+from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.in_jail.refused import Refused
+from cenote_worker.in_jail.transfer_unsafe import dump
+from cenote_worker.pickled_unsafe import loads
+from cenote_worker.results import VariableInfo
+
+
+class Values:
+    """Of the namespace whose turn it is. Raises Refused for what cannot be done."""
+
+    def __init__(self, kernel: Kernel, send_packet: Send, offer: Callable[[str, object], None]) -> None:
+        """offer: told of each stub of a host function, by its name."""
+        self._kernel = kernel
+        self._send_packet = send_packet
+        self._offer = offer
+        self.hosts: HostChannel | None = None
+        """What host calls go through; there is one from the first injection of a host function on."""
+
+    def inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
+        """Binds values and stubs of host functions. Nothing of it where a name is taken."""
+        content = Content.delivered(request.values, descriptors)
+        hosts = _host_targets(request, descriptors)
+        if request.has_host_channel:
+            self.hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)), self._send_packet)
+        names = [request.name] if request.name else []
+        self._check_free([*names, *(host.name for host in hosts)], request.replace)
+        values, along = self._opened(content, request.name)
+        self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
+        self._kernel.namespace.update(values)
+        for name, cls in along.items():
+            self._kernel.namespace.setdefault(name, cls)
+        for spec in hosts:
+            assert self.hosts is not None
+            self._kernel.namespace[spec.name] = stub = stub_for(self.hosts, spec)
+            self._offer(spec.name, stub)
+
+    def fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
+        """The value of a name, encoded or pickled; the caller closes it."""
+        value = self._lookup(request.name)
+        fill(reply.info, self._kernel.describe_one(request.name))
+        if isinstance(value, Reference):
+            raise Refused(
+                jail_pb2.Refusal.UNSAFE_VALUE,
+                "Reference",
+                "it only stands for a value of another runtime; ask that runtime for it",
+            )
+        content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
+        content.to_wire(reply.content, [])
+        return content
+
+    def delete(self, name: str) -> None:
+        self._lookup(name)
+        del self._kernel.namespace[name]
+
+    def described(self, request: jail_pb2.Describe) -> list[VariableInfo]:
+        if not request.names:
+            return self._kernel.describe()
+        return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
+
+    def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
+        """The values, and the classes that go along with them, both by name."""
+        try:
+            with self._kernel.interruptible():
+                value = loads(content)
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # a user's class may raise anything while it is rebuilt
+            text = f"it cannot be rebuilt in the jail: {type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
+        finally:
+            content.close()
+        if name:
+            return {name: value}, {}
+        assert isinstance(value, tuple)
+        values, along = value
+        return values, along
+
+    def _holds(self, name: str, value: object) -> bool:
+        """Whether this very object has the name already, such as a class that went along with a value of it."""
+        return value is not None and self._kernel.namespace.get(name) is value
+
+    def _check_free(self, names: list[str], replace: bool) -> None:
+        if replace:
+            return
+        for name in names:
+            if name in self._kernel.namespace:
+                raise Refused(jail_pb2.Refusal.NAME_EXISTS, name)
+
+    def _pickled(self, name: str, value: object) -> Content:
+        try:
+            with self._kernel.interruptible():
+                return dump(value)
+        except (Exception, KeyboardInterrupt) as error:  # a user's own __reduce__ may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
+
+    def _encoded(self, value: object) -> Content:
+        try:
+            with self._kernel.interruptible():
+                encoded = encode(value)
+            return Content.pack([encoded.header, encoded.pieces])
+        except UnsafeValueError as error:
+            raise Refused(jail_pb2.Refusal.UNSAFE_VALUE, error.class_name, error.detail) from None
+        except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
+
+    def _lookup(self, name: str) -> object:
+        try:
+            return self._kernel.namespace[name]
+        except KeyError:
+            names = [info.name for info in self._kernel.describe()]
+            nearest = tuple(difflib.get_close_matches(name, names, n=3))
+            raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
+
+
+def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:
+    if not request.HasField("hosts"):
+        return []
+    content = Content.delivered(request.hosts, descriptors)
+    targets = jail_pb2.HostTargets.FromString(bytes(content.unpack()[0])).targets
+    content.close()
+    return list(targets)
