@@ -7,7 +7,8 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from cenote_security.errors import UsageError
 from cenote_worker.results import StreamName
@@ -16,6 +17,9 @@ from cenote_worker.supervisor.requests import Outcome, SharedReply
 
 OnOutput = Callable[[StreamName, str], None]
 """Called with ("stdout" | "stderr", text) while a cell runs, in the thread or loop of the caller."""
+
+LOOK_UP: Final = 0.25
+"""Seconds that a thread sleeps at most: a Ctrl-C that arrives just before it goes to sleep does not wake it."""
 
 BACKLOG = 1 << 20
 """Characters of output that may wait for a slow `on_output` before the jail is made to wait."""
@@ -74,7 +78,7 @@ class BlockingListener:
     def wait(self, resume: Callable[[], None]) -> Outcome:
         """The outcome; calls `on_output` on this thread meanwhile."""
         while True:
-            item = self._queue.get()
+            item = self._next()
             if not isinstance(item, tuple):
                 return item
             assert self._on_output is not None
@@ -83,6 +87,11 @@ class BlockingListener:
             finally:
                 if self._backlog.take(len(item[1])):
                     resume()
+
+    def _next(self) -> Outcome | tuple[StreamName, str]:
+        while True:
+            with contextlib.suppress(Empty):
+                return self._queue.get(timeout=LOOK_UP)
 
 
 class AsyncListener:

@@ -7,12 +7,15 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent import futures
 from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from cenote.runtime.listeners import LOOK_UP
 from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
 
 T = TypeVar("T")
@@ -78,14 +81,13 @@ class Background:
         except RuntimeError:
             work.close()
             raise RuntimeClosedError("this process is ending; it has left its platforms") from None
+        deadline = time.monotonic() + patience
         try:
-            return future.result(patience)
-        except TimeoutError:
-            if future.done():  # the work itself raised it
-                raise
-            raise UnavailableError(
-                f"the platform took longer than {patience:g} s to {what}; try again"
-            ) from None
+            while not future.done() and (left := deadline - time.monotonic()) > 0:
+                futures.wait((future,), min(left, LOOK_UP))
+            if not future.done():
+                raise UnavailableError(f"the platform took longer than {patience:g} s to {what}; try again")
+            return future.result()
         finally:
             future.cancel()
 
