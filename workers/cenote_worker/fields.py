@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -26,7 +27,7 @@ def check_count(data: bytes, kind: type[Message], most: int) -> None:
     Raises ProtocolViolation for more than `most`, and for what no message of ours looks like.
     """
     try:
-        _left(data, 0, len(data), kind.DESCRIPTOR, most)  # type: ignore[arg-type]  (the same, in C)
+        _left(data, 0, len(data), cast("Descriptor", kind.DESCRIPTOR), most)
     except IndexError:
         raise ProtocolViolation("a message that ends too early") from None
 
