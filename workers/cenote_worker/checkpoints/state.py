@@ -23,6 +23,9 @@ MAX_PARTS: Final = 1_000_000
 MAX_TEXT: Final = 1_000
 """Characters of names and reasons; longer ones are cut."""
 
+MAX_STEP: Final = 1 << 62
+"""What comes behind it must fit a message and a database, too."""
+
 MAX_PATH: Final = 4_096
 """Bytes: PATH_MAX."""
 
@@ -103,6 +106,8 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
     if any(len(thing) > MAX_THINGS for thing in things):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
+    if message.step > MAX_STEP:
+        raise ProtocolViolation("a state behind more steps than anybody can take")
     _bound_texts(message)
     lengths: dict[bytes, int] = {}
     state = State(
