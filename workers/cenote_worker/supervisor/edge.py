@@ -300,7 +300,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         value=message.value if message.HasField("value") else None,
         error=read_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
-        duration=max(message.duration, 0.0),
+        duration=message.duration if 0 <= message.duration < math.inf else 0.0,
         notices=_notices(message) if message.notices else (),
         trace=traced.read(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
