@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.hosted.listening import Heard, NoHosts
@@ -19,8 +20,9 @@ from cenote_worker.hosted.keyed_call import MAX_KEY, RequestKey
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.journal.story import MAX_KEYS, MAX_OUTCOMES
-from cenote_worker.results import ExecutionResult
+from cenote_worker.results import ErrorInfo, ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply, RefusedReply
+from cenote_worker.trace import StepTrace
 
 POLICY = SandboxPolicy(preload=(), output=100_000)
 UNTIL_INTERRUPTED = "import time\nprint('begun')\nwhile True: time.sleep(1)"
@@ -181,11 +183,20 @@ def test_outcomes_are_forgotten_before_their_keys() -> None:
     assert calls.claim("k0")[1]
 
 
-def test_large_outcomes_are_forgotten_first() -> None:
-    """All outcomes together take four times what one cell may print."""
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"stdout": "x" * 1000},
+        {"error": ErrorInfo(type="E", message="x" * 500, traceback="x" * 500)},
+        {"trace": StepTrace(opaque=("x" * 850,))},
+    ],
+    ids=lambda large: str(*large),
+)
+def test_large_outcomes_are_forgotten_first(large: dict[str, Any]) -> None:
+    """All outcomes together take four times what one cell may print, whatever it is in them that is large."""
     calls = KeyedCalls("kept", 1000)
     for number in range(5):
-        calls.claim(f"k{number}")[0].done(ExecutionResult(success=True, stdout="x" * 1000))
+        calls.claim(f"k{number}")[0].done(ExecutionResult(success=True, **large))
     with pytest.raises(OutcomeUnknownError):
         calls.claim("k0")
     assert not calls.claim("k1")[1]

@@ -8,12 +8,19 @@ from typing import Final
 
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, MimeBundle
+from cenote_worker.trace import untold
 
 MAX_TEXT: Final = 64 * 1024
 """Characters of each text: what a model is shown of a cell is a tenth of it."""
 
 MAX_OUTPUTS: Final = 1024 * 1024
 """Bytes of the displayed objects of one step: some plots."""
+
+MAX_TRACES: Final = 256 * 2**20
+"""Bytes of the traces of all steps, which are never shed: tens of thousands of steps of a busy notebook."""
+
+SMALL_TRACE: Final = 16 * 1024
+"""Bytes of a trace that is kept even then: some 50 locations."""
 
 MAX_CAUSE: Final = 1_000
 """Characters of what a client says made it send a cell."""
@@ -60,3 +67,10 @@ def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
             break
         kept.append(bundle)
     return tuple(kept)
+
+
+def with_room(record: StepRecord, room: int) -> StepRecord:
+    """The record, with its trace if that is small or there is room for it. room: bytes."""
+    if record.trace is None or record.trace.size <= max(room, SMALL_TRACE):
+        return record
+    return replace(record, trace=untold(record.trace))
