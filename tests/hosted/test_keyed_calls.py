@@ -12,9 +12,17 @@ import pytest
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import until
 
-from cenote_security.errors import OutcomeUnknownError, RuntimeClosedError, UnavailableError, UsageError
+from cenote_security.errors import (
+    OutcomeUnknownError,
+    RejectedError,
+    RuntimeClosedError,
+    UnavailableError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
+from cenote_worker.history.bounds import MAX_TOLD
+from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import MAX_KEY, RequestKey
 from cenote_worker.hosted.keyed_calls import KeyedCalls
@@ -200,6 +208,21 @@ def test_large_outcomes_are_forgotten_first(large: dict[str, Any]) -> None:
     with pytest.raises(OutcomeUnknownError):
         calls.claim("k0")
     assert not calls.claim("k1")[1]
+
+
+def test_a_cell_that_the_history_has_no_room_for_is_refused() -> None:
+    """It has no number, and its key may be used again."""
+    runtime, code = HostedRuntime(POLICY, NoHosts(), name="full"), "#" * 2**20
+    for number in range(1, MAX_TOLD // len(code) + 1):
+        runtime.history.ended(StepRecord(number=number, code=code))
+    runtime.count_on(number, None)
+    heard, key = Heard(), RequestKey(text="k")
+    with pytest.raises(RejectedError):
+        runtime.execute(code, None, heard, key)
+    runtime.execute("6 * 7", None, heard, key)
+    result = heard.result()
+    assert ("42", number + 1) == (result.value, result.step)
+    runtime.close()
 
 
 def test_a_closed_runtime_refuses_a_cell() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from cenote_security.errors import RejectedError
+from cenote_worker.history.events import Declared, Event, RanTest, SuiteOutcome
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, MimeBundle
 from cenote_worker.trace import untold
@@ -21,6 +23,12 @@ MAX_TRACES: Final = 256 * 2**20
 
 SMALL_TRACE: Final = 16 * 1024
 """Bytes of a trace that is kept even then: some 50 locations."""
+
+MAX_TOLD: Final = 256 * 2**20
+"""Characters of all code, declarations and results of tests: they are never shed either."""
+
+SMALL: Final = 4 * 1024
+"""Characters of a cell that has room even then: a step takes as much, whatever is in it."""
 
 MAX_CAUSE: Final = 1_000
 """Characters of what a client says made it send a cell."""
@@ -67,6 +75,34 @@ def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
             break
         kept.append(bundle)
     return tuple(kept)
+
+
+def check_room(size: int, room: int) -> None:
+    """Whether so many characters more can be kept for ever. Raises RejectedError."""
+    if size > max(room, SMALL):
+        raise RejectedError(
+            f"the history of this runtime has the {MAX_TOLD >> 20} MiB of code and results of tests that it may "
+            f"have; go on in a new runtime, and bring data by inject or as files, not in code"
+        )
+
+
+def told(event: Event) -> int:
+    """Characters of an event that are never shed, but for its trace."""
+    if isinstance(event, StepRecord):
+        return len(event.code) + sum(map(len, event.names))
+    if isinstance(event, Declared):
+        return len(event.name) + sum(map(len, event.depends_on))
+    if isinstance(event, SuiteOutcome):
+        return sum(map(_told_of, event.tests)) + _lengths(event.units)
+    return 0
+
+
+def _told_of(test: RanTest) -> int:
+    return len(test.name) + len(test.message) + len(test.traceback) + _lengths(test.used)
+
+
+def _lengths(versions: Mapping[str, str]) -> int:
+    return sum(len(key) + len(version) for key, version in versions.items())
 
 
 def with_room(record: StepRecord, room: int) -> StepRecord:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import MalformedValueError
-from cenote_worker.history.bounds import MAX_TRACES, bounded, with_room
+from cenote_worker.history.bounds import MAX_TOLD, MAX_TRACES, bounded, check_room, told, with_room
 from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
@@ -67,6 +67,7 @@ class History:
         self._room = room
         self._room_for_traces = MAX_TRACES
         self._room_for_notes = MAX_NOTED
+        self._room_for_words = MAX_TOLD
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._described: dict[int, list[Described]] = {}
@@ -77,6 +78,10 @@ class History:
         """Steps with results, oldest first: their positions and sizes."""
 
     # -- adding --
+
+    def check_room(self, code: str) -> None:
+        """Whether a cell of this code can be recorded. Raises RejectedError."""
+        check_room(len(code), self._room_for_words)
 
     def ended(self, record: StepRecord) -> StepRecord:
         """A step has ended; it began where the head was. Gives it as it is kept."""
@@ -120,14 +125,17 @@ class History:
         return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
 
     def declared(self, units: Iterable[Declared]) -> None:
-        """These units are watched over from now on, or no more."""
+        """These units are watched over from now on, or no more. Raises RejectedError: there is no room for them."""
+        units = tuple(units)
         with self._lock:
+            check_room(sum(map(told, units)), self._room_for_words)
             for unit in units:
                 self._append(replace(unit, step=self.tree.head))
 
     def tested(self, found: SuiteOutcome) -> None:
-        """Tests of a suite were run, or found to hold still."""
+        """Tests of a suite were run, or found to hold still. Raises RejectedError, as `declared`."""
         with self._lock:
+            check_room(told(found), self._room_for_words)
             self._append(found)
 
     def read(self, events: Iterable[Event]) -> None:
@@ -173,6 +181,7 @@ class History:
             self._infos_of = event.step
             self._room_for_notes -= sum(map(_noted, event.variables)) + sum(map(len, event.gone))
         self._events.append(event)
+        self._room_for_words -= told(event)
         if isinstance(event, StepRecord):
             self._room_for_traces -= event.trace.size if event.trace is not None else 0
             self._shed(event)
