@@ -17,7 +17,7 @@ MAX_MESSAGE = 16_384
 """Bytes. The longest honest message is a list of some labelled snapshots."""
 
 MESSAGES_PER_TURN = 64
-"""A warden that was taken over, as in gVisor it can be, and floods its line gets no more before others have a turn."""
+"""One that was taken over, as in gVisor it can be, and floods its line gets no more before others have a turn."""
 
 MAX_PENDING = 1_000
 """Questions that may wait for an answer; a jail that answers none is not asked for ever."""
