@@ -19,6 +19,8 @@ from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import SealedMemory
 from cenote_worker.checkpoints.collector import MAX_FIELDS, Collector
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.fidelity import MAX_MODULES, fidelity, missing_of
+from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.state import MAX_THINGS, parse_state
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.chunks import CHUNK, digest
@@ -262,3 +264,31 @@ def test_each_batch_waits_for_the_one_before(draft: Draft) -> None:
     collected(draft, jail)
     assert 2 == len(answers)
     assert None not in answers
+
+
+def test_what_will_be_missing_is_told_in_lines_of_its_own() -> None:
+    """Of names, reasons and versions that a jail has made up; and nothing is looked up that is no module."""
+    state = checkpoint_pb2.State(python="3.11\x1b[2J", machine="x\ny")
+    state.unkept.add(name="a\nb", reason="\x1b[31mred")
+    for name in ("", "../../etc", "pip"):
+        state.modules.add(name=name, version="0\r")
+    missing = missing_of(parse_state(state, LIMIT))
+    assert 2 <= len(missing)
+    assert all(line.isprintable() for line in missing)
+
+
+def test_so_many_versions_are_compared_and_no_more() -> None:
+    """Each is looked up where the packages of this process are."""
+    state = checkpoint_pb2.State()
+    for module in [*["nowhere"] * (MAX_MODULES - 1), "pytest", "numpy"]:
+        state.modules.add(name=module, version="0")
+    (note,) = versions(state)
+    assert note.startswith("pytest")
+
+
+def versions(state: checkpoint_pb2.State) -> tuple[str, ...]:
+    """What is noted of a checkpoint of this state."""
+    manifest = Manifest(
+        number=1, parent=0, fence=0, label="", made=0.0, state=parse_state(state, LIMIT), chunks={}
+    )
+    return fidelity(manifest, ()).notes

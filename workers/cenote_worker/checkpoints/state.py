@@ -13,6 +13,7 @@ from typing import Final
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
+from cenote_worker.results import printable
 
 MAX_THINGS: Final = 100_000
 """Groups, names, files and modules of one state, each: ten times what a busy notebook has."""
@@ -173,4 +174,4 @@ def _file(message: checkpoint_pb2.StoredFile, part: _AsPart) -> StoredFile:
 
 
 def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:
-    return Unkept(message.name[:MAX_TEXT], message.reason[:MAX_TEXT], message.step)
+    return Unkept(printable(message.name[:MAX_TEXT]), printable(message.reason[:MAX_TEXT]), message.step)
