@@ -399,7 +399,10 @@ class HostedRuntime:
     def inject(
         self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
     ) -> None:
-        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
+        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail.
+
+        Raises RejectedError when there is no room for it.
+        """
         self.calls.once(
             key,
             listener,

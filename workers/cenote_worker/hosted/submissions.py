@@ -86,6 +86,7 @@ class Submissions:
         """A change. See HostedRuntime.inject."""
         runtime = self._runtime
         with runtime.turn:
+            runtime.noted.check_room(injection, runtime.policy.memory_bytes)
             supervisor = runtime.started(injection.seat)
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number

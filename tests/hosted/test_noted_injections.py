@@ -1,0 +1,37 @@
+"""What later jails of a runtime begin with: in the memory of a machine that others use as well."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote_security.errors import RejectedError
+from cenote_worker.content import Content
+from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.legacy import NO_LEGACY
+from cenote_worker.hosted.noted import MAX_INJECTIONS, MAX_TIMES, NotedInjections
+
+MEMORY = 1_000
+
+
+def injection(name: str, size: int = 0) -> Injection:
+    return Injection(values=Content(size=size, count=0, inline=b""), names=(name,), replaces=name)
+
+
+def test_all_together_may_take_so_much_and_no_more() -> None:
+    """Whatever they are called; one that takes the place of another takes its room as well."""
+    noted = NotedInjections(NO_LEGACY)
+    noted.add(injection("a", 2 * MEMORY))
+    noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY), MEMORY)
+    with pytest.raises(RejectedError, match="at the most"):
+        noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY + 1), MEMORY)
+    noted.check_room(injection("a", MAX_TIMES * MEMORY), MEMORY)
+
+
+def test_there_may_be_so_many_and_no_more() -> None:
+    """Empty ones, too."""
+    noted = NotedInjections(NO_LEGACY)
+    for number in range(MAX_INJECTIONS):
+        noted.restore(injection(f"x{number}"))
+    with pytest.raises(RejectedError, match="at most"):
+        noted.check_room(injection("one more"), MEMORY)
+    noted.check_room(injection("x0"), MEMORY)
