@@ -7,7 +7,7 @@ import pytest
 from cenote_security.errors import RejectedError
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.legacy import NO_LEGACY
+from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
 from cenote_worker.hosted.noted import MAX_INJECTIONS, MAX_TIMES, NotedInjections
 
 MEMORY = 1_000
@@ -19,7 +19,7 @@ def injection(name: str, size: int = 0) -> Injection:
 
 def test_all_together_may_take_so_much_and_no_more() -> None:
     """Whatever they are called; one that takes the place of another takes its room as well."""
-    noted = NotedInjections(NO_LEGACY)
+    noted = NotedInjections(NoLegacy())
     noted.add(injection("a", 2 * MEMORY))
     noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY), MEMORY)
     with pytest.raises(RejectedError, match="at the most"):
@@ -29,9 +29,14 @@ def test_all_together_may_take_so_much_and_no_more() -> None:
 
 def test_there_may_be_so_many_and_no_more() -> None:
     """Empty ones, too."""
-    noted = NotedInjections(NO_LEGACY)
+    noted = NotedInjections(NoLegacy())
     for number in range(MAX_INJECTIONS):
         noted.restore(injection(f"x{number}"))
     with pytest.raises(RejectedError, match="at most"):
         noted.check_room(injection("one more"), MEMORY)
     noted.check_room(injection("x0"), MEMORY)
+
+
+def test_a_runtime_of_ones_own_process_has_no_such_limit() -> None:
+    """Nothing is kept there for another process, and no tenant is next to it."""
+    NotedInjections(NO_LEGACY).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)

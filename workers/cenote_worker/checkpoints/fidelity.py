@@ -51,7 +51,9 @@ class Fidelity:
             f"{thing.name}: {thing.reason}" + (f"; step {thing.step} made it" if thing.step else "")
             for thing in self.unkept
         )
-        offered = (f"{printable(name)}: a function or object of the client; give it again" for name in self.unoffered)
+        offered = (
+            f"{printable(name)}: a function or object of the client; give it again" for name in self.unoffered
+        )
         return (*self.unfit, *lost, *offered)
 
     def __str__(self) -> str:

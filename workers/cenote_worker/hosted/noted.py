@@ -7,7 +7,7 @@ from typing import Final
 
 from cenote_security.errors import RejectedError
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.legacy import Legacy
+from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Keeper
 from cenote_worker.supervisor.requests import Listener
 
@@ -30,6 +30,8 @@ class NotedInjections:
 
     def check_room(self, injection: Injection, memory: int) -> None:
         """Whether it can be noted beside the others. memory: bytes a runtime may have. Raises RejectedError."""
+        if self._legacy is NO_LEGACY:
+            return  # a process of its own, which knows what it has
         most = MAX_TIMES * memory
         stay = [old for old in self.all() if not injection.supersedes(old)]
         if sum(old.values.size for old in stay) + injection.values.size > most:
