@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import RejectedError
 from cenote_worker.content import Content
-from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
 from cenote_worker.hosted.noted import MAX_INJECTIONS, MAX_TIMES, NotedInjections
 
@@ -25,6 +26,14 @@ def test_all_together_may_take_so_much_and_no_more() -> None:
     with pytest.raises(RejectedError, match="at the most"):
         noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY + 1), MEMORY)
     noted.check_room(injection("a", MAX_TIMES * MEMORY), MEMORY)
+
+
+def test_what_is_said_of_host_functions_takes_room_as_well() -> None:
+    """Clients write as much as they like there."""
+    long = jail_pb2.HostTarget(name="f", signature="x" * MAX_TIMES * MEMORY)
+    offer = Injection(values=NOTHING, hosts=(long,))
+    with pytest.raises(RejectedError):
+        NotedInjections(NoLegacy()).check_room(offer, MEMORY)
 
 
 def test_there_may_be_so_many_and_no_more() -> None:

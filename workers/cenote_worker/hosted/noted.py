@@ -34,7 +34,7 @@ class NotedInjections:
             return  # a process of its own, which knows what it has
         most = MAX_TIMES * memory
         stay = [old for old in self.all() if not injection.supersedes(old)]
-        if sum(old.values.size for old in stay) + injection.values.size > most:
+        if sum(old.size for old in stay) + injection.size > most:
             raise RejectedError(
                 f"all that is put into a runtime is kept for its later jails, {most} bytes at the most; replace "
                 f"values, give the runtime more memory, or bring them as files"
