@@ -10,20 +10,28 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.adoption.conftest import Node, Victim, join, value
+from tests.adoption.conftest import POLICY, Node, Victim, join, value
 from tests.adoption.supervising import gift
 from tests.descriptors import opened
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE, until
 
-from cenote_security.errors import RuntimeClosedError, UnavailableError, UnknownRuntimeError, UsageError
+from cenote_security.errors import (
+    RejectedError,
+    RuntimeClosedError,
+    UnavailableError,
+    UnknownRuntimeError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.noted import MAX_TIMES
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import connect
 from cenote_worker.keeper.message import close_all
@@ -226,7 +234,10 @@ def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None
 
 
 def test_injections_are_there_for_later_jails(node: Node) -> None:
-    """What was injected before the take-over is in the jail, and in the next one; what replaced it stands for it."""
+    """What was injected before the take-over is in the jail, and in the next one; what replaced it stands for it.
+
+    And there is room for no more than is said.
+    """
     victim = node.victim()
     for number in (1, 2):
         victim.tell("inject", f"gift {number}", name="gift", value=number, size=100_000)
@@ -244,6 +255,9 @@ def test_injections_are_there_for_later_jails(node: Node) -> None:
     runtime.inject(gift("gift", [4]), listener, replace=True, key=RequestKey(text="gift 2"))
     assert DoneReply() == listener.outcome()
     assert "2" == value(runtime, "gift[0]")
+    claim = Content(size=MAX_TIMES * POLICY.memory_bytes, count=0, inline=b"")
+    with pytest.raises(RejectedError):
+        runtime.inject(replace(gift("more", 1), values=claim), Heard(), replace=True)
 
 
 def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:

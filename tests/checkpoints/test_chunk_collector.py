@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,14 @@ from tests.descriptors import MEMORY, all_closed
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import SealedMemory
-from cenote_worker.checkpoints.collector import Collector
+from cenote_worker.checkpoints.collector import MAX_FIELDS, Collector
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.fidelity import MAX_MODULES, fidelity, missing_of
+from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.state import MAX_THINGS, parse_state
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.chunks import CHUNK, digest
+from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 
@@ -131,6 +135,21 @@ def test_bytes_that_are_no_packet_end_it(data: bytes, draft: Draft) -> None:
         collected(draft, lambda sock: send_packet(sock, data) if data else sock.close())
 
 
+def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: Draft) -> None:
+    """Two bytes are a file on the wire, and 80 here; a state may have 128 megabytes."""
+    files = b"\x2a\0" * (MAX_FIELDS + 1)
+
+    def jail(sock: socket.socket) -> None:
+        packet, descriptors = Packet(), list[int]()
+        state = Content.pack([files])
+        state.to_wire(packet.state, descriptors)
+        send(sock, packet, descriptors)
+        state.close()
+
+    with pytest.raises(CheckpointRefusedError, match="more parts"):
+        collected(draft, jail)
+
+
 def test_memory_that_can_still_be_changed_is_refused(draft: Draft) -> None:
     """A digest of it would be true for a moment."""
 
@@ -205,6 +224,22 @@ def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     assert over.is_set()
 
 
+def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: Draft) -> None:
+    """Packets without a chunk come to no limit of bytes: it is the time that ends them."""
+    over = threading.Event()
+
+    def jail(sock: socket.socket) -> None:
+        sock.settimeout(5)
+        with suppress(OSError):
+            for _ in range(100_000):
+                send(sock, chunks_of())
+                receive_packet(sock)
+                over.set()
+
+    with pytest.raises(CheckpointRefusedError, match="too late"):
+        collected(draft, jail, lambda: "it is too late" if over.is_set() else "")
+
+
 def test_what_failed_is_not_stored(folder: Path) -> None:
     """A checkpoint that broke off leaves the one before, and its chunks are not relied on."""
     writer = writer_of(folder)
@@ -229,3 +264,31 @@ def test_each_batch_waits_for_the_one_before(draft: Draft) -> None:
     collected(draft, jail)
     assert 2 == len(answers)
     assert None not in answers
+
+
+def test_what_will_be_missing_is_told_in_lines_of_its_own() -> None:
+    """Of names, reasons and versions that a jail has made up; and nothing is looked up that is no module."""
+    state = checkpoint_pb2.State(python="3.11\x1b[2J", machine="x\ny")
+    state.unkept.add(name="a\nb", reason="\x1b[31mred")
+    for name in ("", "../../etc", "pip"):
+        state.modules.add(name=name, version="0\r")
+    missing = missing_of(parse_state(state, LIMIT))
+    assert 2 <= len(missing)
+    assert all(line.isprintable() for line in missing)
+
+
+def test_so_many_versions_are_compared_and_no_more() -> None:
+    """Each is looked up where the packages of this process are."""
+    state = checkpoint_pb2.State()
+    for module in [*["nowhere"] * (MAX_MODULES - 1), "pytest", "numpy"]:
+        state.modules.add(name=module, version="0")
+    (note,) = versions(state)
+    assert note.startswith("pytest")
+
+
+def versions(state: checkpoint_pb2.State) -> tuple[str, ...]:
+    """What is noted of a checkpoint of this state."""
+    manifest = Manifest(
+        number=1, parent=0, fence=0, label="", made=0.0, state=parse_state(state, LIMIT), chunks={}
+    )
+    return fidelity(manifest, ()).notes

@@ -20,6 +20,7 @@ PROC = Family("proc")
 SIGNALS = Family("signals")
 TRACING = Family("tracing")
 DESCRIPTORS = Family("descriptors")
+COMMON = Family("memory that jails have in common")
 _SHUT = ("ENOENT", "EACCES", "EPERM", "EROFS")
 _NOBODY = ("ESRCH", "EPERM")
 
@@ -334,3 +335,36 @@ def make_a_cycle_of_sockets(world: World) -> object:
 @DESCRIPTORS.attempt("reading one's own output back", "done", "EACCES", "EAGAIN")
 def steal_the_output(world: World) -> object:
     return os.read(os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK), 100)
+
+
+# -- memory that jails have in common -----------------------------------------------------------------------
+
+
+@COMMON.attempt("a hole in the file behind a zygote's heap, MADV_REMOVE", "EACCES", machine="x86_64")
+def cut_a_hole_into_the_common_heap(world: World) -> object:
+    with open("/proc/self/maps") as maps:
+        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+    return call(28, int(place.partition("-")[0], 16), 4096, 9)
+
+
+@COMMON.attempt("the file behind a zygote's heap, /proc/PID/map_files", "EPERM", "EACCES")
+def open_the_common_heap(world: World) -> object:
+    with open("/proc/self/maps") as maps:
+        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+    return os.truncate(f"/proc/self/map_files/{place}", 0)
+
+
+@COMMON.attempt("a second mapping of a zygote's libraries, mremap(old_size=0)", "EINVAL", machine="x86_64")
+def map_the_common_libraries_once_more(world: World) -> object:
+    with open("/proc/self/maps") as maps:
+        place = next(line for line in maps if "memfd:cenote-libraries" in line).split()[0]
+    return call(25, int(place.partition("-")[0], 16), 0, 4096, 1)
+
+
+@COMMON.attempt(
+    "advice that pages of all jails are broken, MADV_HWPOISON", "EPERM", "EINVAL", machine="x86_64"
+)
+def poison_the_common_heap(world: World) -> object:
+    with open("/proc/self/maps") as maps:
+        place = next(line for line in maps if "memfd:cenote-heap" in line).split()[0]
+    return call(28, int(place.partition("-")[0], 16), 4096, 100)

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -321,6 +322,25 @@ def claim_a_huge_size(world: World) -> object:
 @FRAMES.attempt("nesting without end, CVE-2024-7254's kind", "protocol")
 def nest_a_message(world: World) -> object:
     socket.socket(fileno=os.dup(3)).send(b"\x22" * 100_000)
+    return time.sleep(20)
+
+
+@FRAMES.attempt("eight million variables in sixteen megabytes", "protocol")
+def describe_too_much(world: World) -> object:
+    import fcntl
+
+    from cenote_proto.v1 import jail_pb2
+
+    variables = b"\x0a\x00" * (8 * 2**20 - 64)
+    nested = b"\x2a\x80\xff\xff\x07" + variables
+    reply = b"\x22\x85\xff\xff\x07" + nested
+    memory = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.write(memory, struct.pack("<Q", len(reply)).ljust(64, b"\0") + reply)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, 15)
+    frame = jail_pb2.WorkerFrame()
+    frame.oversized.size, frame.oversized.count, frame.oversized.attached = 64 + len(reply), 1, True
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))]
+    socket.socket(fileno=os.dup(3)).sendmsg([frame.SerializeToString()], rights)
     return time.sleep(20)
 
 

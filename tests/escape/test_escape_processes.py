@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.escape.arena import Arena
-from tests.escape.attempts_processes import DESCRIPTORS, PROC, SIGNALS, TRACING
+from tests.escape.attempts_processes import COMMON, DESCRIPTORS, PROC, SIGNALS, TRACING
 
 from cenote_security.attacks.attempt import Attempt
 
-ATTEMPTS = [attempt for family in (PROC, SIGNALS, TRACING, DESCRIPTORS) for attempt in family.attempts]
+ATTEMPTS = [
+    attempt for family in (PROC, SIGNALS, TRACING, DESCRIPTORS, COMMON) for attempt in family.attempts
+]
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)

@@ -70,6 +70,32 @@ def test_a_branch_that_stalls_is_ended(runtime: HostedRuntime) -> None:
     assert time.monotonic() - began < ENOUGH
 
 
+@pytest.mark.parametrize("step", [7, 2**62])
+def test_a_step_that_was_never_taken_is_not_believed(runtime: HostedRuntime, step: int) -> None:
+    """The branch counts on from what the source knows of, and its fork point is a step of both."""
+    run(
+        runtime,
+        f"import gc\nfor one in gc.get_objects():\n    if hasattr(one, '_writers'): one._step = {step}",
+    )
+    with copied(runtime, ForkOrder()) as copy:
+        branch = copy.runtime(NoHosts())
+        branch.start()
+        assert 1 == copy.point.step
+    assert "2" == run(branch, "1 + 1")
+    assert 2 == branch.history.tree.last
+    branch.close()
+
+
+def test_a_step_behind_which_nothing_can_be_counted_ends_the_fork(runtime: HostedRuntime) -> None:
+    """The next one would fit no message."""
+    run(
+        runtime,
+        "import gc\nfor one in gc.get_objects():\n    if hasattr(one, '_writers'): one._step = 2**64 - 1",
+    )
+    with pytest.raises(CheckpointRefusedError, match="more steps"), copied(runtime, ForkOrder()):
+        pass
+
+
 def test_a_runtime_that_works_is_not_visited(runtime: HostedRuntime) -> None:
     """A cell that runs is neither waited for nor disturbed; what is sent during a visit comes behind it."""
     run(runtime, "x = 1")

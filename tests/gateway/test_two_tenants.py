@@ -10,6 +10,7 @@ import grpc
 import pytest
 from tests.gateway.world import BARE, Refusal, User, World, refused
 
+from cenote.gateway.bounds import MAX_OUTPUT
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.wire.failures import to_error
@@ -226,11 +227,12 @@ def test_memory_is_promised_within_the_quota(world: World) -> None:
         SandboxPolicy(isolation="landlock", preload=()),
         SandboxPolicy(limits="watchdog", preload=()),
         SandboxPolicy(cpus=1e12, preload=()),
+        SandboxPolicy(output=MAX_OUTPUT + 1, preload=()),
         SandboxPolicy(mounts=[Mount(source="/etc")], preload=()),
         SandboxPolicy(preload=["antigravity"]),
         SandboxPolicy(preload=(), env={"LONG": "x" * 70_000}),
     ],
-    ids=["no-walls", "weaker-walls", "weaker-limits", "cpus", "mounts", "preload", "long"],
+    ids=["no-walls", "weaker-walls", "weaker-limits", "cpus", "output", "mounts", "preload", "long"],
 )
 def test_no_policy_reaches_or_weakens_the_machines(world: World, policy: SandboxPolicy) -> None:
     """What is a user's own choice at home is nobody's on a platform."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.history.records import traced
 
-from cenote_security.errors import MalformedValueError
-from cenote_worker.history.bounds import MAX_OUTPUTS, MAX_TEXT
-from cenote_worker.history.events import Described
-from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_SAID, History
+from cenote_security.errors import MalformedValueError, RejectedError
+from cenote_worker.history.bounds import MAX_OUTPUTS, MAX_TEXT, MAX_TOLD, MAX_TRACES, SMALL
+from cenote_worker.history.events import Declared, Described, RanTest, SuiteOutcome
+from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_NOTED, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
 from cenote_worker.history.step import HostCallRecord, StepRecord
 from cenote_worker.results import VariableInfo
@@ -122,6 +124,57 @@ def test_what_is_said_of_variables_is_bounded() -> None:
     (said,) = history.said(1)
     assert ("long", MAX_SAID) == (said.variables[0].name, len(said.variables[0].description))
     assert MAX_DESCRIBED == len(said.variables)
+
+
+def test_all_that_is_said_of_variables_is_bounded() -> None:
+    """A jail may describe others after each step."""
+    history, said = History(), "d" * MAX_SAID
+    infos = [VariableInfo(name=f"x{number}", type="int", description=said) for number in range(MAX_DESCRIBED)]
+    times = MAX_NOTED // (MAX_DESCRIBED * MAX_SAID) + 2
+    for number in range(1, times + 1):
+        run(history, number)
+        history.described([replace(each, size=number) for each in infos])
+    assert history.said(times // 2)
+    assert not history.said(times)
+
+
+def test_all_traces_together_are_bounded() -> None:
+    """Once they take what they may, a large one is not kept: its step may have touched anything. Small ones are."""
+    history = History()
+    large = traced(writes=["x" * 4_000_000])
+    fitting = MAX_TRACES // large.size
+    for number in range(1, fitting + 1):
+        assert large == run(history, number, trace=large).trace
+    assert "more than can be told" in str(run(history, fitting + 1, trace=large).unknown)
+    small = traced(writes=["x"])
+    assert small == run(history, fitting + 2, trace=small).trace
+
+
+def full() -> History:
+    """A history with code that is large in all, and shared here."""
+    history, code = History(), "#" * 2**20
+    for number in range(1, MAX_TOLD // len(code) + 1):
+        run(history, number, code=code)
+    return history
+
+
+def test_all_code_together_is_bounded() -> None:
+    """It is refused before it runs; cells that take no more than any step does are not."""
+    history = full()
+    history.check_room("#" * SMALL)
+    with pytest.raises(RejectedError, match="new runtime"):
+        history.check_room("#" * (SMALL + 1))
+
+
+def test_what_is_declared_and_tested_has_no_room_of_its_own() -> None:
+    """Both are said by clients and jails, as often as they like."""
+    history, long = full(), "n" * (SMALL + 1)
+    size = history.size
+    with pytest.raises(RejectedError):
+        history.declared([Declared(name=long)])
+    with pytest.raises(RejectedError):
+        history.tested(SuiteOutcome(suite="s", tests=(RanTest(name="t", outcome="failed", message=long),)))
+    assert size == history.size
 
 
 def test_events_that_contradict_each_other_are_refused() -> None:

@@ -6,21 +6,31 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import until
 
-from cenote_security.errors import OutcomeUnknownError, RuntimeClosedError, UnavailableError, UsageError
+from cenote_security.errors import (
+    OutcomeUnknownError,
+    RejectedError,
+    RuntimeClosedError,
+    UnavailableError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
+from cenote_worker.history.bounds import MAX_TOLD
+from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import MAX_KEY, RequestKey
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.journal.story import MAX_KEYS, MAX_OUTCOMES
-from cenote_worker.results import ExecutionResult
+from cenote_worker.results import ErrorInfo, ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply, RefusedReply
+from cenote_worker.trace import StepTrace
 
 POLICY = SandboxPolicy(preload=(), output=100_000)
 UNTIL_INTERRUPTED = "import time\nprint('begun')\nwhile True: time.sleep(1)"
@@ -181,14 +191,38 @@ def test_outcomes_are_forgotten_before_their_keys() -> None:
     assert calls.claim("k0")[1]
 
 
-def test_large_outcomes_are_forgotten_first() -> None:
-    """All outcomes together take four times what one cell may print."""
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"stdout": "x" * 1000},
+        {"error": ErrorInfo(type="E", message="x" * 500, traceback="x" * 500)},
+        {"trace": StepTrace(opaque=("x" * 850,))},
+    ],
+    ids=lambda large: str(*large),
+)
+def test_large_outcomes_are_forgotten_first(large: dict[str, Any]) -> None:
+    """All outcomes together take four times what one cell may print, whatever it is in them that is large."""
     calls = KeyedCalls("kept", 1000)
     for number in range(5):
-        calls.claim(f"k{number}")[0].done(ExecutionResult(success=True, stdout="x" * 1000))
+        calls.claim(f"k{number}")[0].done(ExecutionResult(success=True, **large))
     with pytest.raises(OutcomeUnknownError):
         calls.claim("k0")
     assert not calls.claim("k1")[1]
+
+
+def test_a_cell_that_the_history_has_no_room_for_is_refused() -> None:
+    """It has no number, and its key may be used again."""
+    runtime, code = HostedRuntime(POLICY, NoHosts(), name="full"), "#" * 2**20
+    for number in range(1, MAX_TOLD // len(code) + 1):
+        runtime.history.ended(StepRecord(number=number, code=code))
+    runtime.count_on(number, None)
+    heard, key = Heard(), RequestKey(text="k")
+    with pytest.raises(RejectedError):
+        runtime.execute(code, None, heard, key)
+    runtime.execute("6 * 7", None, heard, key)
+    result = heard.result()
+    assert ("42", number + 1) == (result.value, result.step)
+    runtime.close()
 
 
 def test_a_closed_runtime_refuses_a_cell() -> None:

@@ -7,7 +7,9 @@ from tests.serving.conftest import World
 from tests.serving.plain import Line, plain, unpacked
 
 from cenote_proto.v1 import failure_pb2, runtime_pb2
+from cenote_security.errors import UsageError
 from cenote_security.safeload import load
+from cenote_worker.serving.edge import check
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 
@@ -75,6 +77,7 @@ def test_it_is_for_the_owner(world: World) -> None:
         {"rehearse": runtime_pb2.Rehearse(name="x", seconds=float("inf"))},
         {"rehearse": runtime_pb2.Rehearse(name="", seconds=1)},
         {"rehearse": runtime_pb2.Rehearse(name="x", seconds=1, steps=[7])},
+        {"rehearse": runtime_pb2.Rehearse(name="x", seconds=1, steps=[0])},
         {"build": runtime_pb2.Build(test_seconds=-1)},
         {"build": runtime_pb2.Build(test_seconds=float("nan"))},
         {"declare": runtime_pb2.Declare(units=[runtime_pb2.Unit(name="x" * 1_001)])},
@@ -90,3 +93,14 @@ def test_what_is_too_much_is_refused(world: World, body: dict[str, object]) -> N
     most = runtime_pb2.Unit(name="x" * 1_000, depends_on=["y"] * 200)
     call = line.send(declare=runtime_pb2.Declare(units=[most] * 200))
     assert "nobody here" in line.answer(call).failure.message  # which is asked once nothing is too much
+
+
+def test_a_step_is_named_once() -> None:
+    """One number of two bytes may stand for a thousand recorded calls: four megabytes of them would be a billion."""
+    check(_rehearsal(1, 2), "rehearse")
+    with pytest.raises(UsageError, match="once"):
+        check(_rehearsal(1, 2, 1), "rehearse")
+
+
+def _rehearsal(*steps: int) -> runtime_pb2.ClientFrame:
+    return runtime_pb2.ClientFrame(rehearse=runtime_pb2.Rehearse(name="x", seconds=1, steps=steps))

@@ -10,7 +10,7 @@ import pytest
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.control import MAX_MESSAGE, ControlLine
+from cenote_worker.supervisor.control import MAX_MESSAGE, MESSAGES_PER_TURN, ControlLine
 
 
 class Line:
@@ -49,6 +49,17 @@ def test_an_interrupt_is_pending_until_it_is_acknowledged() -> None:
     assert line.line.interrupting
     line.says({"op": "interrupted", "id": line.heard()["id"]})
     assert not line.line.interrupting
+
+
+def test_a_flood_is_read_in_turns() -> None:
+    """All jails of a process are read by one thread."""
+    line, count = Line(), 2 * MESSAGES_PER_TURN
+    for number in range(count):
+        line.warden.send(json.dumps({"op": "revived", "status": 0, "step": number, "pid": 5}).encode())
+    line.line.read()
+    assert MESSAGES_PER_TURN == len(line.revivals)
+    line.line.read()
+    assert count == len(line.revivals)
 
 
 def test_status() -> None:

@@ -102,6 +102,22 @@ def test_an_oversized_reply_is_unwrapped_once() -> None:
                 parse(data, descriptors)
 
 
+def test_a_reply_has_so_many_parts_and_no_more() -> None:
+    """Two bytes are a variable on the wire, and 200 here: eight million of them took half a minute and 1.5 GB."""
+    for count, ok in ((edge.MAX_FIELDS - 2, True), (edge.MAX_FIELDS - 1, False)):
+        reply = _sized(4, _sized(5, b"\x0a\0" * count))
+        outer, descriptors = jail_pb2.WorkerFrame(), list[int]()
+        Content.pack([reply]).to_wire(outer.oversized, descriptors)
+        with contextlib.nullcontext() if ok else pytest.raises(ProtocolViolation, match="more parts"):
+            parse(outer.SerializeToString(), descriptors)
+
+
+def _sized(field: int, body: bytes) -> bytes:
+    """A field that is a message, as it is on the wire."""
+    length = bytes(len(body) >> shift & 0x7F | 0x80 for shift in (0, 7, 14))
+    return bytes([field << 3 | 2]) + length + b"\0" + body
+
+
 def test_descriptors_that_nothing_names() -> None:
     """A jail cannot fill the descriptor table of its supervisor."""
     reading, writing = os.pipe()

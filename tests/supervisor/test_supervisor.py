@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import subprocess
@@ -53,12 +54,13 @@ class Jail:
         self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), account, lambda: None)
         self.frames.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=1)).SerializeToString())
 
-    def answer(self) -> None:
+    def answer(self, duration: float = 0.0) -> None:
         """Reads one request and says that the cell succeeded."""
         request = jail_pb2.Request.FromString(self.frames.recv(100_000))
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
         frame.reply.executed.success = True
+        frame.reply.executed.duration = duration
         self.frames.send(frame.SerializeToString())
 
     def close(self) -> None:
@@ -103,6 +105,17 @@ def test_a_request_and_its_answer(jail: Jail) -> None:
     outcome = listener.outcomes.get(timeout=10)
     assert isinstance(outcome, ExecutionResult)
     assert outcome.success
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -1.0, 1e9])
+def test_no_cell_took_longer_than_it_was_waited_for(jail: Jail, said: float) -> None:
+    """Time limits of later work and budgets are sums of what jails say: not a number would be one for ever."""
+    listener = Listener()
+    jail.supervisor.submit(cell(listener))
+    jail.answer(said)
+    outcome = listener.outcomes.get(timeout=10)
+    assert isinstance(outcome, ExecutionResult)
+    assert 0 <= outcome.duration <= outcome.usage.wall < 10
 
 
 def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:

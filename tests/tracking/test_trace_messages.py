@@ -78,6 +78,16 @@ def test_a_large_trace_says_that_anything_was_touched() -> None:
     assert {ANYTHING} == traced.read(too_much).writes.keys()
 
 
+def test_a_trace_that_takes_too_much_memory_says_that_anything_was_touched() -> None:
+    """On both sides of the wall: locations that are long, of characters that take four bytes each, or all unlike."""
+    long = {name(f"\U0001f600{number}".ljust(900)): Version("1") for number in range(traced.MAX_LOCATIONS)}
+    said, forged = jail_pb2.StepTrace(), jail_pb2.StepTrace()
+    traced.fill(said, StepTrace(writes=long))
+    for place in long:
+        forged.writes.add(location=place, version="1")
+    assert {ANYTHING} == traced.read(said).writes.keys() == traced.read(forged).writes.keys()
+
+
 @pytest.mark.parametrize("variable", ["v" * traced.MAX_LOCATION, "\udc80"])
 def test_a_name_that_cannot_be_told_is_anything(variable: str) -> None:
     said = jail_pb2.StepTrace()

@@ -6,7 +6,8 @@ mean equal content, and a version that nobody else has means that nothing is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NewType
@@ -25,6 +26,12 @@ ANYTHING: Final = Location("*")
 HIDDEN: Final = ("random", "numpy.random", "environ", "cwd", "sys.path", "warnings", "logging", "locale",
                  "matplotlib", "pandas", "decimal", "numpy")  # fmt: skip
 """State of the process that programs can see and that no name leads to."""
+
+
+_ENTRY: Final = 64
+"""Bytes that a dictionary takes for an entry, without its key."""
+
+_TOO_MUCH: Final = "it touched more than can be told"
 
 
 def name(variable: str) -> Location:
@@ -90,5 +97,27 @@ class StepTrace:
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def size(self) -> int:
+        """Roughly, in bytes: what it takes to keep it."""
+        seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
+        of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
+        return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable)))
+
+    @property
     def deleted(self) -> frozenset[Location]:
         return frozenset(location for location, version in self.writes.items() if version == ABSENT)
+
+
+def _taken(texts: Iterable[str]) -> int:
+    return sum(_ENTRY + sys.getsizeof(text) for text in texts)
+
+
+def untold(trace: StepTrace) -> StepTrace:
+    """Instead of one that is too large: anything may have been touched."""
+    version = next(iter(trace.writes.values()), Version("?"))
+    return StepTrace(
+        reads={ANYTHING: version},
+        writes={ANYTHING: version},
+        opaque=(_TOO_MUCH,),
+        unrepeatable=(_TOO_MUCH,),
+    )

@@ -9,7 +9,7 @@ from typing import Final
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.trace import ANYTHING, Location, StepTrace, ValueKind, Version
+from cenote_worker.trace import ANYTHING, Location, StepTrace, ValueKind, Version, untold
 
 MAX_LOCATIONS: Final = 5_000
 """Read, written or grouped by one step: at the longest they fill a third of a reply."""
@@ -27,20 +27,16 @@ MAX_KINDS: Final = 200
 MAX_TYPE: Final = 300
 MAX_DIMENSIONS: Final = 32
 
+MAX_SIZE: Final = 4 * 2**20
+"""Bytes. As many locations as there may be, of some 100 characters: whoever keeps a history keeps it for ever."""
+
 _KINDS: Final = ("name:", "file:", "hidden:", "module:")
-_TOO_MUCH: Final = "it touched more than can be told"
 
 
 def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     """Says `trace` in `message`; one that is too large says only that anything may have been touched."""
     if not _fits(trace):
-        version = Version(next(iter(trace.writes.values()), Version("?")))
-        trace = StepTrace(
-            reads={ANYTHING: version},
-            writes={ANYTHING: version},
-            opaque=(_TOO_MUCH,),
-            unrepeatable=(_TOO_MUCH,),
-        )
+        trace = untold(trace)
     _fill_seen(message.reads.add, trace.reads)
     _fill_seen(message.writes.add, trace.writes)
     _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
@@ -66,7 +62,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
     counts = (len(message.reads), len(message.writes), len(message.mutated), len(message.unportable), grouped)
     if max(counts) > MAX_LOCATIONS or len(message.groups) > MAX_LOCATIONS:
         raise ProtocolViolation("a trace with too many locations")
-    return StepTrace(
+    trace = StepTrace(
         reads=_read_seen(message.reads),
         writes=_read_seen(message.writes),
         mutated=frozenset(map(_location, message.mutated)),
@@ -79,6 +75,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
         ),
         kinds=_read_kinds(message.kinds),
     )
+    return trace if trace.size <= MAX_SIZE else untold(trace)
 
 
 def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
@@ -95,8 +92,10 @@ def read_versions(message: jail_pb2.Versioned) -> Mapping[Location, Version]:
 
 def _fits(trace: StepTrace) -> bool:
     locations = [*trace.reads, *trace.writes, *(each for group in trace.groups for each in group)]
-    return len(locations) <= MAX_LOCATIONS and all(
-        len(each) <= MAX_LOCATION and _is_text(each) for each in locations
+    return (
+        len(locations) <= MAX_LOCATIONS
+        and trace.size <= MAX_SIZE
+        and all(len(each) <= MAX_LOCATION and _is_text(each) for each in locations)
     )
 
 

@@ -23,6 +23,9 @@ the operator who says which, and their order makes no difference.
 MAX_CPUS: Final = 1_024
 """Of one runtime, in terms that every ledger can count."""
 
+MAX_OUTPUT: Final = 64 * 2**20
+"""Bytes that are kept of each cell's output: in the memory of whoever serves the runtime, which is in no quota."""
+
 MAX_POLICY: Final = 64 * 2**10
 """Bytes of a policy as a message; it is kept for as long as its runtime."""
 
@@ -40,6 +43,10 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
         )
     if policy.cpus > MAX_CPUS:
         raise RejectedError(f"no runtime has more than {MAX_CPUS} CPUs; ask for less than {policy.cpus:g}")
+    if policy.output_bytes > MAX_OUTPUT:
+        raise RejectedError(
+            f"at most {MAX_OUTPUT >> 20} MiB of a cell's output are kept; have cells write more into files"
+        )
     if policy.mounts:
         raise RejectedError(
             "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"

@@ -17,10 +17,11 @@ from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.state import MAX_TEXT, State, parse_state
+from cenote_worker.checkpoints.state import MAX_PARTS, MAX_TEXT, MAX_THINGS, State, parse_state
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.chunks import CHUNK, split_digests
 from cenote_worker.content import Content
+from cenote_worker.fields import check_count
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.results import printable
@@ -30,6 +31,9 @@ MAX_BATCH: Final = 2 * 8 * 2**20
 
 MAX_STATE: Final = 128 * 2**20
 """Bytes of a State: enough for 300 GB in chunks."""
+
+MAX_FIELDS: Final = MAX_PARTS + 8 * MAX_THINGS
+"""Of a State: what it may have of each kind, counted before there is an object for each."""
 
 ACKNOWLEDGED: Final = b"\1"
 
@@ -56,8 +60,8 @@ class CopyLine:
         ready.register(self._sock, select.POLLIN)
         while True:
             while not ready.poll(_LOOK):
-                if reason := self._given_up():
-                    raise CheckpointRefusedError(reason)
+                self._check()
+            self._check()  # whoever never falls silent has no more time than others
             try:
                 packet = receive_packet(self._sock)
             except ConnectionError:
@@ -67,6 +71,10 @@ class CopyLine:
             whole = packet if self._assembly is None else self._assembly.take(packet)
             if whole is not None:
                 return whole
+
+    def _check(self) -> None:
+        if reason := self._given_up():
+            raise CheckpointRefusedError(reason)
 
     def answer(self, descriptors: list[int] | None = None) -> None:
         """Raises CheckpointRefusedError when the copy has gone."""
@@ -166,7 +174,9 @@ def stated(payload: jail_pb2.Payload, descriptors: list[int]) -> checkpoint_pb2.
         parts = content.unpack()
         if len(parts) != 1:
             raise ProtocolViolation("a state in several parts")
-        return checkpoint_pb2.State.FromString(bytes(parts[0]))
+        data = bytes(parts[0])
+        check_count(data, checkpoint_pb2.State, MAX_FIELDS)
+        return checkpoint_pb2.State.FromString(data)
     except DecodeError:
         raise ProtocolViolation("a state that is none") from None
     finally:

@@ -13,6 +13,7 @@ from typing import Final
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
+from cenote_worker.results import printable
 
 MAX_THINGS: Final = 100_000
 """Groups, names, files and modules of one state, each: ten times what a busy notebook has."""
@@ -22,6 +23,9 @@ MAX_PARTS: Final = 1_000_000
 
 MAX_TEXT: Final = 1_000
 """Characters of names and reasons; longer ones are cut."""
+
+MAX_STEP: Final = 1 << 62
+"""What comes behind it must fit a message and a database, too."""
 
 MAX_PATH: Final = 4_096
 """Bytes: PATH_MAX."""
@@ -103,6 +107,8 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
     if any(len(thing) > MAX_THINGS for thing in things):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
+    if message.step > MAX_STEP:
+        raise ProtocolViolation("a state behind more steps than anybody can take")
     _bound_texts(message)
     lengths: dict[bytes, int] = {}
     state = State(
@@ -168,4 +174,4 @@ def _file(message: checkpoint_pb2.StoredFile, part: _AsPart) -> StoredFile:
 
 
 def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:
-    return Unkept(message.name[:MAX_TEXT], message.reason[:MAX_TEXT], message.step)
+    return Unkept(printable(message.name[:MAX_TEXT]), printable(message.reason[:MAX_TEXT]), message.step)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from cenote_security.errors import RejectedError
+from cenote_worker.history.events import Declared, Event, RanTest, SuiteOutcome
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, MimeBundle
+from cenote_worker.trace import untold
 
 MAX_TEXT: Final = 64 * 1024
 """Characters of each text: what a model is shown of a cell is a tenth of it."""
 
 MAX_OUTPUTS: Final = 1024 * 1024
 """Bytes of the displayed objects of one step: some plots."""
+
+MAX_TRACES: Final = 256 * 2**20
+"""Bytes of the traces of all steps, which are never shed: tens of thousands of steps of a busy notebook."""
+
+SMALL_TRACE: Final = 16 * 1024
+"""Bytes of a trace that is kept even then: some 50 locations."""
+
+MAX_TOLD: Final = 256 * 2**20
+"""Characters of all code, declarations and results of tests: they are never shed either."""
+
+SMALL: Final = 4 * 1024
+"""Characters of a cell that has room even then: a step takes as much, whatever is in it."""
 
 MAX_CAUSE: Final = 1_000
 """Characters of what a client says made it send a cell."""
@@ -60,3 +75,38 @@ def _fitting(bundles: Iterable[MimeBundle]) -> tuple[MimeBundle, ...]:
             break
         kept.append(bundle)
     return tuple(kept)
+
+
+def check_room(size: int, room: int) -> None:
+    """Whether so many characters more can be kept for ever. Raises RejectedError."""
+    if size > max(room, SMALL):
+        raise RejectedError(
+            f"the history of this runtime has the {MAX_TOLD >> 20} MiB of code and results of tests that it may "
+            f"have; go on in a new runtime, and bring data by inject or as files, not in code"
+        )
+
+
+def told(event: Event) -> int:
+    """Characters of an event that are never shed, but for its trace."""
+    if isinstance(event, StepRecord):
+        return len(event.code) + sum(map(len, event.names))
+    if isinstance(event, Declared):
+        return len(event.name) + sum(map(len, event.depends_on))
+    if isinstance(event, SuiteOutcome):
+        return sum(map(_told_of, event.tests)) + _lengths(event.units)
+    return 0
+
+
+def _told_of(test: RanTest) -> int:
+    return len(test.name) + len(test.message) + len(test.traceback) + _lengths(test.used)
+
+
+def _lengths(versions: Mapping[str, str]) -> int:
+    return sum(len(key) + len(version) for key, version in versions.items())
+
+
+def with_room(record: StepRecord, room: int) -> StepRecord:
+    """The record, with its trace if that is small or there is room for it. room: bytes."""
+    if record.trace is None or record.trace.size <= max(room, SMALL_TRACE):
+        return record
+    return replace(record, trace=untold(record.trace))

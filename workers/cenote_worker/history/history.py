@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import MalformedValueError
-from cenote_worker.history.bounds import bounded
+from cenote_worker.history.bounds import MAX_TOLD, MAX_TRACES, bounded, check_room, told, with_room
 from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
@@ -25,6 +25,9 @@ MAX_DESCRIBED: Final = 500
 
 MAX_SAID: Final = 300
 """Characters of what is noted of one. Jails choose these texts, and are asked behind each step."""
+
+MAX_NOTED: Final = 64 * 2**20
+"""Characters of all that is noted of variables. Then no more is, for this history."""
 
 MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
@@ -62,6 +65,9 @@ class History:
         """What came of each suite's tests last."""
         self._keep = keep
         self._room = room
+        self._room_for_traces = MAX_TRACES
+        self._room_for_notes = MAX_NOTED
+        self._room_for_words = MAX_TOLD
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._described: dict[int, list[Described]] = {}
@@ -73,10 +79,14 @@ class History:
 
     # -- adding --
 
+    def check_room(self, code: str) -> None:
+        """Whether a cell of this code can be recorded. Raises RejectedError."""
+        check_room(len(code), self._room_for_words)
+
     def ended(self, record: StepRecord) -> StepRecord:
         """A step has ended; it began where the head was. Gives it as it is kept."""
         with self._lock:
-            kept = bounded(replace(record, parent=self.tree.head))
+            kept = with_room(bounded(replace(record, parent=self.tree.head)), self._room_for_traces)
             self._append(kept)
         return kept
 
@@ -96,6 +106,8 @@ class History:
     def described(self, variables: Sequence[VariableInfo]) -> None:
         """What the live namespace says of its variables."""
         with self._lock:
+            if self._room_for_notes < 0:
+                return
             if not self._continues():
                 self._infos = {}
             noted = [info for info in variables if len(info.name) + len(info.type) <= MAX_SAID]
@@ -113,14 +125,17 @@ class History:
         return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
 
     def declared(self, units: Iterable[Declared]) -> None:
-        """These units are watched over from now on, or no more."""
+        """These units are watched over from now on, or no more. Raises RejectedError: there is no room for them."""
+        units = tuple(units)
         with self._lock:
+            check_room(sum(map(told, units)), self._room_for_words)
             for unit in units:
                 self._append(replace(unit, step=self.tree.head))
 
     def tested(self, found: SuiteOutcome) -> None:
-        """Tests of a suite were run, or found to hold still."""
+        """Tests of a suite were run, or found to hold still. Raises RejectedError, as `declared`."""
         with self._lock:
+            check_room(told(found), self._room_for_words)
             self._append(found)
 
     def read(self, events: Iterable[Event]) -> None:
@@ -164,8 +179,11 @@ class History:
             for name in event.gone:
                 self._infos.pop(name, None)
             self._infos_of = event.step
+            self._room_for_notes -= sum(map(_noted, event.variables)) + sum(map(len, event.gone))
         self._events.append(event)
+        self._room_for_words -= told(event)
         if isinstance(event, StepRecord):
+            self._room_for_traces -= event.trace.size if event.trace is not None else 0
             self._shed(event)
 
     def _declare(self, unit: Declared) -> None:
@@ -223,3 +241,7 @@ def _shortened(info: VariableInfo) -> VariableInfo:
     return (
         info if len(info.description) <= MAX_SAID else replace(info, description=info.description[:MAX_SAID])
     )
+
+
+def _noted(info: VariableInfo) -> int:
+    return len(info.name) + len(info.type) + len(info.description)

@@ -126,8 +126,12 @@ class StateCopy:
 
     @property
     def point(self) -> ForkPoint:
-        """Where its branches leave the source. The step is the last one that the state has."""
-        return ForkPoint(history=self._source.history.id, step=self._held.state.message.step)
+        """Where its branches leave the source: at the last step that the state has, as its jail says.
+
+        One that says a step that was never taken is believed to be where the source is.
+        """
+        history, step = self._source.history, self._held.state.message.step
+        return ForkPoint(history=history.id, step=step if step in history.tree else history.tree.head)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -166,7 +170,7 @@ class StateCopy:
         end = RestoreEnd(
             names=[name for name in message.names if name in there],
             modules=message.modules,
-            step=message.step,
+            step=self.point.step,
             draw_anew=not self._order.deterministic,
         )
         put_whole(supervisor, self._held, end, partial=self._order.partial, patience=self._patience())

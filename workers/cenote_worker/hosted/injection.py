@@ -41,6 +41,11 @@ class Injection:
         return bool(self.replaces) and (self.replaces, self._namespace) == (other.replaces, other._namespace)
 
     @property
+    def size(self) -> int:
+        """In bytes, of what is kept of it for later jails."""
+        return self.values.size + sum(target.ByteSize() for target in self.hosts)
+
+    @property
     def qualified_names(self) -> tuple[str, ...]:
         """Its names, behind the author's where they are the author's own."""
         return tuple(f"{self._namespace}/{each}" for each in self.names) if self._namespace else self.names

@@ -152,8 +152,9 @@ def _size(outcome: Outcome) -> int:
     if not isinstance(outcome, ExecutionResult):
         return 0
     shown = sum(len(part) for bundle in outcome.outputs for part in bundle.values())
-    texts = (outcome.stdout, outcome.stderr, outcome.value or "", outcome.reply or "")
-    return shown + sum(map(len, texts))
+    texts = [outcome.stdout, outcome.stderr, outcome.value or "", outcome.reply or ""]
+    texts += [outcome.error.message, outcome.error.traceback] if outcome.error is not None else []
+    return shown + sum(map(len, texts)) + (outcome.trace.size if outcome.trace is not None else 0)
 
 
 def _too_old(step: int) -> str:

@@ -212,7 +212,7 @@ def _fresh(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int]) 
 def _records(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:
     tree = source.history.tree
     for number in steps:
-        if number not in tree:
+        if number == START or number not in tree:
             raise UsageError(f"there is no step {number}")
     return [tree.get(number) for number in steps]
 

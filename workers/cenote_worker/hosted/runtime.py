@@ -308,7 +308,8 @@ class HostedRuntime:
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
-        the key may be used again. Raises OutcomeUnknownError when that result is not kept any more.
+        the key may be used again. Raises OutcomeUnknownError when that result is not kept any more, RejectedError
+        when the history has no room for such code.
         """
         atomic = on_error == "rollback"
         return self.calls.once(
@@ -398,7 +399,10 @@ class HostedRuntime:
     def inject(
         self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
     ) -> None:
-        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail."""
+        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail.
+
+        Raises RejectedError when there is no room for it.
+        """
         self.calls.once(
             key,
             listener,

@@ -56,6 +56,7 @@ class Submissions:
         runtime = self._runtime
         with runtime.turn:
             runtime.check_open()
+            runtime.history.check_room(code)
             admitted = listener if admit is None else admit(listener)
             step = runtime.new_step()
             record = partial(self._recorder.cell, code=code, seat=seat, cause=cause, origin=origin)
@@ -85,6 +86,7 @@ class Submissions:
         """A change. See HostedRuntime.inject."""
         runtime = self._runtime
         with runtime.turn:
+            runtime.noted.check_room(injection, runtime.policy.memory_bytes)
             supervisor = runtime.started(injection.seat)
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number

@@ -94,7 +94,8 @@ def _back(runtime: HostedRuntime, supervisor: Supervisor, present: int, visited:
         outcome = _moved(supervisor, present)
         if isinstance(outcome, Rollback):
             return
-    if supervisor.death is None:  # what everybody sees from now on is the state that was visited
+    # What everybody sees from now on is the state that was visited; its jail says which that is.
+    if supervisor.death is None and visited in runtime.history.tree:
         runtime.history.moved(visited, "the state before a fork could not be had again")
     raise _error(outcome)
 

@@ -179,6 +179,8 @@ def _check_seconds(seconds: float) -> None:
 def _check_rehearsal(rehearse: runtime_pb2.Rehearse) -> None:
     _check_name(rehearse.name)
     _check_seconds(rehearse.seconds)
+    if len(set(rehearse.steps)) != len(rehearse.steps):
+        raise UsageError("a program stands for each step once")
 
 
 def _check_injection(injection: runtime_pb2.Injection) -> None:

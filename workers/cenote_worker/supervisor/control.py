@@ -16,6 +16,9 @@ from cenote_worker.supervisor.holds import Holds, Target
 MAX_MESSAGE = 16_384
 """Bytes. The longest honest message is a list of some labelled snapshots."""
 
+MESSAGES_PER_TURN = 64
+"""One that was taken over, as in gVisor it can be, and floods its line gets no more before others have a turn."""
+
 MAX_PENDING = 1_000
 """Questions that may wait for an answer; a jail that answers none is not asked for ever."""
 
@@ -116,8 +119,8 @@ class ControlLine:
         self._send("kill_worker")
 
     def read(self) -> None:
-        """Takes what the warden said. Raises ProtocolViolation for what it may not say."""
-        while True:
+        """Takes some of what the warden said. Raises ProtocolViolation for what it may not say."""
+        for _ in range(MESSAGES_PER_TURN):
             try:
                 data = self._sock.recv(MAX_MESSAGE + 1)
             except BlockingIOError:

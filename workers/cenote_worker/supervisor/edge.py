@@ -16,6 +16,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker import traced
 from cenote_worker.content import Content
+from cenote_worker.fields import check_count
 from cenote_worker.frames import Packet
 from cenote_worker.results import (
     ErrorInfo,
@@ -32,6 +33,9 @@ from cenote_worker.trace import Location, StepTrace, Version
 
 MAX_REPLY = 16 * 2**20
 """Bytes of a reply that is too long for a packet: 16 MiB is some 50,000 described variables."""
+
+MAX_FIELDS = 200_000
+"""Variables and other parts of such a reply: each takes 100 bytes here and 5 µs, however short it is on the wire."""
 
 MAX_NAME = 1_000
 MAX_TEXT = 4_000
@@ -224,11 +228,16 @@ def _oversized(payload: jail_pb2.Payload, descriptors: list[int]) -> ReplyEvent:
     content = Content.from_wire(payload, descriptors, MAX_REPLY)
     parts = content.unpack()
     content.close()
-    inner = _frame(bytes(parts[0])) if len(parts) == 1 else jail_pb2.WorkerFrame()
+    inner = _frame(_few_fields(bytes(parts[0]))) if len(parts) == 1 else jail_pb2.WorkerFrame()
     if inner.WhichOneof("body") != "reply":
         raise ProtocolViolation("an oversized frame that is not a reply")
     nothing = partial(Content.from_wire, descriptors=[], limit=0)
     return ReplyEvent(inner.reply.id, read_reply(inner.reply, nothing))
+
+
+def _few_fields(data: bytes) -> bytes:
+    check_count(data, jail_pb2.WorkerFrame, MAX_FIELDS)
+    return data
 
 
 def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> DisplayEvent:
@@ -291,7 +300,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         value=message.value if message.HasField("value") else None,
         error=read_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
-        duration=max(message.duration, 0.0),
+        duration=message.duration if 0 <= message.duration < math.inf else 0.0,
         notices=_notices(message) if message.notices else (),
         trace=traced.read(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),

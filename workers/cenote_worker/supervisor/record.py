@@ -104,13 +104,16 @@ class Record:
         if spent.killed:
             self.printed.add("stderr", f"[{_casualties(spent.killed)}]\n")
             error = _out_of_memory(error, spent.killed)
+        usage = self._usage(spent, now)
         return self._result(
             before,
-            self._usage(spent, now),
+            usage,
             success=success,
             value=reply.value,
             error=error,
-            duration=reply.duration,
+            duration=min(
+                reply.duration, usage.wall
+            ),  # the jail's word: time limits and budgets are made of it
             reply=reply.reply if success else None,
             notices=reply.notices,
             trace=reply.trace,
