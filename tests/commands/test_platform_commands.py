@@ -174,7 +174,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     (listed,) = json.loads(standing("runtime", "ls", "--json").stdout)
     assert ("etl", "ready", 2) == (listed["name"], listed["state"], listed["steps"])
     shown = json.loads(standing("runtime", "show", "etl", "--json").stdout)
-    assert ("268435456", listed["id"]) == (shown["policy"]["memory"], shown["id"])
+    assert (256 << 20, listed["id"]) == (shown["policy"]["memory"], shown["id"])
     assert "capability" not in shown
     assert 0 == standing("runtime", "rm", "etl").returncode
     gone = standing("runtime", "exec", "etl", "-c", "1")
@@ -189,6 +189,17 @@ def test_exec_ends_as_exec_does(standing: Cenote) -> None:
     assert 2 == standing("runtime", "exec", "etl", "no-such-file.py").returncode
     assert 4 == standing("runtime", "ls", "--address", "127.0.0.1:9").returncode
     assert 0 == standing("runtime", "rm", "etl").returncode
+
+
+def test_exec_shows_what_it_cannot_keep(standing: Cenote) -> None:
+    """It was done: what it gave is shown, then that it is not durable."""
+    standing("tenant", "limit", "default", "stored", "1")
+    standing("runtime", "create", "ledger", "--durable")
+    done = standing("runtime", "exec", "ledger", "-c", "print('out'); 6 * 7")
+    assert (1, "out\n42\n") == (done.returncode, done.stdout)
+    assert "it was done and is not durable" in done.stderr
+    standing("tenant", "limit", "default", "stored", "none")
+    assert 0 == standing("runtime", "rm", "ledger").returncode
 
 
 def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:
