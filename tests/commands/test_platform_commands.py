@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from cenote.cli.main import main
+from cenote.cli.main import build_parser, main
+from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import running_at
 from cenote.gateway.state_folder import StateFolder
 
@@ -163,6 +164,23 @@ def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     assert "the port is taken" in done.stderr
     assert "--port" in done.stderr
     assert "no platform runs here\n" == at_home("down").stdout
+
+
+@pytest.mark.parametrize(
+    ("store", "status", "said"),
+    [("/proc/nowhere", 4, "cannot be used"), ("foo://x", 2, "is no store that can be used")],
+)
+def test_a_store_that_cannot_be_is_said(at_home: Cenote, store: str, status: int, said: str) -> None:
+    """To whoever starts the platform, and not to its users, one by one."""
+    done = at_home("up", "--without-ray", "--port", "0", "--store", store)
+    assert (status, True) == (done.returncode, said in done.stderr)
+    assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_what_an_operator_preloads_comes_on_top() -> None:
+    """Clients that ask for nothing special ask for numpy and pandas: they are not refused for it."""
+    arguments = build_parser().parse_args(["up", "--preload", "sklearn", "--preload", "numpy"])
+    assert ("numpy", "pandas", "sklearn") == options_from(arguments).preloads
 
 
 def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
