@@ -111,7 +111,8 @@ class UnknownEntryError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"there is no {self.kind} {self.name!r} here; list what there is"
+        listed = f"`cenote {self.kind} ls` lists" if self.kind in ("tenant", "team") else "list"
+        return f"there is no {self.kind} {self.name!r} here; {listed} what there is"
 
 
 class EntryExistsError(UsageError):
@@ -428,7 +429,7 @@ class RuntimeLostError(JailError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"this runtime is lost ({self.reason}); make a new one"
+        return f"this runtime is lost ({self.reason}); make a new one (its name is free once it is deleted)"
 
 
 class OutcomeUnknownError(CenoteError):

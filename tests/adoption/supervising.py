@@ -129,18 +129,25 @@ def boundless(_size: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def stuck(_size: int) -> AbstractContextManager[None]:
+    """Room that is never found: whoever waits for what is to be stored waits for ever."""
+    Reports("").say(storing=True)
+    threading.Event().wait()
+    raise AssertionError("unreachable")
+
+
 def main(folder: str, how: str) -> None:
-    """how: `fresh`; `adopt`; `stored`: fresh and durable."""
+    """how: `fresh`; `adopt`; `stored`: fresh and durable; `stuck`: likewise, and never gets to store anything."""
     keeper = KeeperClient(Path(folder))
     watch = KeeperWatch(Path(folder))
     if how == "adopt":
         kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
-        keeping = stored(Path(folder) / "store") if how == "stored" else NOTHING_KEPT
+        keeping = stored(Path(folder) / "store") if how in ("stored", "stuck") else NOTHING_KEPT
         kept = KeptRuntime.fresh(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
-        keeping.equip(runtime, boundless)
+        keeping.equip(runtime, stuck if how == "stuck" else boundless)
     watch.add(kept.refill)
     Reports("").say(hosting=True)
     for line in sys.stdin:

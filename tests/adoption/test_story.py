@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.journal.file import JournalFile, entries_of
-from cenote_worker.journal.story import Story
+from cenote_worker.journal.story import Request, Story
 
 LIMIT = 200_000
 
@@ -96,8 +96,9 @@ ENTRIES = st.one_of(
 
 def told(story: Story) -> object:
     """Everything that a successor goes by, comparable."""
-    request = story.request
     return (
+        dict(story.forgotten),
+        [(key, told_request(each)) for key, each in story.held.items()],
         story.jail.SerializeToString(),
         story.ended and story.ended.reason,
         story.steps,
@@ -106,15 +107,18 @@ def told(story: Story) -> object:
         story.patch and story.patch.SerializeToString(),
         sorted(story.host_calls),
         [(key, one.settled.SerializeToString(), one.printed.after(0)) for key, one in story.outcomes.items()],
-        request
-        and (
-            request.asked.SerializeToString(),
-            request.sent,
-            request.answered,
-            request.interrupted and request.interrupted.at,
-            request.printed.after(0),
-            [packet.SerializeToString() for packet in request.packets],
-        ),
+        story.request and told_request(story.request),
+    )
+
+
+def told_request(request: Request) -> object:
+    return (
+        request.asked.SerializeToString(),
+        request.sent,
+        request.answered,
+        request.interrupted and request.interrupted.at,
+        request.printed.after(0),
+        [packet.SerializeToString() for packet in request.packets],
     )
 
 
@@ -151,6 +155,24 @@ def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
     assert undone.request is not None
     assert (1, (0, [("stdout", "x")])) == (undone.jail.head, undone.request.printed.after(0))
     assert 2 == Story.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).jail.head
+
+
+def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_requests() -> None:
+    """In order, until each is settled; once their jail has ended, only that they ran is known."""
+    begun = [began(1), READY, TAKEN]
+    for number, key in ((1, "a"), (2, "b")):
+        begun += [asked(number, key), SENT, output(key), TAKEN, replied(number), TAKEN]
+    begun += [asked(3, ""), SENT]
+    story = Story.of(begun, LIMIT)
+    assert ["a", "b"] == list(story.held)
+    assert story.request is not None
+    assert (3, "") == (story.request.asked.number, story.request.asked.key)
+    later = Story.of([*begun, settled("a", 1)], LIMIT)
+    assert (["b"], ["a"]) == (list(later.held), list(later.outcomes))
+    assert (0, [("stdout", "a")]) == later.outcomes["a"].printed.after(0)
+    for end in (began(2), JournalEntry(ended=journal_pb2.Ended(reason="exit"))):
+        gone = Story.of([*begun, end], LIMIT)
+        assert ([], {"a": 1, "b": 2}) == (list(gone.held), dict(gone.forgotten))
 
 
 def test_a_patch_is_under_way_until_its_key_is_settled() -> None:

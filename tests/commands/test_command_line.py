@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -48,6 +50,24 @@ def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_he
     assert (2, "") == (done.returncode, done.stdout)
     assert "error" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
+    """That takes a good part of a second, in which users change their minds."""
+    code = """
+        import sys
+        class Impatient:
+            def find_spec(self, name, *_rest):
+                if name == "cenote.cli.status":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Impatient())
+        from cenote.cli.main import main
+        sys.exit(main(["status"]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
+    )
+    assert (130, "cenote: interrupted\n") == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from cenote.cli.main import main
+from cenote.cli.main import build_parser, main
+from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import running_at
 from cenote.gateway.state_folder import StateFolder
 
@@ -165,6 +166,23 @@ def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+@pytest.mark.parametrize(
+    ("store", "status", "said"),
+    [("/proc/nowhere", 4, "cannot be used"), ("foo://x", 2, "is no store that can be used")],
+)
+def test_a_store_that_cannot_be_is_said(at_home: Cenote, store: str, status: int, said: str) -> None:
+    """To whoever starts the platform, and not to its users, one by one."""
+    done = at_home("up", "--without-ray", "--port", "0", "--store", store)
+    assert (status, True) == (done.returncode, said in done.stderr)
+    assert "no platform runs here\n" == at_home("down").stdout
+
+
+def test_what_an_operator_preloads_comes_on_top() -> None:
+    """Clients that ask for nothing special ask for numpy and pandas: they are not refused for it."""
+    arguments = build_parser().parse_args(["up", "--preload", "sklearn", "--preload", "numpy"])
+    assert ("numpy", "pandas", "sklearn") == options_from(arguments).preloads
+
+
 def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     """Made, used by two processes, listed, shown, removed."""
     assert 0 == standing("runtime", "create", "etl", "--memory", "256MiB").returncode
@@ -174,7 +192,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     (listed,) = json.loads(standing("runtime", "ls", "--json").stdout)
     assert ("etl", "ready", 2) == (listed["name"], listed["state"], listed["steps"])
     shown = json.loads(standing("runtime", "show", "etl", "--json").stdout)
-    assert ("268435456", listed["id"]) == (shown["policy"]["memory"], shown["id"])
+    assert (256 << 20, listed["id"]) == (shown["policy"]["memory"], shown["id"])
     assert "capability" not in shown
     assert 0 == standing("runtime", "rm", "etl").returncode
     gone = standing("runtime", "exec", "etl", "-c", "1")
@@ -189,6 +207,17 @@ def test_exec_ends_as_exec_does(standing: Cenote) -> None:
     assert 2 == standing("runtime", "exec", "etl", "no-such-file.py").returncode
     assert 4 == standing("runtime", "ls", "--address", "127.0.0.1:9").returncode
     assert 0 == standing("runtime", "rm", "etl").returncode
+
+
+def test_exec_shows_what_it_cannot_keep(standing: Cenote) -> None:
+    """It was done: what it gave is shown, then that it is not durable."""
+    standing("tenant", "limit", "default", "stored", "1")
+    standing("runtime", "create", "ledger", "--durable")
+    done = standing("runtime", "exec", "ledger", "-c", "print('out'); 6 * 7")
+    assert (1, "out\n42\n") == (done.returncode, done.stdout)
+    assert "it was done and is not durable" in done.stderr
+    standing("tenant", "limit", "default", "stored", "none")
+    assert 0 == standing("runtime", "rm", "ledger").returncode
 
 
 def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from cenote.gateway.announcement import announce, read_announcement
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.first_token import leave_token
-from cenote.gateway.joined_cluster import JoinedCluster
+from cenote.gateway.joined_cluster import JoinedCluster, check_address
 from cenote.gateway.launch import start_platform
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
@@ -114,6 +115,24 @@ def test_a_failed_start_ends_nothing_of_a_former_platform(
     with pytest.raises(UnavailableError, match="ended, or was not ready in time"):
         start_platform(PlatformOptions(state=state, ray_address="127.0.0.1:1"))
     assert state.joined.exists()
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once() -> None:
+    """Ray would look for it for minutes, and say nothing that a user could read."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        address = f"127.0.0.1:{there.getsockname()[1]}"
+        check_address(address)
+        check_address(f"ray://{address}")
+    for gone in (address, f"ray://{address}"):
+        with pytest.raises(UnavailableError, match=f"no Ray cluster answers at {gone}"):
+            check_address(gone)
+
+
+@pytest.mark.parametrize("wrong", ["", "cluster", "host:", ":6379", "host:port", "ray://"])
+def test_what_is_no_address_of_a_cluster(wrong: str) -> None:
+    """An example says how one is written."""
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        check_address(wrong)
 
 
 def test_the_first_token_is_made_once(tmp_path: Path) -> None:

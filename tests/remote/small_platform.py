@@ -11,7 +11,7 @@ import grpc
 from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
-from cenote_security.errors import CenoteError, NameExistsError, RejectedError, UnknownRuntimeError
+from cenote_security.errors import CenoteError, NameExistsError, NotAuthenticatedError, UnknownRuntimeError
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.limits import PATIENCE, Patience
 from cenote_worker.serving.references import LocalReferences
@@ -104,14 +104,14 @@ class SmallPlatform(PlatformServiceServicer):
 
     def _authorise(self, token: str, _runtime: str | None) -> Rights:
         if token != TOKEN:
-            raise RejectedError("an unknown token")
+            raise NotAuthenticatedError("an unknown token")
         return Rights(tenant="tests")
 
     # -- PlatformService --
 
     def CreateRuntime(self, request, context):
         if f"Bearer {TOKEN}" != dict(context.invocation_metadata()).get("authorization"):
-            self._refuse(context, RejectedError("an unknown token"))
+            self._refuse(context, NotAuthenticatedError("an unknown token"))
         with self._lock:
             if request.name in self._names:
                 if not request.attach:

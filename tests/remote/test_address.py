@@ -97,6 +97,20 @@ def test_the_token_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Destination("a:1", "from-environment") == destination("a:1")
 
 
+def test_a_token_that_was_read_with_its_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a file, or a secret that somebody has put into the environment."""
+    monkeypatch.setenv("CENOTE_TOKEN", " from-environment\r\n")
+    assert Destination("a:1", "from-environment") == destination("a:1")
+
+
+@pytest.mark.parametrize("wrong", ["t\u00f6ken", "one\ntwo", "nul\0"])
+def test_what_is_no_token(wrong: str) -> None:
+    """It could not be sent; the error does not show it."""
+    with pytest.raises(UsageError, match="no token has; check CENOTE_TOKEN") as refused:
+        destination("a:1", wrong)
+    assert wrong not in str(refused.value)
+
+
 def test_a_token_file_that_others_can_read() -> None:
     """It is refused, with what to do about it."""
     save_token("known-to-all", 0o644)

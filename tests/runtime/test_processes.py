@@ -53,6 +53,20 @@ def test_a_forked_child_makes_its_own() -> None:
     assert "parent: 1" in out
 
 
+def test_signals_that_the_client_has_blocked_reach_cells() -> None:
+    """A mask outlives fork and exec; Ray, for one, blocks SIGINT in all that it starts."""
+    code = """
+        import signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        from cenote import PythonRuntime, SandboxPolicy
+        with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none")) as runtime:
+            result = runtime.execute("x = 1\\nwhile True: pass", timeout=0.2)
+            print(result.state, result.error.reason, runtime.execute("x").value)
+    """
+    out, err = script(code).communicate(timeout=60)
+    assert "kept time 1\n" == out, err
+
+
 def test_control_c_stops_the_cell_and_the_script() -> None:
     """KeyboardInterrupt reaches the caller at once; nothing is left running."""
     process = script(

@@ -9,22 +9,23 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, team, tenant, token, up
 from cenote.cli.exit_status import ExitStatus, status_of
 from cenote_security.errors import CenoteError
 
-COMMANDS = (demo, run, execute, doctor, up, down, status, runtime, team, tenant, token, audit)
 Handler = Callable[[argparse.Namespace], int]
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
+    # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
+    from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, team, tenant, token, up
+
     parser = argparse.ArgumentParser(
         prog="cenote", description="Run model-written Python in jails that keep their state."
     )
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for command in (demo, run, execute, doctor, up, down, status, runtime, team, tenant, token, audit):
         command.add_to(commands)
     return parser
 
@@ -32,9 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `cenote` with `argv` (the program's name left out; None is `sys.argv`) and gives its exit status."""
     _make_streams_writable()
-    arguments = build_parser().parse_args(argv)
-    handler: Handler = arguments.handler
     try:
+        arguments = build_parser().parse_args(argv)
+        handler: Handler = arguments.handler
         status = handler(arguments)
         sys.stdout.flush()
         return status

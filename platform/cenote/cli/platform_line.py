@@ -134,7 +134,9 @@ class PlatformLine:
             return method(request, metadata=authorization(self._where.token), timeout=patience)
         except grpc.RpcError as error:
             # What a blocking call raises has the same questions to it, and no class of its own that is public.
-            raise meaning(cast("grpc.aio.AioRpcError", error), self._where.address) from None
+            raise meaning(
+                cast("grpc.aio.AioRpcError", error), self._where.address, token=self._where.token
+            ) from None
 
 
 @contextmanager

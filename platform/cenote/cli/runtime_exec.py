@@ -11,6 +11,7 @@ from cenote.cli.platform_line import add_address_option, meant
 from cenote.cli.policy_options import positive_seconds
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import Screen
+from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.results import ExecutionResult, StreamName
 
 EPILOG = """Exit status: 0 the code succeeded, 1 it failed, 2 wrong usage or no such runtime, 3 the platform refused
@@ -32,7 +33,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def handle(arguments: argparse.Namespace) -> int:
     code = arguments.code if arguments.code is not None else read_source(arguments.file)
     screen = Screen()
-    result = execute(arguments.name, code, arguments.timeout, meant(arguments.address), screen)
+    try:
+        result = execute(arguments.name, code, arguments.timeout, meant(arguments.address), screen)
+    except NotDurableError as error:
+        if isinstance(error.outcome, ExecutionResult):  # it was done: what it gave is nowhere else
+            report(error.outcome, arguments.save, screen)
+        raise
     return report(result, arguments.save, screen)
 
 

@@ -41,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--preload",
         action="append",
         metavar="MODULE",
-        help="what runtimes may have imported beforehand; may be repeated (default: numpy, pandas)",
+        help="what runtimes may have imported beforehand besides numpy and pandas; may be repeated",
     )
     parser.add_argument(
         "--shared-memory",
@@ -109,7 +109,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         without_ray=arguments.without_ray,
         relay=arguments.relay,
         tls=arguments.tls,
-        preloads=tuple(arguments.preload or PRELOADS),
+        preloads=tuple(dict.fromkeys((*PRELOADS, *(arguments.preload or ())))),
         model_endpoints=tuple(arguments.model_endpoint or ()),
         team_environment=tuple(arguments.team_env or ()),
         store=_store(arguments.store),

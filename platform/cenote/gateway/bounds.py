@@ -14,7 +14,7 @@ LONGEST_LEASE: Final = 86_400.0
 """Seconds that a runtime outlives its last client, if it is to end at all."""
 
 PRELOADS: Final = tuple(SandboxPolicy().preload)
-"""Modules that tenants may have imported before their jails begin, unless the operator names others.
+"""Modules that tenants may have imported before their jails begin, besides those that the operator names.
 
 They are imported outside the jails, in a process that a node keeps for each list of them, at nobody's quota: so it is
 the operator who says which, and their order makes no difference.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cenote.gateway.component_lines import ComponentLines
-from cenote.gateway.joined_cluster import JoinedCluster, forget
+from cenote.gateway.joined_cluster import JoinedCluster, check_address, forget
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.remains import end_remains
@@ -45,8 +45,11 @@ def ray_nodes(
 
     lines: to them. ending: see RayNodes.
 
-    Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError.
+    Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError,
+    UsageError for what is no address.
     """
+    if options.ray_address is not None:
+        check_address(options.ray_address)
     with ExitStack() as opened:
         address = options.ray_address or _own_address(options, opened, ending)
         from cenote.gateway.certifier import Certifier

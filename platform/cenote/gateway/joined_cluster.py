@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 from cenote.gateway.state_folder import StateFolder
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import UnavailableError, UsageError
 
 REACH_SECONDS: Final = 5.0
 """For a cluster to take a connection. Ray itself would look for one that is gone for a minute."""
@@ -37,7 +37,7 @@ class JoinedCluster:
         from cenote_worker.cluster import ray_cluster
 
         try:
-            self._reach()
+            _reach(self.address)
             ray_cluster.join(self.address, self.platform)
         except (OSError, ValueError, RuntimeError) as error:
             raise UnavailableError(
@@ -50,9 +50,28 @@ class JoinedCluster:
             ray_cluster.leave()
         forget(state)
 
-    def _reach(self) -> None:
-        host, _, port = self.address.removeprefix("ray://").rpartition(":")
-        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+
+def check_address(address: str) -> None:
+    """For one that somebody names, before Ray looks for it. Raises UsageError, UnavailableError."""
+    if address == "auto":
+        return
+    try:
+        _reach(address)
+    except ValueError:
+        raise UsageError(
+            f"{address!r} is no address of a Ray cluster; write HOST:PORT, or ray://HOST:PORT"
+        ) from None
+    except OSError as error:
+        raise UnavailableError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}); `ray status` there tells more"
+        ) from error
+
+
+def _reach(address: str) -> None:
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise ValueError(address)
+    socket.create_connection((host, int(port)), REACH_SECONDS).close()
 
 
 def forget(state: StateFolder) -> None:

@@ -86,7 +86,10 @@ def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
 def _states(options: PlatformOptions) -> States:
     """A folder of this machine is no store for others, unless somebody says that it is."""
     here = options.state.store if options.ray_address is None else None
-    return States(options.store or str(here or ""), here, options.hibernate_after)
+    states = States(options.store or str(here or ""), here, options.hibernate_after)
+    if options.store:
+        states.check_store()
+    return states
 
 
 def _nodes(

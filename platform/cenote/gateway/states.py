@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 from cenote.gateway.runtimes import RuntimeRecord
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_security.ids import TenantId
 from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
 from cenote_worker.hosted.keeping import PLACE, Keeping
@@ -24,6 +26,23 @@ class States:
         self._store = store.rstrip("/")
         self._records = local_root(store) if store and is_local(store) else records
         self._hibernate_after = hibernate_after if store else 0.0
+
+    def check_store(self) -> None:
+        """For whoever starts a platform, so that they hear of it before its users. One elsewhere is not asked: it
+        may be down for a while. Raises UsageError for what is no store, UnavailableError for a folder that cannot be.
+        """
+        if not is_local(self._store):
+            CheckpointStore(self._store)
+            return
+        root = local_root(self._store)
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise UnavailableError(
+                f"the store {str(root)!r} cannot be used: {error.strerror}; name another one with --store"
+            ) from error
 
     def check(self, *, durable: bool, hibernate_after: float) -> None:
         """Raises UsageError where what is asked for cannot be had."""

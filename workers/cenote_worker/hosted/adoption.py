@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -81,9 +81,12 @@ def adopt(
 
 def _recorded_by(story: Story) -> int:
     """The last step that can be in the record of the former process: one under way comes into its successor's."""
-    asked = story.request.asked if story.request is not None else None
-    recorded = asked is not None and _number(asked) == story.steps and (asked.code or asked.injection)
-    return story.steps - 1 if recorded else story.steps
+    steps = story.steps
+    for request in (story.request, *reversed(story.held.values())):
+        asked = request.asked if request is not None else journal_pb2.Asked()
+        if _number(asked) == steps and (asked.code or asked.injection):
+            steps -= 1
+    return steps
 
 
 def _number(asked: journal_pb2.Asked) -> int:
@@ -110,19 +113,30 @@ class _Takeover:
         """Of that jail; no result where it has vanished."""
 
     def carry_out(self) -> None:
+        ends = self._kept.find_ends(self._story.jail.jail)
+        held = self._held(lives=ends is not None)
         request = self._story.request
         listener = self._listener(request) if request is not None else None
-        ends = self._kept.find_ends(self._story.jail.jail)
         if ends is None:
             self._bereave(request, listener)
             return
         if self._story.jail.filled and not self._story.jail.mourned:
-            self._open_host_line(self._runtime.jail.take_over(lambda: self._supervise(ends, listener)))
+            self._open_host_line(self._runtime.jail.take_over(lambda: self._supervise(ends, held, listener)))
         else:  # a start was under way, or a reset: nobody has, or wants, anything in it. The next call begins another
-            self._supervise(ends, listener).end(Death(reason="closed"))
+            self._supervise(ends, held, listener).end(Death(reason="closed"))
 
-    def _supervise(self, ends: JailEnds, listener: Listener | None) -> Supervisor:
-        left = succession(self._kept, self._story, ends, listener)
+    def _held(self, *, lives: bool) -> list[Listener]:
+        """Of the requests whose answers were being stored. lives: so that they can be, now."""
+        if lives:
+            listeners = [self._listener(request) for request in self._story.held.values()]
+            self._call = None
+            return listeners
+        for key, request in self._story.held.items():
+            self._runtime.calls.restore_key(key, request.asked.step)
+        return []
+
+    def _supervise(self, ends: JailEnds, held: Sequence[Listener], listener: Listener | None) -> Supervisor:
+        left = succession(self._kept, self._story, ends, held, listener)
         supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
         if self._call is not None and left.underway is not None:
             self._call.begun(partial(supervisor.withdraw, left.underway.request))

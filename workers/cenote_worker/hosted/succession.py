@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_security.errors import JailLostError
@@ -39,8 +39,13 @@ def vanished(request: Request) -> Outcome:
     return ExecutionResult(success=False, error=error, step=asked.step, state="lost", author=asked.author)
 
 
-def succession(kept: KeptRuntime, story: Story, ends: JailEnds, listener: Listener | None) -> Succession:
-    """How the former supervisor left its jail. listener: hears of the request that is under way, if one is."""
+def succession(
+    kept: KeptRuntime, story: Story, ends: JailEnds, held: Sequence[Listener], listener: Listener | None
+) -> Succession:
+    """How the former supervisor left its jail. listener: hears of the request that is under way, if one is.
+
+    held: likewise, of each that was answered before.
+    """
     under = None
     if story.request is not None:
         assert listener is not None
@@ -51,6 +56,7 @@ def succession(kept: KeptRuntime, story: Story, ends: JailEnds, listener: Listen
         ready=story.jail.ready,
         number=story.jail.number,
         begun=Baseline(cpu=asked.cpu, written=asked.written, kills=kills),
+        answered=[_underway(each, its) for each, its in zip(story.held.values(), held, strict=True)],
         underway=under,
         background=story.background.after(0)[1],
         head=story.jail.head,
@@ -71,6 +77,8 @@ def _underway(request: Request, listener: Listener) -> Underway:
     if asked.atomic:
         message.execute.atomic = True
     return Underway(
+        number=asked.number,
+        begun=Baseline(cpu=asked.cpu, written=asked.written, kills=asked.kills),
         request=JailRequest(
             request.ask,
             message,

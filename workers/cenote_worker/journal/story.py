@@ -63,6 +63,8 @@ class Story:
         """How that jail ended, if it did. Whether somebody was told is noted with the jail."""
         self.request: Request | None = None
         """What is under way, or was answered and not settled."""
+        self.held: OrderedDict[str, Request] = OrderedDict()
+        """Those before it that were answered and are not settled either: what they did is being stored. By key."""
         self.untaken = False
         """Whether the last packet may still stand in its socket."""
         self.background = Transcript(BACKGROUND)
@@ -109,6 +111,7 @@ class Story:
             case "host_answered":
                 self.host_calls.pop(entry.host_answered.id, None)
             case "ended":
+                self._give_up_held()
                 self.ended, self.request = entry.ended, None
             case "mourned":
                 self.jail.mourned = True
@@ -138,6 +141,7 @@ class Story:
                 self.request.printed.skip(entry.skipped.characters)
 
     def _begin(self, began: journal_pb2.Began) -> None:
+        self._give_up_held()
         self.jail = journal_pb2.Began()
         self.jail.CopyFrom(began)
         self.ended, self.request, self.untaken, self.setback = None, None, False, None
@@ -149,10 +153,27 @@ class Story:
             return
         undoes = asked.HasField("failed") and self.request is not None  # whoever waits for it has its output
         printed = self.request.printed if undoes and self.request else Transcript(self._limit)
+        if not undoes:
+            self._hold()
         self.request, self.setback = Request(asked, printed, room=self._limit), None
         self.jail.number = asked.number
         self.jail.kills = max(self.jail.kills, asked.kills)
         self.steps = max(self.steps, asked.step)
+
+    def _hold(self) -> None:
+        """Something else is asked before an answer is settled: nobody may hear of that before its state is stored."""
+        request = self.request
+        if request is None or not request.answered:
+            return
+        if request.asked.atomic:  # nothing undoes it any more
+            self.jail.head = request.asked.step
+        self.held[request.asked.key] = request
+
+    def _give_up_held(self) -> None:
+        """The jail that did it is gone: whether anything of it was stored is not for a journal to say."""
+        for key, request in self.held.items():
+            self.forgotten[key] = request.asked.step
+        self.held.clear()
 
     def _hear(self, arrived: journal_pb2.Arrived) -> None:
         try:
@@ -196,6 +217,8 @@ class Story:
         printed = Transcript(self._limit)
         if self.patch is not None and self.patch.key == settled.key:
             self.patch = None
+        if (held := self.held.pop(settled.key, None)) is not None:
+            printed = held.printed
         if self.request is not None and self.request.asked.key == settled.key:
             if _is_atomic(self.request) and settled.result.state == runtime_pb2.CellResult.KEPT:
                 self.jail.head = settled.result.step
@@ -248,12 +271,23 @@ class Story:
             yield JournalEntry(host_called=journal_pb2.HostCalled(id=call))
         for piece in _pieces(self.background):
             yield JournalEntry(printed=piece)
+        yield from self._retold_held()
         if self.request is not None:
             yield from _retold_request(self.request)
         if self.setback is not None:
             yield JournalEntry(moved=self.setback)
         if self.ended is not None:
             yield JournalEntry(ended=self.ended)
+
+    def _retold_held(self) -> Iterator[JournalEntry]:
+        if not self.held:
+            return
+        for request in self.held.values():
+            yield from _retold_request(request)
+        # Another was asked behind them: that tells them from one that is under way, and which number was the last.
+        yield JournalEntry(asked=journal_pb2.Asked(number=self.jail.number, ask=Ask.MAKE_CHECKPOINT.name))
+        yield JournalEntry(unsent=journal_pb2.Unsent())
+        yield JournalEntry(moved=journal_pb2.Moved(step=self.jail.head))
 
 
 def _is_atomic(request: Request) -> bool:

@@ -92,10 +92,13 @@ UNWRITTEN: Final[Chronicle] = Unwritten()
 class Underway:
     """A request that a former supervisor sent, or was about to.
 
-    started: as CellClock has it, like the next two. sent: False when nobody knows whether it left. missing: that many
-    characters were printed that are not kept. heard: what came of it behind those, in order.
+    number: of the request in its jail. begun: the counters when it began. started: as CellClock has it, like the next
+    two. sent: False when nobody knows whether it left. missing: that many characters were printed that are not kept.
+    heard: what came of it behind those, in order.
     """
 
+    number: int
+    begun: Baseline
     request: JailRequest
     started: float
     interrupted_at: float | None
@@ -110,8 +113,9 @@ class Succession:
     """How a former supervisor of a jail left it.
 
     ready: whether the jail has said that it is. number: of the last request. begun: the counters when that began.
-    background: what was printed behind it. head: the step whose end the namespace is at. setback: what nobody was
-    told of yet. skip: called before anything is read from the frames socket.
+    answered: requests before it, of whose answers nobody has heard, in order. background: what was printed behind
+    them. head: the step whose end the namespace is at. setback: what nobody was told of yet. skip: called before
+    anything is read from the frames socket.
     """
 
     ready: bool
@@ -120,5 +124,6 @@ class Succession:
     underway: Underway | None
     background: Sequence[Piece]
     skip: Callable[[], None]
+    answered: Sequence[Underway] = ()
     head: int = 0
     setback: Setback | None = None

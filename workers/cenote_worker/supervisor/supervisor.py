@@ -102,6 +102,10 @@ class Supervisor(Revival):
             left.skip()
             self._control.take_up()
             self._interrupted = True  # for all that is known
+            for former in left.answered:
+                self._conversation.take_up(former.number, former.request.ask, ready=True)
+                self._account.resume(former.begun)
+                self._take_up_request(former)
             under = left.underway
             ask = under.request.ask if under is not None else None
             self._conversation.take_up(left.number, ask, ready=left.ready)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -52,6 +53,8 @@ class Broken(Exception):
 def run(descriptor: str) -> None:
     """The zygote's whole life. descriptor: the number of its end of the socket to the client."""
     os.umask(0o022)
+    # A mask outlives exec, and jails are told by signals to interrupt cells. Ray blocks SIGINT in all that it starts.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     client = socket.socket(fileno=int(descriptor))
     client.set_inheritable(False)
     try:

@@ -43,7 +43,7 @@ def destination(address: str | None, token: str | None = None) -> Destination | 
     if given == EMBEDDED:
         return None
     authority = os.environ.get(AUTHORITY, "")
-    return Destination(_checked(given), token if token is not None else _token(), authority)
+    return Destination(_checked(given), _header(token if token is not None else _token()), authority)
 
 
 def token_file() -> Path:
@@ -60,6 +60,16 @@ def _token() -> str:
     except RuntimeError:  # there is no home
         return ""
     return read_secret_file(path).decode("ascii", "replace").strip() if path.exists() else ""
+
+
+def _header(token: str) -> str:
+    """As it travels, without the line end that it may have been read with. Raises UsageError, which hides it."""
+    text = token.strip()
+    if not (text.isascii() and text.isprintable()):
+        raise UsageError(
+            f"what was given as a token is none: it has characters that no token has; check {TOKEN}"
+        )
+    return text
 
 
 def _checked(address: str) -> str:

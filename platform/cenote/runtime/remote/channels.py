@@ -11,10 +11,16 @@ from typing import Final, TypeVar
 
 import grpc
 
-from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.address import AUTHORITY, TOKEN, Destination
 from cenote.runtime.remote.background import background
 from cenote_proto.v1.failure_pb2 import Failure
-from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    NotAuthenticatedError,
+    RejectedError,
+    UnavailableError,
+    UsageError,
+)
 from cenote_worker.wire.channels import CLIENT
 from cenote_worker.wire.failures import METADATA, to_error
 
@@ -38,6 +44,14 @@ STREAMS: Final = 64
 
 IDLE: Final = 4
 """Connections without a stream that are kept."""
+
+
+_TLS_REMEDIES: Final = (
+    ("WRONG_VERSION_NUMBER", f"what listens there has no TLS: check the address, or unset {AUTHORITY}"),
+    ("CERTIFICATE_VERIFY_FAILED", f"{AUTHORITY} names another authority: take this platform's own ca.pem"),
+    ("Socket closed", f"if it has TLS, name its ca.pem in {AUTHORITY}"),
+)
+"""What a failed attempt to connect says, and what helps."""
 
 
 _Server = tuple[str, str]
@@ -127,12 +141,16 @@ async def asked(call: Awaitable[Answer], destination: Destination) -> Answer:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise meaning(error, destination.address) from None
+        raise meaning(error, destination.address, token=destination.token) from None
 
 
-def meaning(error: grpc.aio.AioRpcError, address: str) -> CenoteError:
-    """What a failed call means to whoever made it."""
+def meaning(error: grpc.aio.AioRpcError, address: str, *, token: str | None = None) -> CenoteError:
+    """What a failed call means to whoever made it. token: that it was made with, empty for none."""
     sent = _failure(error)
+    if isinstance(sent, NotAuthenticatedError) and token == "":
+        return NotAuthenticatedError(
+            f"no token is known here; set {TOKEN}, or be the user who ran `cenote up`"
+        )
     if sent is not None:
         return sent
     detail = error.details() or error.code().name
@@ -147,10 +165,17 @@ def meaning(error: grpc.aio.AioRpcError, address: str) -> CenoteError:
                 f"what answers at {address} is not a Cenote platform, or another version of it ({detail})"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
-            return UnavailableError(
-                f"no platform answers at {address} ({detail}); start one with `cenote up`, or check the address"
-            )
+            return UnavailableError(f"no platform answers at {address} ({detail}); {_remedy(detail)}")
     return UnavailableError(f"the platform at {address} failed: {detail}")
+
+
+def _remedy(detail: str) -> str:
+    """gRPC has one status for a port at which nobody listens and for one at which somebody speaks otherwise."""
+    if "failed to connect" in detail:
+        for sign, remedy in _TLS_REMEDIES:
+            if sign in detail:
+                return remedy
+    return "start one with `cenote up`, or check the address"
 
 
 def _failure(error: grpc.aio.AioRpcError) -> CenoteError | None:

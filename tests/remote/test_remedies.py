@@ -1,0 +1,73 @@
+"""What users are told who meet something else than a platform that knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.remote.small_platform import SmallPlatform
+
+from cenote.connection import connect
+from cenote.gateway.tls import made_certificates
+from cenote_security.errors import NotAuthenticatedError, UnavailableError
+
+Listen = Callable[[Path | None], str]
+
+
+@pytest.fixture
+def listen() -> Iterator[Listen]:
+    """Something that answers no call, with a certificate of an authority that is made in a folder, or without TLS."""
+    servers = []
+
+    def start(folder: Path | None) -> str:
+        server = grpc.server(ThreadPoolExecutor(1))
+        servers.append(server)
+        if folder is None:
+            port = server.add_insecure_port("127.0.0.1:0")
+        else:
+            own = made_certificates(folder).own
+            credentials = grpc.ssl_server_credentials([(own.key, own.certificate)])
+            port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        return f"127.0.0.1:{port}"
+
+    yield start
+    for server in servers:
+        server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("served", "trusted", "remedy"),
+    [
+        ("one", None, "if it has TLS, name its ca.pem in CENOTE_CA"),
+        ("one", "two", "CENOTE_CA names another authority"),
+        (None, "two", "has no TLS: check the address, or unset CENOTE_CA"),
+    ],
+)
+def test_one_side_has_another_tls(
+    listen: Listen,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    served: str | None,
+    trusted: str | None,
+    remedy: str,
+) -> None:
+    """The error names the variable that is wrong, or missing."""
+    monkeypatch.delenv("CENOTE_CA", raising=False)
+    address = listen(tmp_path / served if served else None)
+    if trusted:
+        made_certificates(tmp_path / trusted)
+        monkeypatch.setenv("CENOTE_CA", str(tmp_path / trusted / "ca.pem"))
+    with pytest.raises(UnavailableError, match=remedy):
+        connect(address, "t").describe()
+
+
+def test_nobody_has_a_token(platform: SmallPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hear that none was found, and not that theirs is wrong."""
+    monkeypatch.delenv("CENOTE_TOKEN", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(NotAuthenticatedError, match="no token is known here; set CENOTE_TOKEN"):
+        connect(platform.address).runtime("x")
