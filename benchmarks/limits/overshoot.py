@@ -59,8 +59,8 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
 def _account(runtime: PythonRuntime) -> GroupAccount | TreeAccount:
     hosted = runtime.core.backend
     assert isinstance(hosted, HostedRuntime)
-    assert hosted._supervisor is not None
-    account = hosted._supervisor._account
+    assert hosted.supervisor is not None
+    account = hosted.supervisor._account
     assert isinstance(account, GroupAccount | TreeAccount)
     return account
 
