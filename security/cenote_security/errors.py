@@ -96,7 +96,7 @@ class NotKeptError(UsageError):
     def __str__(self) -> str:
         labelled = isinstance(self.target, str)
         what = f"labelled {self.target!r}" if labelled else f"of the state after step {self.target}"
-        return f"no snapshot {what} is kept; `snapshots()` lists those that are"
+        return f"no snapshot {what} is kept; `snapshots()`, or `cenote runtime show`, lists those that are"
 
 
 class UnknownEntryError(UsageError):

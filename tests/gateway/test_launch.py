@@ -68,6 +68,7 @@ def test_the_lock_says_who_runs(tmp_path: Path) -> None:
     """While it is held, and whatever the file says after that."""
     path = tmp_path / "lock"
     assert running_at(path) is None
+    assert running_at(Path("/dev/null/lock")) is None  # no folder can be there
     lock = DaemonLock(path)
     assert running_at(path) is None  # it has not said so yet
     lock.write(RUNNING)

@@ -59,7 +59,7 @@ def running_at(path: Path) -> Running | None:
     """Whoever holds the lock; None when nobody does, or has not said so yet."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         with suppress(BlockingIOError):

@@ -98,7 +98,7 @@ class IncompleteRestoreError(CheckpointError):
         found = "; ".join(self.missing[:20])
         return (
             f"checkpoint {self.number} of {self.name!r} does not have all of the state: {found}. "
-            "Pass partial=True to go on without"
+            "Pass partial=True (in commands --partial) to go on without"
         )
 
 
@@ -114,7 +114,10 @@ class IncompleteForkError(CheckpointError):
 
     def __str__(self) -> str:
         found = "; ".join(self.missing[:20])
-        return f"a branch would not have all of the state: {found}. Pass partial=True to fork without"
+        return (
+            f"a branch would not have all of the state: {found}. "
+            "Pass partial=True (in commands --partial) to fork without"
+        )
 
 
 class NotDurableError(CheckpointError):
