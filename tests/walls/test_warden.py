@@ -141,8 +141,7 @@ def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJai
         case "killed warden":
             os.kill(jail.warden, signal.SIGKILL)
     assert jail.wait_for_end()
-    until(lambda: not _named(name))
-    assert [] == [found for _ in range(20) for found in _named(name)]
+    until(lambda: not any(_named(name) for _ in range(20)))  # one look may miss what is there
 
 
 def _named(name: str) -> list[Path]:
