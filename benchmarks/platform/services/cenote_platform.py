@@ -42,6 +42,17 @@ class CenoteNamespace(Namespace):
         self._runtime.close()
 
 
+@contextmanager
+def _config(folder: Path) -> Iterator[None]:
+    """Where a platform leaves the token of its user, and that user looks for it."""
+    before = os.environ["XDG_CONFIG_HOME"]
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ["XDG_CONFIG_HOME"] = before
+
+
 def _wait_for_machines(address: str, wanted: int) -> None:
     until = time.monotonic() + PATIENCE
     while sum(not node.silent for node in cenote.connect(address).describe().nodes) < wanted:
@@ -71,7 +82,7 @@ class CenotePlatform(Service[CenoteNamespace]):
     @contextmanager
     def apart(self) -> Iterator[tuple[Callable[[], CenoteNamespace], Callable[[], CenoteNamespace]]]:
         """Another platform, on a cluster of two machines: a runtime goes where fewer are, so the two alternate."""
-        with ExitStack() as opened:
+        with ExitStack() as opened, _config(self._folder / "apart-config"):
             head = RayMachine()
             opened.callback(head.end)
             opened.callback(RayMachine(head.address).end)
