@@ -142,10 +142,10 @@ def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., Wor
 
 def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..., World]) -> None:
     """The grace of the broken line takes back only what the client left behind for good."""
-    world = make_world(grace=0.3)
+    world = make_world(grace=1)
     name = world.runtime()
     line = world.line(name)
-    line.cell("import time\nprint('on')\ntime.sleep(1)\n'mine'", key="k")
+    line.cell("import time\nprint('on')\ntime.sleep(2)\n'mine'", key="k")
     line.cell("late = True", key="not wanted any more")
     line.until(lambda frame: frame.HasField("output"))
     gone(line)

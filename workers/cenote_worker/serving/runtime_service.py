@@ -23,6 +23,10 @@ from cenote_worker.wire.policies import to_message
 
 Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
 
+LATE_NEWS = 0.02
+"""Seconds after the last that a client says, until it is taken to have left: where its line has broken, gRPC tells of
+the end first and of the break a moment later."""
+
 LAST_WORDS = 1.0
 """Seconds for a client to take the reason why its stream ends; its status says it too."""
 
@@ -106,6 +110,7 @@ class _Stream:
                 while session.outbox.full:
                     self.drained.clear()
                     await self.drained.wait()
+            await asyncio.sleep(LATE_NEWS)
             session.finish()
         except CenoteError as error:
             session.end(error)
