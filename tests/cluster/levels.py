@@ -18,8 +18,8 @@ from cenote.gateway.cluster_nodes import HOSTS
 SPARE = 8
 """Descriptors that a process may have more than at first: lines to others, which come and go."""
 
-BOUNDED = {"runtime actor: processes": HOSTS}
-"""What stays, once it was needed, for the next."""
+BOUNDED = {"runtime actor: processes": HOSTS, "keeper: descriptors, most": 8 * HOSTS}
+"""What stays, once it was needed, for the next. The keeper has some lines to each of the actors."""
 
 KEPT = ("runtime/", "spare/", "value/", "spilled/", "lease/")
 
