@@ -14,7 +14,7 @@ from cenote.gateway.announcement import announce, read_announcement
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.joined_cluster import JoinedCluster, check_address
-from cenote.gateway.launch import start_platform
+from cenote.gateway.launch import Ending, start_platform, stop_platform
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
@@ -104,6 +104,24 @@ def announced(*said: Running | CenoteError) -> bytes:
             announce(pipe, each)
         assert isinstance(heard, io.BufferedReader)
         return heard.read()
+
+
+def test_a_process_that_ends_between_two_looks_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no reason to leave what it had: somebody else would be."""
+    state = StateFolder(path=tmp_path)
+    lock = DaemonLock(state.watch)
+    lock.write(Running(pid=os.getpid(), since=1.5, address=""))
+
+    def look(path: Path) -> Running | None:
+        found = running_at(path)
+        if path == state.watch and found is not None:
+            lock.release()
+        return found
+
+    monkeypatch.setattr("cenote.gateway.launch.running_at", look)
+    assert Ending(platform=None, forced=False) == stop_platform(state)
 
 
 def test_a_failed_start_ends_nothing_of_a_former_platform(

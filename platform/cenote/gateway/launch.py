@@ -113,7 +113,9 @@ def _end_holder(lock: Path, patience: float) -> bool:
     try:
         # From here on the descriptor is surely the one that holds the lock.
         again = running_at(lock)
-        if again is None or again.pid != holder.pid:
+        if again is None:  # it has ended just now
+            return True
+        if again.pid != holder.pid:
             raise runs_already(None)
         return _end(process, patience)
     finally:
