@@ -219,6 +219,18 @@ def test_a_host_that_dies_while_it_ends_a_runtime(world: World) -> None:
         world.node.locate("r")
 
 
+def test_a_runtime_that_a_fresh_keeper_does_not_know_yet_is_ended(world: World) -> None:
+    """Its host has it, and would tell the keeper of it for ever."""
+    host = world.host("a")
+    world.staff = [host]
+    world.node.create(assignment())
+    world.keeper.drop(KEY.format("r"))  # it was replaced, and is about to be filled again
+    within(lambda: world.node.end("r"))
+    assert ["r"] == host.ended
+    with pytest.raises(UnknownRuntimeError):
+        world.node.end("r")
+
+
 def test_a_host_that_is_asked_in_vain_is_dismissed(world: World) -> None:
     """It may only seem to be dead: its runtimes could not be taken over while it lived."""
     slow = world.host("a")

@@ -21,7 +21,7 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.client import Kept, KeeperClient
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
@@ -198,11 +198,10 @@ class Node:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         with self._turn(runtime):
-            assignment = self._assignment(
-                runtime
-            )  # read before: a host that is killed has dropped some of it
+            kept = self._keeper.get(KEY.format(runtime))  # now: a host that is killed has dropped some of it
             while True:
-                host = self._serving(runtime) or self._bind(assignment)
+                # Whoever serves it comes first: a keeper that has just replaced another does not know it yet.
+                host = self._serving(runtime) or self._bind(_read(kept, runtime))
                 try:
                     host.end(runtime)
                 except HostGone:
@@ -250,10 +249,7 @@ class Node:
             return self._hosts[host] if host is not None else None
 
     def _assignment(self, runtime: str) -> Assignment:
-        kept = self._keeper.get(KEY.format(runtime))
-        if kept is None:
-            raise UnknownRuntimeError(runtime)
-        return Assignment.of_record(kept.record)
+        return _read(self._keeper.get(KEY.format(runtime)), runtime)
 
     def runtime(self, runtime: str) -> RuntimeFacts:
         """How it is. Raises UnknownRuntimeError; UnavailableError while it has no host."""
@@ -366,3 +362,9 @@ class Node:
         if self._placement.wants_more:
             self._placement.expect()
             self._hire()
+
+
+def _read(kept: Kept | None, runtime: str) -> Assignment:
+    if kept is None:
+        raise UnknownRuntimeError(runtime)
+    return Assignment.of_record(kept.record)
