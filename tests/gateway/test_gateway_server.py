@@ -19,7 +19,7 @@ from tests.waiting import until
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
-from cenote.gateway.registry import Registry
+from cenote.gateway.registry import Registry, Wish
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
@@ -76,6 +76,21 @@ class SlowNodes:
 
     def reference_address(self, reference: str) -> str:
         return "127.0.0.1:9"
+
+
+class SilentNodes(SlowNodes):
+    """Whoever may have a runtime does not answer when it is to be ended, while `silent`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = True
+        self.asked: list[RuntimeId] = []
+
+    def delete(self, runtime: RuntimeId) -> None:
+        if self.silent:
+            raise UnavailableError("nobody answers")
+        self.asked.append(runtime)
+        super().delete(runtime)
 
 
 def seven() -> int:
@@ -215,6 +230,25 @@ def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> N
     refusal = refused(lambda: acme.create("etl"))
     assert (grpc.StatusCode.UNAVAILABLE, "all machines are full") == (refusal.code, refusal.text)
     assert ([], 0) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
+
+
+def test_what_cannot_be_taken_back_yet_is_later(make_world: Callable[..., World]) -> None:
+    """Its name and the key of its request are free at once; its part of the quotas is when its machine answers."""
+    nodes = SilentNodes()
+    world = make_world(nodes=nodes)
+    acme, registry = world.user("acme"), Registry(world.stores, nodes)
+    principal = world.stores.tokens.authenticate(acme.token)
+    wish = Wish(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
+    record, _ = registry.admit(principal, wish)
+    registry.abandon(record)
+    assert registry.admit(principal, wish)[1], "the same request makes another"
+    assert 2 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+    (left,) = [facts for found, facts in registry.page(principal, "", 0)[0] if found.id == record.id]
+    assert "could not be made" in left.reason
+    nodes.silent = False
+    registry.sweep()
+    assert (["etl"], 1) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
+    assert [record.id] == nodes.asked
 
 
 def test_what_nobody_expected_is_not_told(make_world: Callable[..., World]) -> None:

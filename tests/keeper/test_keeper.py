@@ -214,10 +214,10 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
-    """It does not wait, and goes on once there is one."""
+    """When it has waited for as long as it was told, and goes on once there is one."""
     place = tmp_path / "keeper"
     place.mkdir(mode=0o700)
-    client = KeeperClient(place)
+    client = KeeperClient(place, patience=0.0)
     with pytest.raises(UnavailableError, match="keeper"):
         client.get("a")
     ensure_keeper(place)
@@ -242,6 +242,55 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
     assert filled.wait(PATIENCE)
     assert former != pid_of(folder)
     assert b"again" == getattr(client.get("a"), "record", None)
+    watch.close()
+    client.close()
+
+
+def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
+    """A runtime that is made just then is made."""
+    client, answered = KeeperClient(folder), threading.Event()
+
+    def put() -> None:
+        client.put("a", b"record")
+        answered.set()
+
+    end = ended(former := pid_of(folder))
+    os.kill(former, signal.SIGKILL)
+    wait_readable(end)
+    os.close(end)
+    asking = threading.Thread(target=put)
+    asking.start()
+    asking.join(0.2)
+    assert (True, False) == (asking.is_alive(), answered.is_set())
+    ensure_keeper(folder)
+    asking.join(PATIENCE)
+    assert answered.is_set()
+    client.close()
+
+
+def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
+    """To leave waits for what is being put: else it would be there for ever, put behind its end."""
+    client, reached, go_on, left = KeeperClient(folder), threading.Event(), threading.Event(), threading.Event()
+
+    def refill() -> None:
+        reached.set()
+        go_on.wait(PATIENCE)
+        client.put("a", b"")
+
+    def leave() -> None:
+        watch.remove(refill)
+        client.drop("a")
+        left.set()
+
+    watch = KeeperWatch(folder)
+    watch.add(refill)
+    os.kill(pid_of(folder), signal.SIGKILL)
+    assert reached.wait(PATIENCE)
+    threading.Thread(target=leave).start()
+    assert not left.wait(0.2)
+    go_on.set()
+    assert left.wait(PATIENCE)
+    assert client.get("a") is None
     watch.close()
     client.close()
 

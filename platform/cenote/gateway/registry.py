@@ -47,6 +47,9 @@ _GONE: Final = (
     "and its state was not kept"
 )
 
+_BEING_MADE: Final = "it is being made"
+_UNENDED: Final = "it could not be made, and is taken back as soon as its machine answers"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -73,6 +76,8 @@ class Registry:
         self._preloads = tuple(preloads)
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
+        self._remains: dict[RuntimeId, RuntimeRecord] = {}
+        """What could not be made, nor be ended yet, since whoever may have something of it does not answer."""
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -122,9 +127,16 @@ class Registry:
             self._nodes.limit({tenant: limits})
 
     def abandon(self, record: RuntimeRecord) -> None:
-        """Takes back what was admitted and not made."""
+        """Takes back what was admitted and not made; where that cannot be done now, each `sweep` tries again."""
         subject = Subject(tenant=record.tenant, runtime=record.id)
-        self._forget(subject, record, "it could not be made")
+        try:
+            self._forget(subject, record, "it could not be made")
+        except CenoteError as error:
+            log.warning("%s was not made, and cannot be ended yet: %s", record.id, error)
+            self._remains[record.id] = record
+            self._stores.runtimes.disown(record.tenant, record.id)
+        else:
+            self._remains.pop(record.id, None)
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
         """By name or id. Raises UnknownRuntimeError, UsageError for what is neither."""
@@ -175,7 +187,7 @@ class Registry:
     def facts(self, record: RuntimeRecord) -> RuntimeFacts:
         """How it is. Raises UnknownRuntimeError for one that has ended as agreed."""
         if not record.made:
-            return RuntimeFacts(state="lost", reason="it is being made")
+            return RuntimeFacts(state="lost", reason=_UNENDED if record.id in self._remains else _BEING_MADE)
         try:
             facts = self._nodes.runtime(record.id)
             return self._asleep(record) if record.durable and facts.state == "lost" else facts
@@ -228,12 +240,14 @@ class Registry:
         return self._stores.runtimes.unmade()
 
     def sweep(self) -> None:
-        """Puts on record what the operator did, has machines know new limits, and frees names and quotas of runtimes
-        whose lease ran out.
+        """Puts on record what the operator did, has machines know new limits, takes back what could not be made, and
+        frees names and quotas of runtimes whose lease ran out.
         """
         self._stores.notices.hand_over(self._stores.recorder)
         quotas, tenants = self._stores.quotas, self._stores.tenants.all()
         self._nodes.limit({tenant.id: shared(quotas.limits(tenant.id)) for tenant in tenants})
+        for record in list(self._remains.values()):
+            self.abandon(record)
         for record in self._stores.runtimes.leased():
             try:
                 if self.facts(record).lost_for > record.lease:
@@ -270,13 +284,8 @@ class Registry:
             return RuntimeFacts(state="lost", reason=f"what is stored of it cannot be read: {error}")
 
     def _forget(self, subject: Subject, record: RuntimeRecord, reason: str) -> None:
-        try:
-            with self._turn(record.id):
-                self._end(record)
-        except CenoteError as error:
-            if record.made:
-                raise
-            log.warning("%s was not made, and cannot be ended: %s", record.id, error)
+        with self._turn(record.id):
+            self._end(record)
         with suppress(UnknownRuntimeError):  # two ends met
             self._stores.runtimes.remove(record.tenant, record.id)
         self._stores.quotas.release(record.id)

@@ -158,13 +158,18 @@ class Runtimes:
         return [_record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
 
     def unmade(self) -> list[RuntimeRecord]:
-        """All tenants': those that no node had when the gateway ended. For the gateway itself."""
+        """All tenants': those that no node has, as far as is known. For the gateway itself."""
         return [_record(row, "") for row in self._database.rows("SELECT * FROM runtimes WHERE made IS NULL")]
 
     def leased(self) -> list[RuntimeRecord]:
         """All tenants': those that may end by themselves. For the gateway itself."""
         sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
         return [_record(row, "") for row in self._database.rows(sql)]
+
+    def disown(self, tenant: TenantId, runtime: RuntimeId) -> None:
+        """Of one that was never made: its name and its request are free for another, though it is not gone yet."""
+        sql = "UPDATE runtimes SET name = id, request_key = NULL, fork_key = NULL WHERE tenant_id = ? AND id = ?"
+        self._database.execute(sql, tenant, runtime)
 
     def remove(self, tenant: TenantId, runtime: RuntimeId) -> None:
         """Raises UnknownRuntimeError."""

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -127,8 +127,8 @@ class RuntimeHost:
         name, relay = assignment.runtime, HostRelay()
         with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
+            self._keeper.put(KEY.format(name), assignment.record())  # first: whatever comes of it can be ended
             hosted, kept = self._taken_up(assignment, relay)
-            self._keeper.put(KEY.format(name), assignment.record())
             self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
 
     @contextmanager
@@ -242,8 +242,9 @@ class RuntimeHost:
     def _begun(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
         """One without a jail: a fresh one, or one that is there in the store alone."""
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
-        kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
         with ExitStack() as opened:
+            opened.callback(self._keeper.drop, KEY.format(name))
+            kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
@@ -263,7 +264,8 @@ class RuntimeHost:
     def end(self, runtime: str) -> None:
         """Ends a runtime for good. Raises UnknownRuntimeError."""
         self._leave(runtime).hosted.close()
-        self._keeper.drop(KEY.format(runtime))
+        with suppress(UnavailableError):  # then nothing is kept
+            self._keeper.drop(KEY.format(runtime))
 
     def end_idle(self, runtime: str, seconds: float) -> bool:
         """Ends it if it has had no client for so long. Whether it did. Raises UnknownRuntimeError."""

@@ -25,6 +25,9 @@ ANSWER_SECONDS: Final = 5.0
 
 START_SECONDS: Final = 20.0
 
+RETURN_SECONDS: Final = 5.0
+"""For a keeper that was killed to be replaced: whoever watches it (KeeperWatch) starts another at once."""
+
 LINGER_SECONDS: Final = 30.0
 """For how long a keeper without clients and without entries waits for either."""
 
@@ -32,6 +35,9 @@ ABANDONED_SECONDS: Final = 300.0
 """For how long it holds what nobody works with any more: supervisors are replaced within seconds."""
 
 _BREATH_SECONDS: Final = 0.01
+
+_NOBODY: Final = (ConnectionError, FileNotFoundError)
+"""What a line to a keeper fails with while there is none: it left its socket, or took it along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +51,13 @@ class Kept:
 class KeeperClient:
     """Puts, gets and drops entries. Safe to use from several threads; connects again when the keeper was replaced.
 
-    A keeper that was replaced holds nothing: see `KeeperWatch`. Calls raise UnavailableError when there is no keeper,
-    or none that takes more.
+    A keeper that was replaced holds nothing: see `KeeperWatch`. patience: seconds that a call waits for one that is
+    being replaced. Calls raise UnavailableError when there is no keeper, or none that takes more.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = RETURN_SECONDS) -> None:
         self.folder = folder
+        self._patience = patience
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
 
@@ -79,7 +86,8 @@ class KeeperClient:
             found += page.splitlines()
 
     def shut_down(self) -> None:
-        """Ends the keeper, and with it every jail that nobody else holds."""
+        """Ends the keeper, and with it every jail that nobody else holds. Waits for none."""
+        self._patience = 0.0
         with suppress(UnavailableError):
             self._ask(Message(kind=Operation.SHUT_DOWN))
         self.close()
@@ -93,7 +101,6 @@ class KeeperClient:
             try:
                 answer = self._exchange(message)
             except (OSError, ValueError):
-                self._hang_up()
                 answer = self._try_again(message)
         if answer.kind == Status.REFUSED:
             close_all(answer.descriptors)
@@ -102,11 +109,18 @@ class KeeperClient:
 
     def _try_again(self, message: Message) -> Message:
         """On a fresh line: every operation may be done twice."""
-        try:
-            return self._exchange(message)
-        except (OSError, ValueError) as error:
+        deadline = time.monotonic() + self._patience
+        while True:
             self._hang_up()
-            raise UnavailableError(f"the keeper of this node cannot be asked: {error}") from error
+            try:
+                return self._exchange(message)
+            except _NOBODY as error:
+                if time.monotonic() > deadline:
+                    raise _unavailable(error) from error
+            except (OSError, ValueError) as error:
+                self._hang_up()
+                raise _unavailable(error) from error
+            time.sleep(_BREATH_SECONDS)
 
     def _exchange(self, message: Message) -> Message:
         if self._socket is None:
@@ -121,6 +135,10 @@ class KeeperClient:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _unavailable(error: Exception) -> UnavailableError:
+    return UnavailableError(f"the keeper of this node cannot be asked: {error}")
 
 
 def connect(folder: Path) -> socket.socket:

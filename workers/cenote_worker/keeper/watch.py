@@ -28,11 +28,12 @@ class KeeperWatch:
         threading.Thread(target=self._run, name="cenote-keeper-watch", daemon=True).start()
 
     def add(self, refill: Callable[[], None]) -> None:
-        """refill: puts everything of one runtime; called on the watch's thread."""
+        """refill: puts everything of one runtime; called on the watch's thread, where it adds and removes nothing."""
         with self._lock:
             self._refills.add(refill)
 
     def remove(self, refill: Callable[[], None]) -> None:
+        """Behind this call it puts nothing any more."""
         with self._lock:
             self._refills.discard(refill)
 
@@ -49,22 +50,23 @@ class KeeperWatch:
                 return
             try:
                 self._socket = self._connected()
-                self._refill()
             except (CenoteError, OSError):
                 _log.exception("there is no keeper any more, and none can be started")
                 return
+            self._refill()
 
     def _connected(self) -> socket.socket:
-        ensure_keeper(self._folder)
-        line = connect(self._folder)
-        line.settimeout(None)
-        return line
+        while True:
+            ensure_keeper(self._folder)
+            with suppress(ConnectionError, FileNotFoundError):  # that one was killed already
+                line = connect(self._folder)
+                line.settimeout(None)
+                return line
 
     def _refill(self) -> None:
         with self._lock:
-            refills = list(self._refills)
-        for refill in refills:
-            try:
-                refill()
-            except (CenoteError, OSError):
-                _log.exception("a runtime could not be handed to the new keeper")
+            for refill in self._refills:
+                try:
+                    refill()
+                except (CenoteError, OSError):
+                    _log.exception("a runtime could not be handed to the new keeper")
