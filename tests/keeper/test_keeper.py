@@ -270,7 +270,12 @@ def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) ->
 
 def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     """To leave waits for what is being put: else it would be there for ever, put behind its end."""
-    client, reached, go_on, left = KeeperClient(folder), threading.Event(), threading.Event(), threading.Event()
+    client, reached, go_on, left = (
+        KeeperClient(folder),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def refill() -> None:
         reached.set()

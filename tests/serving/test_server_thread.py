@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from typing import BinaryIO
 
 import grpc
 import grpc.aio
@@ -13,6 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.serving.server_thread import ServerThread
+
+SETTINGS, PING, ACK = 4, 6, 1
+"""Of HTTP/2 (RFC 9113): two kinds of frames, and the flag of an answer."""
 
 
 def server(listen: str = "127.0.0.1:0") -> ServerThread:
@@ -72,3 +77,28 @@ def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
     waiting.add_done_callback(lambda _dropped: gate.set())
     thread.close()
     assert waiting.cancelled()
+
+
+def test_a_client_that_pings_often_keeps_its_connection() -> None:
+    """gRPC's clients ping to measure a line, besides for life; by default a server hangs up on that."""
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS)
+    with closing(server()) as thread:
+        host, _, port = thread.start(nothing).rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line, line.makefile("rb") as heard:
+            line.sendall(hello)
+            for number in range(8):
+                line.sendall(_frame(PING, payload=bytes(7) + bytes([number])))
+                assert number == _answer_to_ping(heard)[-1]
+
+
+def _frame(kind: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + bytes(4) + payload
+
+
+def _answer_to_ping(heard: BinaryIO) -> bytes:
+    """Of the next frame that is one."""
+    while head := heard.read(9):
+        payload = heard.read(int.from_bytes(head[:3], "big"))
+        if (head[3], head[4]) == (PING, ACK):
+            return payload
+    raise AssertionError("the server has hung up")

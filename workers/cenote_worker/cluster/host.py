@@ -127,7 +127,8 @@ class RuntimeHost:
         name, relay = assignment.runtime, HostRelay()
         with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
-            self._keeper.put(KEY.format(name), assignment.record())  # first: whatever comes of it can be ended
+            # First: whatever comes of it can be found, and ended.
+            self._keeper.put(KEY.format(name), assignment.record())
             hosted, kept = self._taken_up(assignment, relay)
             self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
 

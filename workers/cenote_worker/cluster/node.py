@@ -21,7 +21,7 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.keeper.client import Kept, KeeperClient
+from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
