@@ -83,9 +83,10 @@ class Accounts:
         if kind == "jail":
             return
         files = _open_files(pid)
-        memory = sum(name.startswith("/memfd:") for name in files)
-        for what, count in {"descriptors": len(files), "descriptors of memory": memory}.items():
-            levels[f"{kind}: {what}, most"] = max(levels[f"{kind}: {what}, most"], count)
+        counts = Counter(f"{name}, most" for name in files if name.startswith("/memfd:"))
+        counts["descriptors, most"] = len(files)
+        for what, count in counts.items():
+            levels[f"{kind}: {what}"] = max(levels[f"{kind}: {what}"], count)
 
     def _files(self) -> Iterator[str]:
         state = self._platform.state

@@ -39,6 +39,18 @@ def test_what_lasts_is_counted_by_the_next_gateway(database: Database, acme: Ten
     assert {0} == set(QuotaBook(database).used(acme.id).values())
 
 
+def test_what_is_no_more_is_not_counted(database: Database, acme: Tenant) -> None:
+    """A gateway may be killed between the end of a thing and that of its hold. A cell is no such thing."""
+    book = QuotaBook(database)
+    book.reserve(runtime(acme, "rt_1", 100))
+    book.reserve(runtime(acme, "rt_2", 50))
+    book.reserve(cell(acme, "cell_1"))
+    book.release_all_but({"rt_2"})
+    for each, cells in ((book, 1), (QuotaBook(database), 0)):
+        used = each.used(acme.id)
+        assert (1, 50, cells) == (used[Quota.RUNTIMES], used[Quota.MEMORY], used[Quota.CELLS])
+
+
 def test_limits_are_kept_and_have_defaults(database: Database, acme: Tenant, rival: Tenant) -> None:
     """A tenant's own limit goes before the default; without either there is no limit."""
     book = QuotaBook(database, {Quota.RUNTIMES: 1})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from cenote.platform_team import ModelSpec, PlatformTeam, TeamRunError
 from cenote.team import Budget
 from cenote_security.errors import (
     CenoteError,
+    NotAuthenticatedError,
     QuotaExceededError,
     RejectedError,
     ScopeMissingError,
@@ -87,6 +90,29 @@ async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
     first.delete()
     second = platform.team("two", sandbox=BARE).add("boss", model=scripted("2"))
     assert "2" == (await second.run("Say")).answer
+
+
+async def test_a_gateway_that_was_killed_while_it_deleted_a_team_leaves_nothing(own_studio: Studio) -> None:
+    """The row goes first. The next gateway takes the runtimes, the token, the secrets and the quota behind it."""
+    studio = own_studio
+    platform = someone(studio, "acme")
+    team = platform.team("one", sandbox=BARE).add("boss", model=scripted("1"))
+    await team.run("Say")
+    folder = studio.folder / "teams" / team.status().id
+    token = (folder / "token").read_text()
+    studio.close()
+    with closing(sqlite3.connect(studio.folder / "gateway.db")) as database, database:
+        database.execute("DELETE FROM teams")
+    studio.open()
+    until(lambda: not folder.exists())
+    until(lambda: [0, 0] == [_count(studio, table) for table in ("holds", "runtimes")])
+    with pytest.raises(NotAuthenticatedError):
+        cenote.connect(studio.address, token).runtimes()
+
+
+def _count(studio: Studio, table: str) -> int:
+    with closing(sqlite3.connect(studio.folder / "gateway.db")) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 async def test_secrets_are_kept_apart(studio: Studio) -> None:

@@ -282,6 +282,22 @@ def test_references_do_not_leak_descriptors(make_runtime) -> None:
         del reference
 
 
+class OnlyHere:
+    """It can be sent, and not be made again in a jail."""
+
+    def __reduce__(self) -> tuple[type[int], tuple[str]]:
+        return int, ("no number" * 30_000,)
+
+
+def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
+    """The error names it, and what was to travel is closed."""
+    runtime = make_runtime()
+    with all_closed(MEMORY):
+        for _ in range(3):
+            with pytest.raises(NotTransferableError, match="'broken' cannot be sent"):
+                runtime.inject(Variable("broken", OnlyHere()))
+
+
 def test_a_value_that_hangs_while_it_is_pickled(make_runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetching runs the jail's code too; it has a time limit and is interrupted like a cell."""
     monkeypatch.setattr("cenote_worker.hosted.asks.FETCH_TIMEOUT", 0.3)

@@ -106,6 +106,10 @@ class QuotaLedger:
     def hold(self, key: str) -> Hold | None:
         return self._holds.get(key)
 
+    def lasting(self) -> list[Hold]:
+        """Those of things that outlive the gateway."""
+        return [hold for hold in self._holds.values() if hold.lasting]
+
     def release(self, key: str) -> None:
         """When the thing is gone. Releasing twice is fine: the paths of failures meet here."""
         hold = self._holds.pop(key, None)

@@ -6,6 +6,7 @@ The only place with their SQL. One gateway keeps the ledger, in its memory; othe
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -86,6 +87,16 @@ class QuotaBook:
             if hold is not None and hold.lasting:
                 self._database.execute("DELETE FROM holds WHERE hold_key = ?", key)
             self._ledger.release(key)
+
+    def release_all_but(self, things: Collection[str]) -> None:
+        """What a gateway has left that was killed between the end of a thing and that of its hold.
+
+        things: the keys of all that is there.
+        """
+        with self._lock:
+            gone = [hold.key for hold in self._ledger.lasting() if hold.key not in things]
+        for key in gone:
+            self.release(key)
 
     def _write(self, hold: Hold) -> None:
         if not hold.lasting:

@@ -166,6 +166,10 @@ class Runtimes:
         sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
         return [_record(row, "") for row in self._database.rows(sql)]
 
+    def ids(self) -> list[RuntimeId]:
+        """All tenants'. For the gateway itself."""
+        return [row["id"] for row in self._database.rows("SELECT id FROM runtimes")]
+
     def disown(self, tenant: TenantId, runtime: RuntimeId) -> None:
         """Of one that was never made: its name and its request are free for another, though it is not gone yet."""
         sql = "UPDATE runtimes SET name = id, request_key = NULL, fork_key = NULL WHERE tenant_id = ? AND id = ?"

@@ -168,6 +168,8 @@ class GatewayServer:
 
         former: what is ended first.
         """
+        if self._teams is not None:
+            await self._look_after(self._teams.clear_remains)
         for record in former:
             await self._look_after(partial(self._registry.abandon, record))
         while True:

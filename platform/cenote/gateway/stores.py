@@ -53,6 +53,7 @@ class Stores:
             self.teams = Teams(database)
             self.team_runs = Runs(database)
             self.team_news = NewsTable(database)
+            self.quotas.release_all_but({*self.runtimes.ids(), *self.teams.ids()})
             self.access = Access(self.tokens, self.runtimes, self.master_key)
             self._opened = opened.pop_all()
 

@@ -244,7 +244,7 @@ class AsyncPythonRuntime:
         parcels = self.core.prepare(items)
         try:
             for parcel in parcels:
-                done(await self._call(partial(self.core.inject, parcel, replace=False)), "")
+                done(await self._call(partial(self.core.inject, parcel, replace=False)), parcel.names)
         except BaseException:
             self.core.forget(item.name for item in items)
             raise

@@ -346,7 +346,11 @@ class RuntimeCore:
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
         """Queues an injection; it is repeated in every later jail of this runtime."""
         self.classes.update(parcel.classes)
-        self.backend.inject(parcel.injection, listener, replace=replace)
+        try:
+            self.backend.inject(parcel.injection, listener, replace=replace)
+        except BaseException:
+            parcel.injection.close()
+            raise
 
     def forget(self, names: Iterable[str]) -> None:
         """The injection of these names failed: they are free again."""

@@ -29,6 +29,11 @@ class Parcel:
     targets: dict[tuple[str, str], Target] = field(default_factory=dict)
     classes: dict[str, type] = field(default_factory=dict)
 
+    @property
+    def names(self) -> str:
+        """What an error calls it."""
+        return ", ".join(self.injection.names)
+
 
 def pack(items: Iterable[Injectable], place: str, prefix: str = "") -> list[Parcel]:
     """Everything in one pickle, so that what shared state goes on sharing it; references apart.

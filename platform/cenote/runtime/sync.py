@@ -292,7 +292,7 @@ class PythonRuntime:
         parcels = self.core.prepare(items)
         try:
             for parcel in parcels:
-                done(self._call(partial(self.core.inject, parcel, replace=False)), "")
+                done(self._call(partial(self.core.inject, parcel, replace=False)), parcel.names)
         except BaseException:
             self.core.forget(item.name for item in items)
             raise

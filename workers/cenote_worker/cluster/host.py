@@ -218,11 +218,11 @@ class RuntimeHost:
         room = partial(self._room, assignment.tenant)
         try:
             kept = _in_time(lambda: KeptRuntime.found(name, policy, self._keeper, self._start_ends))
-            self._take_up(name, relay)
         except UnknownRuntimeError:
             return self._begun(assignment, relay)
         with ExitStack() as opened:
             opened.callback(kept.leave)
+            self._take_up(name, relay)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
 

@@ -69,7 +69,11 @@ class KeptRuntime:
                 "it cannot outlive the process that supervises it; use another isolation for this runtime"
             )
         file = JournalFile.create()
-        keeper.put(f"runtime/{name}/journal", b"", [file.descriptor])
+        try:
+            keeper.put(f"runtime/{name}/journal", b"", [file.descriptor])
+        except BaseException:
+            file.close()
+            raise
         return cls(name, policy, keeper, file, start)
 
     @classmethod
@@ -220,16 +224,17 @@ class KeptRuntime:
         self._journal.patch_begun(key, head, steps)
 
     def close(self) -> None:
-        with self._lock:
-            self._ends = self._channel = None
         with suppress(UnavailableError):  # then nothing is kept
             for key in self._keeper.keys(self._place):
                 self._keeper.drop(key)
-        self._journal.close()
+        self.leave()
 
     def leave(self) -> None:
         with self._lock:
             self._ends = self._channel = None
+            injections = list(self._injections.values())
+        for injection in injections:  # those that were still on their way to a jail
+            injection.close()
         self._journal.close()
 
     # -- the keeper --

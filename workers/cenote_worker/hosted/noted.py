@@ -51,8 +51,11 @@ class NotedInjections:
             self._injections = [old for old in self._injections if old not in superseded] + [injection]
             self._legacy.accept(injection, superseded)
         for old in superseded:
-            self._legacy.release(old)
-            old.close()
+            self._let_go(old)
+
+    def _let_go(self, injection: Injection) -> None:
+        self._legacy.release(injection)
+        injection.close()
 
     def restore(self, injection: Injection) -> None:
         """One that another process has noted."""
@@ -60,8 +63,8 @@ class NotedInjections:
             self._injections.append(injection)
 
     def noting(self, injection: Injection, listener: Listener) -> Keeper:
-        """A listener of its request: adds it once the jail has it, lets go of it when that refuses."""
-        return Keeper(listener, lambda: self.add(injection), lambda: self._legacy.release(injection))
+        """A listener of its request: adds it once the jail has it, closes it when that refuses."""
+        return Keeper(listener, lambda: self.add(injection), lambda: self._let_go(injection))
 
     def all(self) -> list[Injection]:
         with self._lock:

@@ -399,9 +399,9 @@ class HostedRuntime:
     def inject(
         self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
     ) -> None:
-        """Queues an injection. Once it succeeded it is taken over, and repeated in every later jail.
+        """Queues an injection, and takes it over. Once it succeeded it is repeated in every later jail.
 
-        Raises RejectedError when there is no room for it.
+        Raises RejectedError when there is no room for it: then it is the caller's to close, as with any other error.
         """
         self.calls.once(
             key,

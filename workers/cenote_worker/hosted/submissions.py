@@ -90,18 +90,22 @@ class Submissions:
             supervisor = runtime.started(injection.seat)
             change = self._change("injection", injection.names, injection.seat)
             injection.step = change.number
-            self._legacy.hold(injection)
             record = partial(self._recorder.change, change=change)
             witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
-            request = self._deliveries.request(
-                supervisor,
-                injection,
-                runtime.noted.noting(injection, witness),
-                replace=replace,
-                key=key_of(listener),
-            )
-            request.step = change.number
-            supervisor.submit(request)
+            self._legacy.hold(injection)
+            try:
+                request = self._deliveries.request(
+                    supervisor,
+                    injection,
+                    runtime.noted.noting(injection, witness),
+                    replace=replace,
+                    key=key_of(listener),
+                )
+                request.step = change.number
+                supervisor.submit(request)
+            except BaseException:
+                self._legacy.release(injection)
+                raise
 
     def file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
         """A change, or a question about the working directory."""

@@ -107,8 +107,6 @@ class Requests:
         """Whether or not anybody still waits for it."""
         if isinstance(outcome, DoneReply):
             self.served.relay.offered(injection)
-        else:
-            injection.close()
 
     def fetch(self, frame: runtime_pb2.ClientFrame) -> Call:
         name, opaque = frame.fetch.name, frame.fetch.opaque

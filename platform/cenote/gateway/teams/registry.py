@@ -20,7 +20,15 @@ from cenote.gateway.teams.runs import RunRow
 from cenote.gateway.teams.runtimes import names_of
 from cenote.gateway.teams.table import TeamRow
 from cenote_proto.v1 import team_pb2
-from cenote_security.errors import RejectedError, UnavailableError, UnknownEntryError, UsageError
+from cenote_security.errors import (
+    NotAuthenticatedError,
+    RejectedError,
+    SecretFileError,
+    UnavailableError,
+    UnknownEntryError,
+    UsageError,
+)
+from cenote_security.ids import TeamId, TenantId
 from cenote_security.scopes import Scope
 from cenote_security.tokens import BearerToken
 
@@ -98,16 +106,38 @@ class TeamRegistry:
         team = self.find(principal, name)
         self._record(principal, "team.delete")
         self._stores.teams.remove(principal.tenant, team.id)
+        self._clear(principal.tenant, team.id)
+
+    def clear_remains(self) -> None:
+        """At the start: of teams that a gateway was deleting, or making, when it was killed."""
+        if not self._state.teams.exists():
+            return
+        # In this order: of a team that is being made the row is there before its folder.
+        folders = {TeamId(folder.name) for folder in self._state.teams.iterdir()}
+        for team in sorted(folders.difference(self._stores.teams.ids())):
+            self._clear_remains_of(team)
+
+    def _clear_remains_of(self, team: TeamId) -> None:
+        keys = TeamKeys(self._state, team)
+        try:
+            holder = self._stores.tokens.authenticate(keys.token())
+        except (NotAuthenticatedError, SecretFileError):  # it came that far
+            keys.remove()
+        else:
+            self._clear(holder.tenant, team)
+
+    def _clear(self, tenant: TenantId, team: TeamId) -> None:
+        """What is there of a team besides its row."""
         if self._orchestrators is not None:
-            self._orchestrators.settle(team.id, END_PATIENCE)
+            self._orchestrators.settle(team, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
-        self._runtimes.delete_all_of(principal.tenant, names_of(team.id), "its team was deleted")
-        keys = TeamKeys(self._state, team.id)
+        self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
+        keys = TeamKeys(self._state, team)
         token = BearerToken.parse(keys.token())
         if token is not None:
-            self._stores.tokens.forget(principal.tenant, token.id)
+            self._stores.tokens.forget(tenant, token.id)
         keys.remove()
-        self._stores.quotas.release(team.id)
+        self._stores.quotas.release(team)
 
     def start(self, principal: Principal, request: team_pb2.StartRunRequest) -> RunRow:
         """Raises UnknownEntryError, UsageError, RejectedError; UnavailableError where nobody works on teams."""

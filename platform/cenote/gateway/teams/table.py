@@ -72,6 +72,10 @@ class Teams:
         sql = "SELECT * FROM teams WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
         return [_team(row) for row in self._database.rows(sql, tenant, after, limit)]
 
+    def ids(self) -> list[TeamId]:
+        """All tenants'. For the gateway itself."""
+        return [row["id"] for row in self._database.rows("SELECT id FROM teams")]
+
     def remove(self, tenant: TenantId, team: TeamId) -> None:
         """With its runs, its news and its record: whoever still works on it finds nothing to write to."""
         with self._database.transaction():
