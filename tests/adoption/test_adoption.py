@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.adoption.conftest import POLICY, Node, Victim, join, value
 from tests.adoption.supervising import gift
-from tests.descriptors import opened
+from tests.descriptors import MEMORY, all_closed, opened
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE, until
 
@@ -33,7 +33,7 @@ from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.noted import MAX_TIMES
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.keeper.client import connect
+from cenote_worker.keeper.client import KeeperClient, connect
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply
@@ -401,6 +401,12 @@ def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
     with pytest.raises(UnavailableError, match="gVisor"):
         KeptRuntime.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
     assert [] == node.keeper.keys()
+
+
+def test_where_nothing_can_be_kept_nothing_is_left(tmp_path: Path) -> None:
+    """Not even the journal's memory, in a process that serves runtimes for months."""
+    with all_closed(MEMORY), pytest.raises(UnavailableError):
+        KeptRuntime.fresh("other", POLICY, KeeperClient(tmp_path, patience=0.0))
 
 
 def test_an_idle_runtime_is_handed_over(node: Node) -> None:
