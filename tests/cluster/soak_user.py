@@ -8,6 +8,7 @@ it was told of, and what was wrong.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
 import sys
@@ -28,6 +29,10 @@ KILLED = ("lost", "rolled_back")
 
 SHORT = 8.0
 """Seconds of leases, so that what a killed user has held is seen to go within the test."""
+
+
+HANGS = 100.0
+"""Seconds after which one who does not come back from a deed shows where that is."""
 
 
 class Told(Exception):
@@ -53,6 +58,7 @@ class User:
                 self.wrong.append(traceback.format_exc())
 
     def _runtime(self) -> PythonRuntime:
+        faulthandler.dump_traceback_later(HANGS)
         return PythonRuntime(sandbox=SMALL, address=self._address, token=self._token)
 
     def _use(self, runtime: PythonRuntime, ends: float) -> None:
@@ -69,6 +75,7 @@ class User:
         ]
         self._count_to = 0
         for _ in range(self._chance.randrange(3, 25)):
+            faulthandler.dump_traceback_later(HANGS)
             self._chance.choice(deeds)(runtime)
             self.steps += 1
             if time.monotonic() > ends:
