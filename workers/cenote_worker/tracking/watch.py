@@ -27,6 +27,7 @@ from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.footprint import bound_only
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
 
@@ -65,6 +66,8 @@ class Watch:
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
         self._patchable = album.patches.before(facts | self._met.facts, own_modules.found)
         self._files = FileWatch(files, album.namespace, budget)
+        self.bound_only: frozenset[str] | None = None
+        """Once it is over: names that it has written, if it has certainly done nothing else."""
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
@@ -97,6 +100,7 @@ class Watch:
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
         )
+        self.bound_only = bound_only(trace, facts, self._met.packages, self._album.namespace)
         if opaque:
             self._album.forget()
         return trace

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,9 @@ AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `hear`. Numbers, since Python code combines the members of enumerations."""
 
 _CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
+MAX_BINDINGS: Final = 8_192
+"""Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
+
 _ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(array.array("i").itemsize)
 
 Message = dict[str, object]
@@ -48,6 +52,17 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
     """
     data = b'{"op": "copy", "pid": %d, "step": %d, "files": %d}' % (pid, step, files)
     _send_with(line, data, copy)
+
+
+def say_bound(line: socket.socket, copy: int, step: int, bindings: bytes) -> None:
+    """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError."""
+    data = b'{"op": "bound", "copy": %d, "step": %d, "bindings": "%s"}'
+    line.send(data % (copy, step, b2a_base64(bindings, newline=False)), socket.MSG_NOSIGNAL)
+
+
+def unpacked(bindings: str) -> bytes:
+    """What `say_bound` has packed. Raises ValueError."""
+    return a2b_base64(bindings)
 
 
 def hear(line: socket.socket, flags: int = 0) -> Heard | None:
