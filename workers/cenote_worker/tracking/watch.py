@@ -121,7 +121,7 @@ class Watch:
         while new := stale - done:
             for each in new - self._versions.keys():  # it turns out only now that it could be reached
                 self._versions[each] = then[each].version if each in then else ABSENT
-            album.forget(each for each in new if each in bound or not album.is_constant(each))
+            album.forget(each for each in new if each in bound or self._may_be_another(each))
             done |= new
             reached = album.reach(self._roots, budget)
             self._met = self._met.and_also(Met(album, reached))
@@ -129,6 +129,12 @@ class Watch:
             reached = reached - {ANYTHING}
             album.look_at(done, budget)
             stale = done | reached | album.sharing_any(done | reached)
+
+    def _may_be_another(self, location: Location) -> bool:
+        """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
+        variable = key_of(location)
+        stored = variable in self._cell.stores or variable in self._met.facts.stores
+        return stored or not self._album.is_constant(location)
 
     def _compare(
         self, bound: set[Location], failure: str, budget: Budget
