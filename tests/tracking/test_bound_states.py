@@ -20,6 +20,8 @@ from tests.tracking.test_soundness import NAMES, relaxed, seen, statement
 from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
 from cenote_worker.trace import StepTrace
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 PLAIN = (
     "{x} = {n}",
     "{x} = {n} * 1000",
@@ -104,14 +106,14 @@ def state(steps: Steps) -> object:
 
 
 def known(trace: StepTrace) -> object:
-    """A trace without the versions that are drawn.
+    """What it touched, without the versions that are drawn.
 
-    Which names were bound is told by the addresses of objects, which may be those of others that are gone. So what was
-    bound to an equal value may be told as read or as written.
+    Which names were bound is told by the addresses of objects, which may be those of others that are gone: what was
+    bound to an equal value may be told as read or as written, with its group or without.
     """
     touched = {**trace.reads, **trace.writes}
     versions = {each: version if version[:1] != "?" else "?" for each, version in touched.items()}
-    return versions, trace.groups, trace.opaque, trace.unrepeatable
+    return versions, trace.opaque, trace.unrepeatable
 
 
 @settings(relaxed, max_examples=150)
@@ -130,6 +132,15 @@ def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callabl
         for later, source in enumerate(cells[number:], number):
             assert known(line.traces[later]) == known(steps.run(source))
             assert states[later] == state(steps)
+
+
+def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> None:
+    """All that was bound since, each time."""
+    line = Line(in_process)
+    for source in ("a = [1]", "b = 5000", "a", "del b", "a.append(b'x')", "c = 1.5"):
+        line.run(source)
+    assert [1, 1, 1, 1, 5, 5] == [kept.cells for kept in line.kept]
+    assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
 
 
 @pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), TRAPS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -18,11 +19,25 @@ from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
 
-_LIBRARIES: Final = frozenset(
-    ("", "__main__", "builtins", "collections", "datetime", "json", "math", "numpy", "operator", "pandas", "re",
-     "statistics", "string")
-)  # fmt: skip
-"""Of which objects may be in reach: what they keep of a computation is nothing but a cache, or is among HIDDEN."""
+_TOOLS: Final = frozenset(
+    (
+        "",
+        "__main__",
+        "builtins",
+        "collections",
+        "datetime",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "statistics",
+        "string",
+    )
+)
+"""Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches."""
+
+_LIBRARIES: Final = _TOOLS | {"numpy", "pandas"}
+"""Of which objects may be: what their methods change is they themselves, or among HIDDEN."""
 
 _BUILTINS: Final = frozenset(
     (
@@ -45,15 +60,21 @@ _STATES: Final = frozenset(
 """May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
 
 
-def bound_only(
-    trace: StepTrace, facts: Facts, libraries: Collection[str], names: Collection[str]
-) -> frozenset[str] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions."""
+
+    facts: Facts
+    libraries: frozenset[str]
+    tools: frozenset[str]
+
+
+def bound_only(trace: StepTrace, reach: Reach, names: Collection[str]) -> frozenset[str] | None:
     """The names that a step has written, if that is all that it has done; None if it may have done more.
 
-    facts, libraries: of its code and all that this could reach. names: of the namespace. What the names are bound to
-    may have been changed in place.
+    names: of the namespace. What is bound to the written ones may be what was before, changed in place.
     """
-    if trace.opaque or trace.unrepeatable or trace.modules or not _is_harmless(facts, libraries, names):
+    if trace.opaque or trace.unrepeatable or trace.modules or not _is_harmless(reach, names):
         return None
     if any(kind_of(each) != "name" for each in trace.writes):
         return None
@@ -62,11 +83,13 @@ def bound_only(
     return frozenset(map(key_of, trace.writes))
 
 
-def _is_harmless(facts: Facts, libraries: Collection[str], names: Collection[str]) -> bool:
+def _is_harmless(reach: Reach, names: Collection[str]) -> bool:
+    facts = reach.facts
     if facts.imports or facts.sets or facts.star:
         return False
     return (
-        not any(word in _present and word not in _BUILTINS and word not in names for word in facts.loads)
-        and _LIBRARIES.issuperset(libraries)
+        reach.libraries <= _LIBRARIES
+        and reach.tools <= _TOOLS
+        and not any(word in _present and word not in _BUILTINS and word not in names for word in facts.loads)
         and not any(word.startswith("_") for word in facts.attributes)
     )

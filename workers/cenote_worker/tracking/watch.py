@@ -27,7 +27,7 @@ from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
-from cenote_worker.tracking.footprint import bound_only
+from cenote_worker.tracking.footprint import Reach, bound_only
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
 
@@ -100,7 +100,8 @@ class Watch:
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
         )
-        self.bound_only = bound_only(trace, facts, self._met.packages, self._album.namespace)
+        reach = Reach(facts=facts, libraries=self._met.packages, tools=self._met.tools)
+        self.bound_only = bound_only(trace, reach, self._album.namespace)
         if opaque:
             self._album.forget()
         return trace
@@ -207,21 +208,23 @@ class Met:
     """What the pictures of reached locations say together."""
 
     def __init__(self, album: Album, reached: Iterable[Location]) -> None:
-        self.facts, packages = Facts(), set[str]()
+        self.facts, packages, tools = Facts(), set[str](), set[str]()
         self.referred, self.unclear = set[Location](), set[str]()
         for each in reached:
             picture = album.known(each)
             if picture is not None:
                 self.facts |= picture.facts
                 packages |= picture.packages
+                tools |= picture.tools
                 self.referred |= picture.refers
                 if ANYTHING in picture.refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
-        self.packages = frozenset(packages)
+        self.packages, self.tools = frozenset(packages), frozenset(tools)
 
     def and_also(self, other: Met) -> Met:
         self.facts |= other.facts
         self.packages |= other.packages
+        self.tools |= other.tools
         self.referred |= other.referred
         self.unclear |= other.unclear
         return self
