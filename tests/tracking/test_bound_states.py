@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy  # noqa: F401  here, since programs import it: the first import in a process is not like the second
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.tracking.steps import Steps
 from tests.tracking.test_seen_changes import TRAPS
@@ -118,6 +118,7 @@ def known(trace: StepTrace) -> object:
 
 @settings(relaxed, max_examples=150)
 @given(program)
+@example(["a = [1]\nb = a", "del b", "a.append(2)"])
 def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:
     """The namespace is equal, and every later cell does the same, and is seen to do the same."""
     line, states = Line(in_process), list[object]()
