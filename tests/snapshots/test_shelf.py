@@ -86,6 +86,15 @@ def test_a_copy_that_has_ended_takes_all_along(shelf: Shelf, pids: list[int]) ->
     assert shelf.base is None
 
 
+def test_a_broken_copy_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
+    shelf.add(pids[1], 4, 7, socket.socketpair()[0])
+    state = shelf.find(2)
+    assert state is not None
+    shelf.give_up(state.copy)
+    assert [4] == steps(shelf)
+    assert {pids[1]} == shelf.pids
+
+
 def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) -> None:
     """The copy's own state may go before theirs."""
     for step in range(4, 40):

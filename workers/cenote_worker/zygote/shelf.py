@@ -178,6 +178,12 @@ class Shelf:
                 self._remove(state)
                 state.copy.line.close()
 
+    def give_up(self, copy: Copy) -> None:
+        """It is broken, and with it all that rests on it."""
+        for state in tuple(self._states):
+            if state.copy is copy:
+                self.drop(state)
+
     def clear(self) -> None:
         """Gives up all that nobody has asked for, by a label or because it is needed now."""
         wanted = {state.copy.pid for state in self._states if state.label or self._is_held(state)}

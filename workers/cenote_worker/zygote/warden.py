@@ -218,7 +218,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
             _say(state, {**told, "step": kept.step, "pid": pid})
             return True
-        state.shelf.drop(kept)
+        state.shelf.give_up(kept.copy)
     _say(state, {"op": "exited", **ending})
     return False
 
