@@ -91,6 +91,17 @@ def test_one_object_of_two_names_is_one_again() -> None:
     assert copy["a"] is not copy["c"]
 
 
+def test_the_empty_name_is_one_like_others() -> None:
+    namespace = ran("x = 5.5") | {"": 10**9}
+    base = Baseline.of(namespace)
+    assert base is not None
+    namespace["x"] = namespace[""]
+    bindings, copy = difference(base, namespace, {"x"}), ran("x = 5.5") | {"": 10**9}
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert copy["x"] is copy[""]
+
+
 def test_an_old_value_may_have_another_name_now() -> None:
     """That the baseline holds it as well makes it nobody else's."""
     bindings, copy = told("x = 10**9; y = 0", "x, y, z = y, 10**9 - 1, x"), ran("x = 10**9; y = 0")

@@ -9,7 +9,6 @@ values a container holds that cannot change themselves: neither does a trace.
 
 from __future__ import annotations
 
-import marshal
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Final
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
+from cenote_worker.in_jail.snapshots.plain_values_unsafe import is_interned, packed, unpacked
 
 __builtins__ = BUILTINS
 
@@ -30,8 +30,6 @@ _MAX_BITS: Final = 8 * MAX_BINDINGS
 _PLAIN: Final = frozenset((type(None), type(Ellipsis), bool, int, float, complex, str, bytes))
 _SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
 _SMALL_NUMBERS: Final = range(-5, 257)
-_INTERNED: Final = b"tAZ"
-"""How `marshal` begins a text of which Python has only one: it says so, and whoever reads it gets that one."""
 
 _count = sys.getrefcount
 _modules = sys.modules
@@ -75,7 +73,7 @@ def difference(base: Baseline, namespace: dict[str, object], written: Collection
     if not (_are_plain(written, namespace, changed) and _may_go(left & base.identities.keys(), base, same)):
         return None
     bound = _told(base, namespace, changed, same)
-    data = None if bound is None else marshal.dumps((gone, bound))
+    data = None if bound is None else packed((gone, bound))
     return data if data is not None and len(data) <= MAX_BINDINGS else None
 
 
@@ -84,11 +82,11 @@ def bring_about(namespace: dict[str, object], data: bytes) -> list[str]:
 
     Raises whatever `data` makes of it that does not come from `difference`, for just this namespace.
     """
-    gone, bound = marshal.loads(data)
+    gone, bound = unpacked(data)
     for name in gone:
         del namespace[name]
     for name, other, value in bound:
-        namespace[name] = namespace[other] if other else value
+        namespace[name] = value if other is None else namespace[other]
     return [*gone, *(name for name, _, _ in bound)]
 
 
@@ -115,15 +113,15 @@ def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> 
 
 def _told(
     base: Baseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
-) -> list[tuple[str, str, object]] | None:
-    """Each name with either another one, not empty, that has the same object by then, or a value."""
-    told, had = list[tuple[str, str, object]](), dict(same)
+) -> list[tuple[str, str | None, object]] | None:
+    """Each name with another one that has the same object by then, or None and a value."""
+    told, had = list[tuple[str, str | None, object]](), dict(same)
     for name in changed:
         identity = id(namespace[name])
         if identity in had:
             told.append((name, had[identity], None))
         elif _is_small(namespace[name]) and (_is_one(namespace[name]) or _is_unshared(name, namespace, base)):
-            told.append((name, "", namespace[name]))
+            told.append((name, None, namespace[name]))
             had[identity] = name
         else:
             return None
@@ -137,18 +135,16 @@ def _is_small(value: object) -> bool:
 
 
 def _is_one(value: object) -> bool:
-    """Whether Python has it once, and gives that to whoever reads it from `marshal`."""
+    """Whether Python has it once, and gives that to whoever unpacks it."""
     if type(value) is int:
         return value in _SMALL_NUMBERS
     if type(value) is str:
-        return (len(value) < 2 and value < "\u0100") or marshal.dumps(value)[0] & 0x7F in _INTERNED
+        return (len(value) < 2 and value < "\u0100") or is_interned(value)
     return type(value) in _SINGLE
 
 
 def _is_unshared(name: str, namespace: dict[str, object], base: Baseline) -> bool:
     """Whether only names have it, of which each is told. The copy's own old values, held here, are nobody's."""
     identity = id(namespace[name])
-    held = list(map(id, namespace.values())).count(identity) + list(map(id, base.plain.values())).count(
-        identity
-    )
+    held = sum(list(map(id, names.values())).count(identity) for names in (namespace, base.plain))
     return _count(namespace[name]) == held + 1  # and the argument
