@@ -27,11 +27,10 @@ WAKE_SECONDS: Final = 5.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Copy:
-    """One frozen process. line: to it alone. born: everything that began later is no part of its state."""
+    """One frozen process. line: to it alone."""
 
     pid: int
     line: socket.socket
-    born: Birth
 
     def wake(self, then: Message) -> int | None:
         """The pid of a process that goes on from here as the worker; None when the copy is broken.
@@ -66,12 +65,14 @@ class Kept:
     """A state that can be gone back to: that of a copy, or what some bindings make of it.
 
     parent: the state that the worker had last when it told of this one, or its nearest forebear that is kept.
-    files: the version of the working directory that goes with it, 0 for none. bindings: as the worker has packed
+    born: every process that began later is no part of it. files: the version of the working directory that goes with
+    it, 0 for none. bindings: as the worker has packed
     them, for whoever goes on from here; empty for the copy's own state.
     """
 
     step: int
     copy: Copy
+    born: Birth
     parent: Kept | None
     files: int = 0
     bindings: str = ""
@@ -125,15 +126,19 @@ class Shelf:
             line.close()
             return
         self._newest = max(self._newest, files)
-        copy = Copy(pid=pid, line=line, born=birth_of(pid))
-        self._put(Kept(step=step, copy=copy, parent=self.base, files=files))
+        copy = Copy(pid=pid, line=line)
+        self._put(Kept(step=step, copy=copy, born=birth_of(pid), parent=self.base, files=files))
 
-    def bind(self, pid: int, step: int, bindings: str) -> bool:
-        """A worker says that its state is that of its latest copy with these bindings. False if that is not kept."""
+    def bind(self, pid: int, step: int, born: Birth, bindings: str) -> bool:
+        """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
+
+        born: see `Kept`. Other processes than the worker may have begun some more since the copy.
+        """
         base = self.base
         if base is None or base.copy.pid != pid or not bindings:
             return False
-        self._put(Kept(step=step, copy=base.copy, parent=base, files=base.files, bindings=bindings))
+        told = Kept(step=step, copy=base.copy, born=born, parent=base, files=base.files, bindings=bindings)
+        self._put(told)
         return True
 
     def _put(self, state: Kept) -> None:

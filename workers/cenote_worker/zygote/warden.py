@@ -21,7 +21,7 @@ from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Kept, Shelf
-from cenote_worker.zygote.strays import end_younger
+from cenote_worker.zygote.strays import birth_at, end_younger
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way. A list of snapshots with labels is the longest."""
@@ -161,8 +161,9 @@ def _listen(state: Watch, most: int) -> None:
 
 def _keep_bound(state: Watch, message: Message) -> None:
     """A state that is told by what was bound since the latest copy. Raises ValueError, OSError."""
-    copy, step, bindings = number(message, "copy"), number(message, "step"), message.get("bindings")
-    if not isinstance(bindings, str) or not state.shelf.bind(copy, step, bindings):
+    copy, step, at = (number(message, key) for key in ("copy", "step", "at"))
+    bindings = message.get("bindings")
+    if not isinstance(bindings, str) or not state.shelf.bind(copy, step, birth_at(at), bindings):
         _tell_gone(state, copy)
         return
     _tell_of_files(state)
@@ -213,7 +214,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
     elif not state.alive and state.shelf.base is not None:
         state.shelf.drop(state.shelf.base)  # what comes of it dies at once
     while (kept := state.shelf.base) is not None:
-        if end_younger(kept.copy.born, state.shelf.pids) and (pid := kept.wake()) is not None:
+        if end_younger(kept.born, state.shelf.pids) and (pid := kept.wake()) is not None:
             _revive(state, kept, pid)
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
             _say(state, {**told, "step": kept.step, "pid": pid})

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
@@ -56,8 +57,9 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
 
 def say_bound(line: socket.socket, copy: int, step: int, bindings: bytes) -> None:
     """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError."""
-    data = b'{"op": "bound", "copy": %d, "step": %d, "bindings": "%s"}'
-    line.send(data % (copy, step, b2a_base64(bindings, newline=False)), socket.MSG_NOSIGNAL)
+    now, text = time.clock_gettime_ns(time.CLOCK_BOOTTIME), b2a_base64(bindings, newline=False)
+    data = b'{"op": "bound", "copy": %d, "step": %d, "at": %d, "bindings": "%s"}'
+    line.send(data % (copy, step, now, text), socket.MSG_NOSIGNAL)
 
 
 def unpacked(bindings: str) -> bytes:
