@@ -20,6 +20,9 @@ from tests.tracking.test_soundness import NAMES, relaxed, seen, statement
 from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
 from cenote_worker.trace import StepTrace
 
+INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
+"""Those that leave the process as it was, for others that fall into the same ones."""
+
 pytestmark = pytest.mark.usefixtures("alone")
 
 PLAIN = (
@@ -144,7 +147,7 @@ def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> No
     assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
 
 
-@pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), TRAPS)
+@pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)
 def test_no_trap_is_taken_for_bindings_that_it_is_not(
     in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
 ) -> None:

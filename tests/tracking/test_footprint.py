@@ -58,16 +58,15 @@ MORE = [
     "getattr(d, 'clear')()",
     "print(d.__class__)",
     "print(df._mgr)",
-    "np.seterr(all='ignore')",
-    "np.seterrcall(print)",
-    "[set_size][0](16384)",
-    "pd.api.extensions.register_dataframe_accessor('more')(C)",
-    "pd.set_option('display.max_rows', 7)",
+    "np.seterr()",
+    "np.seterrcall(None)",
+    "[set_size][0](8192)",
+    "pd.get_option('display.max_rows')",
     "x = decimal.Decimal(1) / 3",
     "warnings.simplefilter('ignore')",
     "os.getcwd()",
-    "gc.disable()",
-    "sys.setrecursionlimit(5000)",
+    "gc.isenabled()",
+    "sys.getrecursionlimit()",
     "1 / 0",
     "undefined",
     "x = datetime.datetime.now().microsecond",
@@ -98,7 +97,7 @@ def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
 
 @pytest.mark.parametrize("code", MORE)
 def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
-    """By itself, by what it calls, or for all that is known."""
+    """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""
     ready.run(code)
     assert ready.bound_only is None
 
