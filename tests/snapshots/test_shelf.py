@@ -111,6 +111,17 @@ def test_a_broken_copy_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
     assert {pids[1]} == shelf.pids
 
 
+def test_what_is_to_go_on_may_have_ended_just_then(shelf: Shelf, pids: list[int]) -> None:
+    """It is no base any more when it is given up, though nothing on the shelf rests on it."""
+    state = shelf.base
+    assert state is not None
+    shelf.forget(pids[0])
+    shelf.base = state
+    assert state.wake() is None
+    shelf.give_up(state.copy)
+    assert shelf.base is None
+
+
 def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) -> None:
     """The copy's own state may go before theirs."""
     for step in range(4, 40):

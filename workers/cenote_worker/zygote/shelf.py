@@ -1,4 +1,4 @@
-"""The frozen copies of a worker, as its warden keeps them. What a worker says of them is checked, and bounded."""
+"""The former states of a worker, as its warden keeps them, in frozen copies. What a worker says of them is checked, and bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cenote_worker.zygote.thinning import Candidate, expendable
 from cenote_worker.zygote.usage import private_memory
 
 MOST: Final = 8
-"""Copies kept of one worker at once. Each is a process, and has page tables of its own."""
+"""States kept of one worker at once. Each may need a process, which has page tables of its own."""
 
 MORE: Final = 4
 """Kept besides while some are held: room for what comes of the work that they are held for."""
@@ -66,8 +66,8 @@ class Kept:
 
     parent: the state that the worker had last when it told of this one, or its nearest forebear that is kept.
     born: every process that began later is no part of it. files: the version of the working directory that goes with
-    it, 0 for none. bindings: as the worker has packed
-    them, for whoever goes on from here; empty for the copy's own state.
+    it, 0 for none. bindings: as the worker has packed them, for whoever goes on from here; empty for the copy's own
+    state.
     """
 
     step: int
@@ -188,6 +188,10 @@ class Shelf:
         for state in tuple(self._states):
             if state.copy is copy:
                 self.drop(state)
+        while (
+            self.base is not None and self.base.copy is copy
+        ):  # it had ended before it was to be gone back to
+            self.base = self.base.parent
 
     def clear(self) -> None:
         """Gives up all that nobody has asked for, by a label or because it is needed now."""

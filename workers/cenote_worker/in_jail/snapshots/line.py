@@ -18,13 +18,13 @@ MAX_MESSAGE: Final = 16_384
 MAX_LABEL: Final = 100
 """Characters of a label: a list of all of them must fit one message of the warden's."""
 
+MAX_BINDINGS: Final = 8_192
+"""Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
+
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `hear`. Numbers, since Python code combines the members of enumerations."""
 
 _CLOSE_ON_EXEC: Final = int(socket.MSG_CMSG_CLOEXEC)
-MAX_BINDINGS: Final = 8_192
-"""Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
-
 _ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(array.array("i").itemsize)
 
 Message = dict[str, object]
