@@ -56,7 +56,7 @@ def come_to(result: ExecutionResult) -> object:
     return result.stdout, result.value, error, versions
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, st.sampled_from(["", "", "crash", "rollback"])), min_size=4, max_size=9))
 def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:
     """Each cell does what it does where nobody has ever gone anywhere, and is seen to do the same."""

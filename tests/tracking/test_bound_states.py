@@ -119,7 +119,7 @@ def known(trace: StepTrace) -> object:
     return versions, trace.opaque, trace.unrepeatable
 
 
-@settings(relaxed, max_examples=150)
+@settings(relaxed, max_examples=100)
 @given(program)
 @example(["a = [1]\nb = a", "del b", "a.append(2)"])
 def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:

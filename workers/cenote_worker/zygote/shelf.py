@@ -1,4 +1,4 @@
-"""The former states of a worker, in frozen copies, as its warden keeps them. What a worker says of them is checked."""
+"""Former states of a worker, in frozen copies, as its warden keeps them. What a worker says of them is checked."""
 
 from __future__ import annotations
 
