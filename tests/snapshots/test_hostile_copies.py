@@ -21,6 +21,8 @@ FORGERIES = {
     "no pid": "socket.send_fds(line, [b'{\"op\": \"copy\", \"step\": 3}'], [0])",
     "its own pid": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
     "socket.send_fds(line, [json.dumps({'op': 'copy', 'pid': os.getpid(), 'step': 3}).encode()], [a.fileno()])",
+    "bindings of no copy": "line.send(json.dumps(dict(op='bound', copy=1, step=3, at=9, bindings='AAAA')).encode())",
+    "strange bindings": "line.send(json.dumps(dict(op='bound', copy=3, step=3, at=9, bindings=[1])).encode())",
     "many descriptors": "socket.send_fds(line, [b'{\"op\": \"copy\", \"pid\": 2, \"step\": 3}'], [0] * 100)",
 }  # fmt: skip
 
@@ -67,6 +69,16 @@ def test_stopping_the_copies(runtime: PythonRuntime) -> None:
     stop = SIGNAL_ALL.format(19)
     assert "rolled_back" == runtime.execute(f"x = 2\n{stop}\nos._exit(1)", timeout=20).state
     assert "1" == runtime.execute("x").value
+
+
+def test_bindings_that_no_copy_can_have(runtime: PythonRuntime) -> None:
+    """Whoever is to go on with them dies of it, and the state before goes on."""
+    runtime.execute("x = 1")
+    said = "{'op': 'bound', 'copy': copy, 'step': 8, 'at': 2**60, 'bindings': %s}"
+    flood = f"for copy in range(3, 60):\n    line.send(json.dumps({said}).encode())\nos._exit(1)"
+    for bindings in ("'AAAA'", "'!'", "'\\xe9' * 2000"):
+        assert "rolled_back" == runtime.execute(LINE + flood % bindings, timeout=20).state
+        assert "1" == runtime.execute("x").value
 
 
 def test_a_successor_that_dies_at_once(runtime: PythonRuntime) -> None:

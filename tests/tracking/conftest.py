@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.tracking import audit
+from cenote_worker.tracking import anything, audit
 
 
 @pytest.fixture
@@ -51,6 +51,12 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     locale.setlocale(locale.LC_ALL, language)
     logging.root.setLevel(level)
     vars(builtins).update(names)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of the process that tests run in, such as those that other tests have left, are none of the steps'."""
+    monkeypatch.setattr(anything, "_alive", {})
 
 
 @pytest.fixture

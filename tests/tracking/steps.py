@@ -20,6 +20,7 @@ class Steps:
         self.namespace["__builtins__"] = builtins
         self.tracker = Tracker(self.namespace, str(workdir))
         self.failure = ""
+        self.bound_only: frozenset[str] | None = None
         self._number = 0
 
     def run(self, source: str) -> StepTrace:
@@ -35,7 +36,9 @@ class Steps:
                 repr(value)
         except Exception as error:
             self.failure = type(error).__name__
-        return watch.end(self.failure)
+        trace = watch.end(self.failure)
+        self.bound_only = None if self.failure else watch.bound_only
+        return trace
 
     def good(self, source: str) -> StepTrace:
         trace = self.run(source)

@@ -7,7 +7,7 @@ import sys
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from cenote_worker.in_jail.cells import Cell
+from cenote_worker.in_jail.cells import CO_COROUTINE, Cell
 from cenote_worker.in_jail.interrupts import Interrupts
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cenote_worker.in_jail.event_loop import CellLoop
 
 _eval = eval
-_CO_COROUTINE = 0x80
 
 
 class CellRunner:
@@ -41,7 +40,7 @@ class CellRunner:
     def run(self, cell: Cell) -> object:
         """The value of the last expression, None without one. Raises what the code raises."""
         parts = [part for part in (cell.body, cell.last) if part is not None]
-        if any(part.co_flags & _CO_COROUTINE or _starts_tasks(part) for part in parts):
+        if cell.awaits or any(map(_starts_tasks, parts)):
             return self._open_loop().run(self._run_in_loop(parts), self.context)
         value = None
         for part in parts:
@@ -53,7 +52,7 @@ class CellRunner:
         value = None
         for part in parts:
             value = _eval(part, self._namespace)
-            if part.co_flags & _CO_COROUTINE:
+            if part.co_flags & CO_COROUTINE:
                 value = await value
         return value
 

@@ -21,6 +21,7 @@ for _name in __future__.all_feature_names:
 _compile = compile  # bound here because every cell pays for the look-up
 _known_lines = linecache.cache  # and this because a cell may assign to the module's attribute
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+CO_COROUTINE = 0x80
 _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
 
@@ -31,6 +32,12 @@ class Cell:
     filename: str
     body: CodeType | None
     last: CodeType | None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether any part is to be run by an event loop."""
+        parts = (self.body, self.last)
+        return any(part is not None and part.co_flags & CO_COROUTINE for part in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

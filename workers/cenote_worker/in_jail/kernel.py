@@ -138,6 +138,7 @@ class Kernel:
             duration=_now() - started,
             notices=news,
             trace=trace,
+            bound_only=self._bound_only() if error is None else None,
         )
 
     def describe(self) -> list[VariableInfo]:
@@ -186,6 +187,10 @@ class Kernel:
             self._interrupts.armed = False
 
     # -- one cell --
+
+    def _bound_only(self) -> frozenset[str] | None:
+        """Of the last cell. With several authors each turn leaves something behind."""
+        return None if self._tracking is None or self._rebindings is not None else self._tracking.bound_only
 
     def _begin(self) -> None:
         self._reply = None

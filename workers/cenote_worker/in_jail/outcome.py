@@ -18,6 +18,7 @@ class CellOutcome:
     duration: seconds of wall time.
     notices: what other authors did to names that this one relies on.
     trace: what it read and wrote; None where nothing watches.
+    bound_only: names that it has written, if it has certainly done nothing else; None if it may have.
     """
 
     success: bool
@@ -27,3 +28,4 @@ class CellOutcome:
     duration: float = 0.0
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
+    bound_only: frozenset[str] | None = None

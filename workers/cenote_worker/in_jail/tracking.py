@@ -29,14 +29,16 @@ class CellTracking:
         self._namespace = namespace
         self.tracker = Tracker(namespace, str(Path.cwd()))
         self._watch: Watch | None = None
-        self._begun = False
+        self._begun = self._awaits = False
+        self.bound_only: frozenset[str] | None = None
+        """Of the cell that ended last. See `CellOutcome`."""
 
     def begin(self, cell: Cell, namespace: dict[str, object]) -> None:
         """A cell has been compiled and is about to run. An interrupt may come out of this, and nothing else."""
         if namespace is not self._namespace:
             self.tracker.forget()  # objects may be reached from either namespace
             return
-        self._begun = True
+        self._begun, self._awaits = True, cell.awaits  # an event loop is nothing that a name leads to
         try:
             self._watch = self.tracker.begin(cell.body, cell.last, displays=cell.last is not None)
         except Exception:
@@ -46,10 +48,13 @@ class CellTracking:
         """The cell is over; None for one in a namespace that is not watched. Never raises."""
         watch, self._watch = self._watch, None
         begun, self._begun = self._begun, False
+        self.bound_only = None
         failure = "" if error is None else error.type
         if watch is not None:
             with suppress(Exception, MemoryError):
-                return self._with_kinds(watch.end(failure))
+                trace = self._with_kinds(watch.end(failure))
+                self.bound_only = None if failure or self._awaits else watch.bound_only
+                return trace
         self.forget()
         if begun:
             version = fresh()

@@ -23,6 +23,7 @@ from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.refused import Refused
+from cenote_worker.in_jail.snapshots.bindings import bring_about
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
@@ -66,8 +67,15 @@ class Worker:
         self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer)
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir)
         self._copies = Copies(
-            settings.warden, KeptFiles(settings), self._kept_descriptors, self._quiet, self._carrying.give
+            settings.warden,
+            files=KeptFiles(settings),
+            namespace=self._kernel.namespace,
+            keep=self._kept_descriptors,
+            quiet=self._quiet,
+            adopt=self._adopt,
+            answer=self._carrying.give,
         )
+        self._bound_only: frozenset[str] | None = None
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -113,10 +121,18 @@ class Worker:
             self._values.hosts.revive()
         self._copies.alive()
 
+    def _adopt(self, step: int, bindings: bytes) -> None:
+        """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
+        names = bring_about(self._kernel.namespace, bindings)
+        if self._kernel.tracker is not None:
+            self._kernel.tracker.forget(names)
+        self._checkpointing.ran(step)
+
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
         content: Content | None = None
+        self._bound_only = None
         self._kernel.enter(request.author, request.private)
         try:
             content = self._dispatch(request, descriptors, frame.reply)
@@ -124,7 +140,8 @@ class Worker:
             refused.fill(frame.reply.refusal)
         if _changes_something(request):
             number = request.execute.step or request.state or None
-            self._copies.changed(number, passing=_is_undone(request, frame.reply))
+            passing = _is_undone(request, frame.reply)
+            self._copies.changed(number, bound_only=self._bound_only, passing=passing)
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:
@@ -210,6 +227,7 @@ class Worker:
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
         self._checkpointing.ran(request.step)
+        self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
 
     # -- checkpoints --

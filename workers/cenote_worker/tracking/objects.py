@@ -111,7 +111,7 @@ class Objects:
     def _library_function(self, graph: Graph, value: FunctionType) -> object:
         """By its name, but for what a user has passed into it: a decorator's function, a callback."""
         home = str(value.__globals__.get("__name__", ""))
-        graph.packages.add(home.partition(".")[0])
+        graph.tool(home.partition(".")[0])
         held = [
             graph.tokens(value.__closure__ or ()),
             graph.inline(value.__dict__) if value.__dict__ else None,
@@ -156,7 +156,8 @@ class Objects:
             return ("namespace",)
         if graph.own_modules.get(dotted) is value:
             graph.refer(module(dotted))
-        graph.packages.update((dotted, dotted.partition(".")[0]))
+        graph.packages.add(dotted)
+        graph.tool(dotted.partition(".")[0])
         if _modules.get(dotted) is not value:
             graph.out_of_sight("a module that was not imported")
         return ("module", dotted)
@@ -277,7 +278,7 @@ def method(graph: Graph, value: MethodType) -> object:
 def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
     owner = value.__self__
     home = str(value.__module__)
-    graph.packages.add(home.partition(".")[0])
+    graph.tool(home.partition(".")[0])
     held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
     return ("builtin", home, value.__qualname__, held)
 

@@ -39,6 +39,7 @@ class Picture:
     refers: frozenset[Location] = _NOWHERE
     kin: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
     facts: Facts = _NO_FACTS
     opaque: str = ""
     finalizes: bool = False
@@ -72,6 +73,7 @@ def picture_of(
         refers=frozenset(graph.refers),
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),
+        tools=frozenset(graph.tools),
         facts=graph.facts,
         opaque=graph.opaque,
         finalizes=graph.finalizes,

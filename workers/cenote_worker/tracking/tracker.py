@@ -60,9 +60,9 @@ class Tracker:
         self._own_modules.refresh()
         return frozenset(self._own_modules.found)
 
-    def forget(self) -> None:
-        """Something else than a step has run: an injection, another author's cell."""
-        self._album.forget()
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
+        self._album.forget(None if names is None else map(name, names))
 
     def _refresh(self) -> None:
         self._own_modules.refresh()

@@ -27,6 +27,7 @@ from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.footprint import Reach, bound_only
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
 
@@ -65,6 +66,8 @@ class Watch:
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
         self._patchable = album.patches.before(facts | self._met.facts, own_modules.found)
         self._files = FileWatch(files, album.namespace, budget)
+        self.bound_only: frozenset[str] | None = None
+        """Once it is over: names that it has written, if it has certainly done nothing else."""
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
@@ -97,6 +100,8 @@ class Watch:
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
         )
+        reach = Reach(facts=facts, libraries=self._met.packages, tools=self._met.tools)
+        self.bound_only = bound_only(trace, reach, self._album.namespace)
         if opaque:
             self._album.forget()
         return trace
@@ -117,7 +122,7 @@ class Watch:
         while new := stale - done:
             for each in new - self._versions.keys():  # it turns out only now that it could be reached
                 self._versions[each] = then[each].version if each in then else ABSENT
-            album.forget(each for each in new if each in bound or not album.is_constant(each))
+            album.forget(each for each in new if each in bound or self._may_be_another(each))
             done |= new
             reached = album.reach(self._roots, budget)
             self._met = self._met.and_also(Met(album, reached))
@@ -125,6 +130,12 @@ class Watch:
             reached = reached - {ANYTHING}
             album.look_at(done, budget)
             stale = done | reached | album.sharing_any(done | reached)
+
+    def _may_be_another(self, location: Location) -> bool:
+        """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
+        variable = key_of(location)
+        stored = variable in self._cell.stores or variable in self._met.facts.stores
+        return stored or not self._album.is_constant(location)
 
     def _compare(
         self, bound: set[Location], failure: str, budget: Budget
@@ -197,21 +208,23 @@ class Met:
     """What the pictures of reached locations say together."""
 
     def __init__(self, album: Album, reached: Iterable[Location]) -> None:
-        self.facts, packages = Facts(), set[str]()
+        self.facts, packages, tools = Facts(), set[str](), set[str]()
         self.referred, self.unclear = set[Location](), set[str]()
         for each in reached:
             picture = album.known(each)
             if picture is not None:
                 self.facts |= picture.facts
                 packages |= picture.packages
+                tools |= picture.tools
                 self.referred |= picture.refers
                 if ANYTHING in picture.refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
-        self.packages = frozenset(packages)
+        self.packages, self.tools = frozenset(packages), frozenset(tools)
 
     def and_also(self, other: Met) -> Met:
         self.facts |= other.facts
         self.packages |= other.packages
+        self.tools |= other.tools
         self.referred |= other.referred
         self.unclear |= other.unclear
         return self

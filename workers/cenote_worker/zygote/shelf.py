@@ -1,4 +1,4 @@
-"""The frozen copies of a worker, as its warden keeps them. What a worker says of them is checked, and bounded."""
+"""Former states of a worker, in frozen copies, as its warden keeps them. What a worker says of them is checked."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cenote_worker.in_jail.snapshots.line import hear, number, say
+from cenote_worker.in_jail.snapshots.line import Message, hear, number, say
 from cenote_worker.zygote.strays import Birth, birth_of
 from cenote_worker.zygote.thinning import Candidate, expendable
 from cenote_worker.zygote.usage import private_memory
 
 MOST: Final = 8
-"""Copies kept of one worker at once. Each is a process, and has page tables of its own."""
+"""States kept of one worker at once. Each may need a process, which has page tables of its own."""
 
 MORE: Final = 4
 """Kept besides while some are held: room for what comes of the work that they are held for."""
@@ -27,41 +27,32 @@ WAKE_SECONDS: Final = 5.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Copy:
-    """One frozen process. line: to it alone. born: everything that began later is no part of its state.
-
-    parent: the copy that the worker had come from when this one was made, or its nearest forebear that is kept.
-    files: the version of the working directory that goes with it, 0 for none.
-    """
+    """One frozen process. line: to it alone."""
 
     pid: int
-    step: int
     line: socket.socket
-    born: Birth
-    parent: Copy | None
-    files: int = 0
-    label: str = ""
 
-    def wake(self) -> int | None:
+    def wake(self, then: Message) -> int | None:
         """The pid of a process that goes on from here as the worker; None when the copy is broken.
 
-        It may be the copy's own, which is none any more then.
+        It may be the copy's own, which is none any more then. then: what it is told besides.
         """
         try:
             os.kill(self.pid, signal.SIGCONT)  # whoever has stopped it
             self.line.settimeout(WAKE_SECONDS)
-            say(self.line, {"op": "live"})
+            say(self.line, {"op": "live", **then})
             heard = hear(self.line)
             pid = 0 if heard is None else number(heard.message, "pid")
         except (OSError, ValueError):
             return None
         return pid if pid == self.pid or is_child(pid) else None
 
-    def lend(self, line: socket.socket) -> None:
+    def lend(self, line: socket.socket, then: Message) -> None:
         """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
         with suppress(OSError):
             os.kill(self.pid, signal.SIGCONT)
             self.line.settimeout(0)
-            say(self.line, {"op": "lend"}, line)
+            say(self.line, {"op": "lend", **then}, line)
 
     def end(self) -> None:
         self.line.close()
@@ -69,123 +60,184 @@ class Copy:
             os.kill(self.pid, signal.SIGKILL)
 
 
-class Shelf:
-    """At most one copy of a step. base: of the state that the running cell began with, or the nearest before that.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Kept:
+    """A state that can be gone back to: that of a copy, or what some bindings make of it.
 
-    Held copies are not thinned away. Memory is a stronger reason than that: `keep_base` gives them up, too.
+    parent: the state that the worker had last when it told of this one, or its nearest forebear that is kept.
+    born: every process that began later is no part of it. files: the version of the working directory that goes with
+    it, 0 for none. bindings: as the worker has packed them, for whoever goes on from here; empty for the copy's own
+    state.
+    """
+
+    step: int
+    copy: Copy
+    born: Birth
+    parent: Kept | None
+    files: int = 0
+    bindings: str = ""
+    label: str = ""
+
+    def wake(self) -> int | None:
+        """See `Copy.wake`."""
+        return self.copy.wake(self._then)
+
+    def lend(self, line: socket.socket) -> None:
+        """See `Copy.lend`."""
+        self.copy.lend(line, self._then)
+
+    @property
+    def _then(self) -> Message:
+        return {"step": self.step, "bindings": self.bindings} if self.bindings else {}
+
+
+class Shelf:
+    """At most one state of a step. base: the one that the running cell began with, or the nearest before that.
+
+    A copy ends with the last state that rests on it. Held states are not thinned away. Memory is a stronger reason
+    than that: `keep_base` gives them up, too.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._copies: list[Copy] = []
+        self._states: list[Kept] = []
         self._newest = 0
         self._held: frozenset[int | str] = frozenset()
-        self.base: Copy | None = None
+        self.base: Kept | None = None
 
     @property
     def pids(self) -> frozenset[int]:
-        return frozenset(copy.pid for copy in self._copies)
+        return frozenset(state.copy.pid for state in self._states)
 
-    def find(self, step: int) -> Copy | None:
-        return next((copy for copy in self._copies if copy.step == step), None)
+    def find(self, step: int) -> Kept | None:
+        return next((state for state in self._states if state.step == step), None)
 
-    def labelled(self, label: str) -> Copy | None:
-        return next((copy for copy in self._copies if copy.label == label), None)
+    def labelled(self, label: str) -> Kept | None:
+        return next((state for state in self._states if state.label == label), None)
 
     @property
     def files(self) -> dict[str, object]:
         """What is still wanted of the working directory's versions, for the worker that keeps them."""
-        return {"files": sorted({copy.files for copy in self._copies}), "newest": self._newest}
+        return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
 
     def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
         """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
-        former = self.find(step)
-        copy = Copy(pid=pid, step=step, line=line, born=birth_of(pid), parent=self.base, files=files)
         self._newest = max(self._newest, files)
-        self.base = copy
-        self._copies.append(copy)
+        copy = Copy(pid=pid, line=line)
+        self._put(Kept(step=step, copy=copy, born=birth_of(pid), parent=self.base, files=files))
+
+    def bind(self, pid: int, step: int, born: Birth, bindings: str) -> bool:
+        """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
+
+        born: see `Kept`. Other processes than the worker may have begun some more since the copy.
+        """
+        base = self.base
+        if base is None or base.copy.pid != pid or not bindings:
+            return False
+        told = Kept(step=step, copy=base.copy, born=born, parent=base, files=base.files, bindings=bindings)
+        self._put(told)
+        return True
+
+    def _put(self, state: Kept) -> None:
+        former = self.find(state.step)
+        self.base = state
+        self._states.append(state)
         if former is not None:
-            copy.label = former.label
+            state.label = former.label
             self.drop(former)
         self._thin()
 
     def lend(self, step: int, line: socket.socket) -> None:
-        """Whoever is at the other end hears its end at once when there is no copy of that step."""
+        """Whoever is at the other end hears its end at once when no state of that step is kept."""
         with line:
-            copy = self.find(step)
-            if copy is not None:
-                copy.lend(line)
+            state = self.find(step)
+            if state is not None:
+                state.lend(line)
 
     def hold(self, targets: Iterable[int | str]) -> None:
-        """Those of these steps and labels stay until something else is said. Too many then go with the next copy."""
+        """Those of these steps and labels stay until something else is said. Too many then go with the next state."""
         self._held = frozenset(targets)
 
     def name(self, step: int, label: str) -> None:
-        """A label names one copy: it moves on to this one."""
+        """A label names one state: it moves on to this one."""
         named = self.labelled(label)
         if named is not None:
             named.label = ""
-        copy = self.find(step)
-        if copy is not None:
-            copy.label = label
+        state = self.find(step)
+        if state is not None:
+            state.label = label
 
-    def drop(self, copy: Copy) -> None:
-        """Ends a copy; those that came from it come from its own parent now."""
-        copy.end()
-        self.release(copy)
-
-    def release(self, copy: Copy) -> None:
-        """The copy itself has become the worker."""
-        self._copies.remove(copy)
-        for other in self._copies:
-            if other.parent is copy:
-                other.parent = copy.parent
-        if self.base is copy:
-            self.base = copy.parent
+    def drop(self, state: Kept) -> None:
+        """Those that came from it come from its own parent now."""
+        self._remove(state)
+        if state.copy.pid not in self.pids:
+            state.copy.end()
 
     def forget(self, pid: int) -> None:
-        """A child has ended: if it was a copy, it is none any more."""
-        for copy in self._copies:
-            if copy.pid == pid:
-                self.drop(copy)
-                return
+        """A child has ended, or is the worker now: if it was a copy, it is none any more."""
+        for state in tuple(self._states):
+            if state.copy.pid == pid:
+                self._remove(state)
+                state.copy.line.close()
+
+    def give_up(self, copy: Copy) -> None:
+        """It is broken, and with it all that rests on it."""
+        for state in tuple(self._states):
+            if state.copy is copy:
+                self.drop(state)
+        while (
+            self.base is not None and self.base.copy is copy
+        ):  # it had ended before it was to be gone back to
+            self.base = self.base.parent
 
     def clear(self) -> None:
         """Gives up all that nobody has asked for, by a label or because it is needed now."""
-        for copy in tuple(self._copies):
-            if not copy.label and not self._is_held(copy):
-                self.drop(copy)
+        wanted = {state.copy.pid for state in self._states if state.label or self._is_held(state)}
+        for state in tuple(self._states):
+            if state.copy.pid not in wanted:
+                self.drop(state)
 
     def keep_base(self) -> None:
         """Gives up all but the one that a crash falls back to."""
-        for copy in tuple(self._copies):
-            if copy is not self.base:
-                self.drop(copy)
+        for state in tuple(self._states):
+            if state is not self.base:
+                self.drop(state)
 
     def told(self) -> list[dict[str, object]]:
-        """What is kept, oldest step first. memory: bytes that would be free without the copy."""
+        """What is kept, oldest step first. memory: bytes that would be free without it, its copy's for the first."""
+        memory = {state: len(state.bindings) for state in self._states}
+        for state in {state.copy.pid: state for state in reversed(self._states)}.values():
+            memory[state] += private_memory(state.copy.pid)
         return [
-            {"step": copy.step, "label": copy.label, "memory": private_memory(copy.pid)}
-            for copy in sorted(self._copies, key=lambda copy: copy.step)
+            {"step": state.step, "label": state.label, "memory": memory[state]}
+            for state in sorted(self._states, key=lambda state: state.step)
         ]
 
+    def _remove(self, state: Kept) -> None:
+        self._states.remove(state)
+        for other in self._states:
+            if other.parent is state:
+                other.parent = state.parent
+        if self.base is state:
+            self.base = state.parent
+
     def _thin(self) -> None:
-        """The base stays, whatever its age. A state may get a smaller number than one that was copied before it."""
+        """The base stays, whatever its age. A state may get a smaller number than one that was kept before it."""
         most = self._most + (MORE if self._held else 0)
-        while len(self._copies) > most and (others := self._expendable()):
-            candidates = [Candidate(step=copy.step, labelled=bool(copy.label)) for copy in others]
+        while len(self._states) > most and (others := self._expendable()):
+            candidates = [Candidate(step=state.step, labelled=bool(state.label)) for state in others]
             self.drop(others[expendable(candidates) or 0])
 
-    def _expendable(self) -> list[Copy]:
+    def _expendable(self) -> list[Kept]:
         """Oldest step first."""
-        others = [copy for copy in self._copies if copy is not self.base and not self._is_held(copy)]
-        return sorted(others, key=lambda copy: copy.step)
+        others = [state for state in self._states if state is not self.base and not self._is_held(state)]
+        return sorted(others, key=lambda state: state.step)
 
-    def _is_held(self, copy: Copy) -> bool:
-        return not self._held.isdisjoint((copy.step, copy.label))
+    def _is_held(self, state: Kept) -> bool:
+        return not self._held.isdisjoint((state.step, state.label))
 
 
 def is_child(pid: int) -> bool:

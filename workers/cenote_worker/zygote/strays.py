@@ -15,6 +15,7 @@ PATIENCE: Final = 5.0
 """Seconds. A tree that forks faster than it is killed is at its limit of processes soon, and then loses."""
 
 _PAUSE: Final = 0.0005
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 Birth = tuple[int, int]
 """Clock ticks since the machine's start, and the pid, which tells those of one tick apart."""
@@ -25,6 +26,11 @@ def birth_of(pid: int) -> Birth:
     with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19]), pid
     return 0, 0
+
+
+def birth_at(moment: int) -> Birth:
+    """Before all that begins then, or in the same tick. moment: nanoseconds since the machine's start."""
+    return moment * _TICKS // 10**9, 0
 
 
 def end_younger(than: Birth, spared: Collection[int]) -> bool:

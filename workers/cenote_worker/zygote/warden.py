@@ -20,8 +20,8 @@ from cenote_worker.in_jail.snapshots.line import MAX_LABEL, Message, hear, numbe
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
 from cenote_worker.zygote.pulse import Pulse
-from cenote_worker.zygote.shelf import Copy, Shelf
-from cenote_worker.zygote.strays import end_younger
+from cenote_worker.zygote.shelf import Kept, Shelf
+from cenote_worker.zygote.strays import birth_at, end_younger
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way. A list of snapshots with labels is the longest."""
@@ -39,7 +39,7 @@ _MESSAGES_PER_TURN: Final = 64
 class Watch:
     """State of a warden. worker: pid of the one that lives. oom_kills: the machine's count when the jail started.
 
-    killed: whether it was told to kill the worker. wanted: the copy that is to go on after that, if not the newest,
+    killed: whether it was told to kill the worker. wanted: the state that is to go on after that, if not the newest,
     and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive:
     False until a worker that has come of a copy has said that it works.
     """
@@ -52,7 +52,7 @@ class Watch:
     pulse: Pulse
     killed: bool = False
     alive: bool = True
-    wanted: tuple[int, Copy] | None = None
+    wanted: tuple[int, Kept] | None = None
     told: dict[str, object] = field(default_factory=dict)
 
 
@@ -127,7 +127,7 @@ def _reap(state: Watch) -> bool:
             if pid == 0:
                 return True
             if pid != state.worker:
-                state.shelf.forget(pid)
+                _part_with(state, pid)
             elif not _succeed(state, _ending(state, status, spent.ru_maxrss * 1024)):
                 return False
     return True
@@ -147,6 +147,8 @@ def _listen(state: Watch, most: int) -> None:
                 state.shelf.add(pid, step, files, heard.attached)
                 _tell_of_files(state)
                 state.pulse.copied(state.worker)
+            elif heard.message.get("op") == "bound":
+                _keep_bound(state, heard.message)
             elif heard.message.get("op") == "alive":
                 state.alive = True
             else:
@@ -157,10 +159,39 @@ def _listen(state: Watch, most: int) -> None:
             continue
 
 
+def _keep_bound(state: Watch, message: Message) -> None:
+    """A state that is told by what was bound since the latest copy. Raises ValueError, OSError."""
+    copy, step, at = (number(message, key) for key in ("copy", "step", "at"))
+    bindings = message.get("bindings")
+    if not isinstance(bindings, str) or not state.shelf.bind(copy, step, birth_at(at), bindings):
+        _tell_gone(state, copy)
+        return
+    _tell_of_files(state)
+    state.pulse.copied(state.worker)
+
+
+def _part_with(state: Watch, pid: int) -> None:
+    """A child has ended, which may have been a copy."""
+    ours = pid in state.shelf.pids
+    state.shelf.forget(pid)
+    if ours:
+        _tell_gone(state, pid)
+
+
+def _tell_gone(state: Watch, copy: int) -> None:
+    """States behind it cannot be told by bindings any more: another copy must be made."""
+    with suppress(OSError):  # then it is told when it speaks of that copy again
+        _tell(state, {"gone": copy})
+
+
+def _tell(state: Watch, message: Message) -> None:
+    state.line.send(json.dumps(message).encode(), _AT_ONCE)
+
+
 def _tell_of_files(state: Watch) -> None:
     """Unless the worker knows: reading it costs each cell what it does to make one more copy of a hundred pages."""
     if state.told != (told := state.shelf.files):
-        state.line.send(json.dumps(told).encode(), _AT_ONCE)
+        _tell(state, told)
         state.told = told
 
 
@@ -171,6 +202,7 @@ def _weigh(state: Watch) -> None:
         state.shelf.clear()
         if state.shelf.base is not base:
             _say(state, {"op": "dropped"})
+            _tell_gone(state, base.copy.pid)
 
 
 def _succeed(state: Watch, ending: Message) -> bool:
@@ -181,23 +213,23 @@ def _succeed(state: Watch, ending: Message) -> bool:
         state.shelf.base = wanted[1]
     elif not state.alive and state.shelf.base is not None:
         state.shelf.drop(state.shelf.base)  # what comes of it dies at once
-    while (copy := state.shelf.base) is not None:
-        if end_younger(copy.born, state.shelf.pids) and (pid := copy.wake()) is not None:
-            _revive(state, copy, pid)
+    while (kept := state.shelf.base) is not None:
+        if end_younger(kept.born, state.shelf.pids) and (pid := kept.wake()) is not None:
+            _revive(state, kept, pid)
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
-            _say(state, {**told, "step": copy.step, "pid": pid})
+            _say(state, {**told, "step": kept.step, "pid": pid})
             return True
-        state.shelf.drop(copy)
+        state.shelf.give_up(kept.copy)
     _say(state, {"op": "exited", **ending})
     return False
 
 
-def _revive(state: Watch, copy: Copy, pid: int) -> None:
+def _revive(state: Watch, kept: Kept, pid: int) -> None:
     state.worker, state.killed, state.alive, state.told = pid, False, False, {}
     state.oom_kills = usage.oom_kills(_PROC)
     state.pulse.copied(pid)
-    if pid == copy.pid:
-        state.shelf.release(copy)
+    if pid == kept.copy.pid:
+        state.shelf.forget(pid)
 
 
 def _ending(state: Watch, status: int, max_rss: int) -> Message:
@@ -256,11 +288,11 @@ def _serve(state: Watch) -> bool:
 def _roll_back(state: Watch, asked: int, request: Message) -> None:
     _listen(state, _MESSAGES_PER_TURN)
     label, step = request.get("label"), request.get("step")
-    copy = state.shelf.labelled(str(label)) if label else state.shelf.find(int(str(step)))
-    if copy is None:
+    kept = state.shelf.labelled(str(label)) if label else state.shelf.find(int(str(step)))
+    if kept is None:
         _say(state, {"op": "not_kept", "id": asked})
         return
-    state.wanted = asked, copy
+    state.wanted = asked, kept
     _kill_worker(state)
 
 

@@ -8,13 +8,25 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.snapshots.bindings import Baseline, difference
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
-from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
-from cenote_worker.in_jail.snapshots.line import AT_ONCE, MAX_LABEL, hear, number, say, say_copied
+from cenote_worker.in_jail.snapshots.kept_files import NONE, KeptFiles
+from cenote_worker.in_jail.snapshots.line import (
+    AT_ONCE,
+    MAX_LABEL,
+    Message,
+    hear,
+    number,
+    say,
+    say_bound,
+    say_copied,
+    unpacked,
+)
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -23,34 +35,53 @@ _THREADS: Final = "threads were running that a copy of the process would not hav
 _MAX_REASON: Final = 500
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """The latest copy, where the states behind it can be told by bindings. copy: its pid. files: as it has them."""
+
+    copy: int
+    files: int
+    names: Baseline
+
+
 class Copies:
     """Keeps the state as it is, when it has changed and somebody will want to go back to it.
 
     A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
+    None is made where the latest one, with some names bound to small values, is the state of now: then the warden is
+    told of these, and whoever goes on from there binds them first.
     """
 
     def __init__(
         self,
         line: int,
+        *,
         files: KeptFiles,
+        namespace: dict[str, object],
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
+        adopt: Callable[[int, bytes], None],
         answer: Callable[[socket.socket], None],
     ) -> None:
         """line: descriptor of the line to the warden, -1 for none. files: the working directory, kept with each copy.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
-        again. answer: see `borrow`.
+        again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
+        namespace (see `difference`). answer: see `borrow`.
         """
         self._line = socket.socket(fileno=line) if line >= 0 else None
         self._inode = os.fstat(line).st_ino if line >= 0 else 0
         self._files = files
+        self._namespace = namespace
         self._keep = keep
         self._quiet = quiet
+        self._adopt = adopt
         self._answer = answer
         self._safety = ForkSafety()
         self._changed = True
+        self._bound: frozenset[str] | None = None
         self._passing = False
+        self._base: _Base | None = None
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
@@ -63,11 +94,15 @@ class Copies:
         """The last one that ran."""
         return self._step
 
-    def changed(self, step: int | None = None, *, passing: bool = False) -> None:
+    def changed(
+        self, step: int | None = None, *, bound_only: frozenset[str] | None = None, passing: bool = False
+    ) -> None:
         """The state is another than the one that was copied. step: of the cell that changed it, if one did.
 
-        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
+        bound_only: names that it has written, if nothing else can have changed. passing: it is about to be given
+        up for the one before, and is copied only if another cell comes after all.
         """
+        self._bound = None if self._changed else bound_only
         self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
 
@@ -93,7 +128,9 @@ class Copies:
             return False
         self._changed = False
         try:
-            return self._copy(self._line)
+            if os.fstat(self._line.fileno()).st_ino != self._inode:
+                raise OSError(errno.EBADF, "a cell has closed the line to the warden")
+            return not self._is_told(self._line) and self._copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
             return False
@@ -125,9 +162,22 @@ class Copies:
             say(self._line, {"op": "lend", "step": step}, there)
         return here
 
+    def _is_told(self, line: socket.socket) -> bool:
+        """Whether it was enough to tell the warden what has been bound since the latest copy."""
+        if self._bound is None:
+            return False
+        self._heed(line)
+        if self._base is None or self._files.keep() != self._base.files:
+            return False
+        bindings = difference(self._base.names, self._namespace, self._bound)
+        if bindings is None:
+            return False
+        say_bound(line, self._base.copy, self._step, bindings)
+        self._unkept = ""
+        return True
+
     def _copy(self, line: socket.socket) -> bool:
-        if os.fstat(line.fileno()).st_ino != self._inode:
-            raise OSError(errno.EBADF, "a cell has closed the line to the warden")
+        self._base = None
         self._quiet()
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
@@ -135,32 +185,57 @@ class Copies:
         self._heed(line)
         files = self._files.keep()
         holdings = Holdings.now((*self._keep(), line.fileno()))
+        names = Baseline.of(self._namespace)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
             pid = fork_beside()
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
+                self._rest_on(pid, files, names)
                 return False
-            return self._live_again(here, there, holdings, files)
+            return self._live_again(here, there, holdings, files, names)
+
+    def _rest_on(self, copy: int, files: int, names: Baseline | None) -> None:
+        if names is not None and files != NONE:
+            self._base = _Base(copy=copy, files=files, names=names)
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are."""
         with suppress(BlockingIOError, ValueError):
             while (heard := hear(line, AT_ONCE)) is not None:
+                if self._base is not None and heard.message.get("gone") == self._base.copy:
+                    self._base = None
                 numbers = heard.message.get("files")
                 if isinstance(numbers, list):
                     self._files.wanted(numbers, number(heard.message, "newest"))
 
-    def _live_again(self, here: socket.socket, there: socket.socket, holdings: Holdings, files: int) -> bool:
+    def _live_again(
+        self,
+        here: socket.socket,
+        there: socket.socket,
+        holdings: Holdings,
+        files: int,
+        names: Baseline | None,
+    ) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
         with suppress(BaseException):
             here.close()
             self._unkept = ""
             holdings.sever()
-            freeze(there, self._answer)
+            copy = os.getpid()
+            freeze(there, self._go_on, self._answer)
             holdings.restore()
             self.severed = holdings.links
             self.amiss = self._files.restore(files)
+            if os.getpid() != copy:  # else there is no such copy any more
+                self._rest_on(copy, files, names)
             return True
         os._exit(1)
+
+    def _go_on(self, told: Message) -> None:
+        """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
+        bindings = told.get("bindings")
+        if isinstance(bindings, str):
+            self._step = number(told, "step")
+            self._adopt(self._step, unpacked(bindings))

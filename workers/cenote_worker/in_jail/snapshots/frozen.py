@@ -12,11 +12,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.frozen_copy import live_briefly
-from cenote_worker.in_jail.snapshots.line import hear, say
+from cenote_worker.in_jail.snapshots.line import Message, hear, say
 
 
 def fork_beside() -> int | None:
@@ -46,11 +47,16 @@ def fork_beside() -> int | None:
     return pid
 
 
-def freeze(warden: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+def freeze(
+    warden: socket.socket,
+    go_on: Callable[[Message], None],
+    answer: Callable[[socket.socket], None],
+) -> None:
     """The copy's life. Returns in a process that is to be the worker, forked from the copy when the warden asked.
 
-    warden: the copy's own socket to it. The copy ends with the other end of that. answer: what forks of the copy do
-    that are lent to the worker, with their line to it.
+    warden: the copy's own socket to it. The copy ends with the other end of that. go_on: what each fork of the copy
+    begins with, given what the warden has said: it may be wanted for a later state. answer: what forks of the copy
+    do then that are lent to the worker, with their line to it.
     """
     with suppress(OSError, ValueError):
         # Nothing before this: what a copy writes to is copied once more, and most copies never hear a word.
@@ -58,18 +64,24 @@ def freeze(warden: socket.socket, answer: Callable[[socket.socket], None]) -> No
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := hear(warden)) is not None:
             if heard.attached is not None:
-                _lend(heard.attached, answer)
+                _lend(heard.attached, partial(go_on, heard.message), answer)
             elif _becomes_worker(warden):
                 warden.close()
+                go_on(heard.message)
                 return
     os._exit(0)
 
 
-def _lend(line: socket.socket, answer: Callable[[socket.socket], None]) -> None:
-    """Where no fork can be had, the worker hears the end of the line."""
+def _lend(line: socket.socket, go_on: Callable[[], None], answer: Callable[[socket.socket], None]) -> None:
+    """Where no fork can be had, or it cannot go on, the worker hears the end of the line."""
+
+    def work() -> None:
+        go_on()
+        answer(line)
+
     with line, suppress(OSError):
         if libc.sibling_fork() == 0:
-            live_briefly(lambda: answer(line))
+            live_briefly(work)
 
 
 def _becomes_worker(warden: socket.socket) -> bool:

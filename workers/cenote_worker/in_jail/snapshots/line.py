@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import sys
+import time
+from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +17,9 @@ MAX_MESSAGE: Final = 16_384
 
 MAX_LABEL: Final = 100
 """Characters of a label: a list of all of them must fit one message of the warden's."""
+
+MAX_BINDINGS: Final = 8_192
+"""Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
 
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `hear`. Numbers, since Python code combines the members of enumerations."""
@@ -48,6 +53,18 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
     """
     data = b'{"op": "copy", "pid": %d, "step": %d, "files": %d}' % (pid, step, files)
     _send_with(line, data, copy)
+
+
+def say_bound(line: socket.socket, copy: int, step: int, bindings: bytes) -> None:
+    """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError."""
+    now, text = time.clock_gettime_ns(time.CLOCK_BOOTTIME), b2a_base64(bindings, newline=False)
+    data = b'{"op": "bound", "copy": %d, "step": %d, "at": %d, "bindings": "%s"}'
+    line.send(data % (copy, step, now, text), socket.MSG_NOSIGNAL)
+
+
+def unpacked(bindings: str) -> bytes:
+    """What `say_bound` has packed. Raises ValueError."""
+    return a2b_base64(bindings)
 
 
 def hear(line: socket.socket, flags: int = 0) -> Heard | None:

@@ -1,0 +1,156 @@
+"""What is told of a namespace instead of copying the process, and what is not."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from cenote_worker.in_jail.snapshots.bindings import MOST_NAMES, Baseline, bring_about, difference
+from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
+
+Namespace = dict[str, object]
+
+
+def ran(code: str) -> Namespace:
+    namespace: Namespace = {}
+    exec(code, namespace)
+    return namespace
+
+
+def told(before: str, code: str) -> bytes | None:
+    """After a cell has run that wrote all of the names, and nothing else."""
+    namespace = ran(before)
+    base = Baseline.of(namespace)
+    assert base is not None
+    written = set(namespace)
+    exec(code, namespace)
+    return difference(
+        base, namespace, {name for name in written ^ namespace.keys() if name != "__builtins__"}
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = 1",
+        "x = 10**9",
+        "x = -0.0",
+        "x = 'two words'",
+        "x = b'\\0' * 9",
+        "x = 1j",
+        "x = None",
+        "x = ''",
+        "x = ...",
+    ],
+)
+def test_a_small_plain_value_is_told(code: str) -> None:
+    """Its type and its sign, too."""
+    bindings, copy = told("", code), ran("")
+    assert bindings is not None
+    assert ["x"] == bring_about(copy, bindings)
+    assert repr(ran(code)["x"]) == repr(copy["x"])
+    assert type(ran(code)["x"]) is type(copy["x"])
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("", "x = []"),
+        ("", "x = (1000,)"),
+        ("class N(int): pass", "x = N(1)"),
+        ("held = [10**9]", "x = held[0]"),
+        ("x = [1]", "x = 1"),
+        ("x = [1]", "del x"),
+        ("x = 1; y = 2", "del x; x = 1"),
+        ("", "globals()[1] = 1"),
+    ],
+)
+def test_what_is_not_told(before: str, code: str) -> None:
+    """What can change, what somebody else has too, the end of what can do something then, another order."""
+    assert told(before, code) is None
+
+
+def test_what_is_still_held_may_be_let_go_of() -> None:
+    """It does not end."""
+    bindings, copy = told("x = y = [1]", "x = 1"), ran("x = y = [1]")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert (1, [1]) == (copy["x"], copy["y"])
+
+
+def test_one_object_of_two_names_is_one_again() -> None:
+    """Whether the copy has it or not, and whatever it is."""
+    bindings, copy = told("x = [1]", "y = x; a = b = 10**9; c = 10**9 + len(x) - 1"), ran("x = [1]")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert copy["y"] is copy["x"]
+    assert copy["a"] is copy["b"]
+    assert copy["a"] == copy["c"]
+    assert copy["a"] is not copy["c"]
+
+
+def test_the_empty_name_is_one_like_others() -> None:
+    namespace = ran("x = 5.5") | {"": 10**9}
+    base = Baseline.of(namespace)
+    assert base is not None
+    namespace["x"] = namespace[""]
+    bindings, copy = difference(base, namespace, {"x"}), ran("x = 5.5") | {"": 10**9}
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert copy["x"] is copy[""]
+
+
+def test_an_old_value_may_have_another_name_now() -> None:
+    """That the baseline holds it as well makes it nobody else's."""
+    bindings, copy = told("x = 10**9; y = 0", "x, y, z = y, 10**9 - 1, x"), ran("x = 10**9; y = 0")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert (0, 10**9 - 1, 10**9) == (copy["x"], copy["y"], copy["z"])
+
+
+def test_an_object_that_was_written_into_is_not_told() -> None:
+    namespace = ran("x = [1]")
+    base = Baseline.of(namespace)
+    assert base is not None
+    assert difference(base, namespace, {"x"}) is None
+    assert difference(base, namespace, set()) is not None
+
+
+def test_names_that_lie_where_others_did() -> None:
+    """An address that is used again does not hide a binding: the baseline holds what was there."""
+    namespace = ran("x = 0.5")
+    base = Baseline.of(namespace)
+    assert base is not None
+    exec("for i in (1, 2):\n    x = i + 0.25", namespace)
+    bindings = difference(base, namespace, {"x", "i"})
+    assert bindings is not None
+    assert {"x", "i"} == set(bring_about(ran("x = 0.5"), bindings))
+
+
+def test_as_many_names_as_may_be() -> None:
+    names = [f"n{number} = {number}" for number in range(MOST_NAMES + 1)]
+    assert told("", "\n".join(names[:-1])) is not None
+    assert told("", "\n".join(names)) is None
+
+
+def test_as_many_bytes_as_may_be() -> None:
+    """The frame of the message counts: some twenty bytes for one name."""
+    assert told("", f"x = '{{}} '.format('y' * {MAX_BINDINGS - 40})") is not None
+    assert told("", f"x = '{{}} '.format('y' * {MAX_BINDINGS - 10})") is None
+
+
+def test_a_module_that_came_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one is imported, other things may have happened."""
+    namespace = ran("")
+    base = Baseline.of(namespace)
+    assert base is not None
+    namespace["x"] = 1
+    monkeypatch.setitem(sys.modules, "some_module_that_came_along", ModuleType("some_module_that_came_along"))
+    assert difference(base, namespace, {"x"}) is None
+
+
+def test_a_namespace_that_is_too_large() -> None:
+    assert Baseline.of({f"n{number}": number for number in range(2_000)}) is not None
+    assert Baseline.of({f"n{number}": number for number in range(2_001)}) is None

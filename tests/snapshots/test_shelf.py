@@ -1,0 +1,152 @@
+"""States on a shelf that rest on one copy: each comes and goes by itself, and the copy goes with the last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from cenote_worker.zygote.shelf import MOST, Shelf
+from cenote_worker.zygote.strays import birth_at, birth_of
+
+BINDINGS = "AAAA"
+LATER = (2**50, 0)
+
+
+@pytest.fixture
+def pids() -> Iterator[list[int]]:
+    """Of processes that do nothing."""
+    started = list[int]()
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+        started.append(pid)
+    yield started
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def shelf(pids: list[int]) -> Shelf:
+    """With a copy of step 1, and what was bound by steps 2 and 3."""
+    shelf = Shelf()
+    shelf.add(pids[0], 1, 7, socket.socketpair()[0])
+    assert shelf.bind(pids[0], 2, LATER, BINDINGS)
+    assert shelf.bind(pids[0], 3, LATER, BINDINGS)
+    return shelf
+
+
+def steps(shelf: Shelf) -> list[object]:
+    return [one["step"] for one in shelf.told()]
+
+
+def ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def test_the_last_one_is_the_base(shelf: Shelf) -> None:
+    """It has the files of its copy."""
+    assert shelf.base is not None
+    assert (3, 7, BINDINGS, LATER) == (
+        shelf.base.step,
+        shelf.base.files,
+        shelf.base.bindings,
+        shelf.base.born,
+    )
+
+
+def test_what_began_before_it_was_told_is_older(pids: list[int]) -> None:
+    """A tick later at the latest; what began in that tick may be younger, and counts as that."""
+    tick = 10**9 // os.sysconf("SC_CLK_TCK")
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert birth_at(now + tick) > birth_of(pids[1])
+    assert birth_at(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 3600 * 10**9) < birth_of(pids[1])
+
+
+def test_memory_is_that_of_the_copy_once(shelf: Shelf) -> None:
+    assert [len(BINDINGS)] * 2 == [one["memory"] for one in shelf.told()][1:]
+
+
+def test_only_the_copy_that_came_last_can_be_told_of(shelf: Shelf, pids: list[int]) -> None:
+    """One that is not kept, or of which the worker did not come, is no ground for bindings."""
+    assert not shelf.bind(pids[1], 4, LATER, BINDINGS)
+    shelf.add(pids[1], 4, 7, socket.socketpair()[0])
+    assert not shelf.bind(pids[0], 5, LATER, BINDINGS)
+    assert shelf.bind(pids[1], 5, LATER, BINDINGS)
+    assert [1, 2, 3, 4, 5] == steps(shelf)
+
+
+def test_a_copy_stays_as_long_as_anything_rests_on_it(shelf: Shelf, pids: list[int]) -> None:
+    shelf.add(pids[1], 4, 7, socket.socketpair()[0])
+    for step in (1, 2):
+        state = shelf.find(step)
+        assert state is not None
+        shelf.drop(state)
+        assert set(pids) == shelf.pids
+    state = shelf.find(3)
+    assert state is not None
+    shelf.drop(state)
+    assert {pids[1]} == shelf.pids
+
+
+def test_a_copy_that_has_ended_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
+    shelf.forget(pids[0])
+    assert [] == steps(shelf)
+    assert shelf.base is None
+
+
+def test_a_broken_copy_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
+    shelf.add(pids[1], 4, 7, socket.socketpair()[0])
+    state = shelf.find(2)
+    assert state is not None
+    shelf.give_up(state.copy)
+    assert [4] == steps(shelf)
+    assert {pids[1]} == shelf.pids
+
+
+def test_what_is_to_go_on_may_have_ended_just_then(shelf: Shelf, pids: list[int]) -> None:
+    """It is no base any more when it is given up, though nothing on the shelf rests on it."""
+    state = shelf.base
+    assert state is not None
+    shelf.forget(pids[0])
+    shelf.base = state
+    assert state.wake() is None
+    shelf.give_up(state.copy)
+    assert shelf.base is None
+
+
+def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) -> None:
+    """The copy's own state may go before theirs."""
+    for step in range(4, 40):
+        shelf.bind(pids[0], step, LATER, BINDINGS)
+    assert MOST == len(steps(shelf))
+    assert 39 in steps(shelf)
+    assert not ended(pids[0])
+
+
+def test_a_step_that_is_told_again(shelf: Shelf, pids: list[int]) -> None:
+    """The later one is meant; its label stays."""
+    shelf.name(3, "here")
+    assert shelf.bind(pids[0], 3, LATER, "BBBB")
+    assert [1, 2, 3] == steps(shelf)
+    state = shelf.labelled("here")
+    assert state is not None
+    assert "BBBB" == state.bindings
+
+
+def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> None:
+    """What rests on the copy of a state that somebody needs costs nothing more."""
+    shelf.hold([2])
+    shelf.clear()
+    assert [1, 2, 3] == steps(shelf)
+    shelf.hold([])
+    shelf.clear()
+    assert [] == steps(shelf)
+    assert not shelf.bind(pids[0], 4, LATER, BINDINGS)

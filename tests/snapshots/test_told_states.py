@@ -1,0 +1,174 @@
+"""States for which no copy is made: they are gone back to like any other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.carry.moves import carry, ran
+from tests.waiting import until
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.results import ExecutionResult
+from cenote_worker.trace import ANYTHING, name
+from cenote_worker.zygote.usage import descendants
+
+CRASH = "import os; x = 'lost'; os._exit(3)"
+CELLS = (
+    "x = {n}",
+    "y = x",
+    "x, y = {n} * 1000, x",
+    "kept.append(x)",
+    "kept",
+    "print(x, y, kept, x is y)",
+    "kept = [x, {n}.5]",
+    "def f(): return x",
+    "y = f()",
+    "x",
+    "y = '{n} and more'",
+    "del y\ny = b'{n}'",
+    "y = _ is kept",
+    "import random; random.seed({n})",
+    "x = random.random()",
+    "open('file', 'w').write(str(x))",
+    "1 / 0",
+)
+
+cells = st.builds(lambda text, n: text.replace("{n}", str(n)), st.sampled_from(CELLS), st.integers(0, 9))
+
+
+def told(runtime: PythonRuntime) -> list[int]:
+    """Steps that are kept as bindings: what a copy takes is whole kilobytes."""
+    return [info.step for info in runtime.snapshots() if info.memory % 1024]
+
+
+def come_to(result: ExecutionResult) -> object:
+    """What a cell has done, without versions that are drawn."""
+    error = result.error and result.error.type
+    if result.trace is None or ANYTHING in result.trace.reads:
+        return result.stdout, result.value, error
+    touched = {**result.trace.reads, **result.trace.writes}
+    versions = {each: version if version[:1] != "?" else "?" for each, version in touched.items()}
+    return result.stdout, result.value, error, versions
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.tuples(cells, st.sampled_from(["", "", "crash", "rollback"])), min_size=4, max_size=9))
+def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:
+    """Each cell does what it does where nobody has ever gone anywhere, and is seen to do the same."""
+    policy = SandboxPolicy(preload=())
+    with PythonRuntime(sandbox=policy) as straight, PythonRuntime(sandbox=policy) as moved:
+        for runtime in (straight, moved):
+            runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []")
+        for number, (code, deed) in enumerate(program):
+            expected = come_to(straight.execute(code))
+            assert expected == come_to(moved.execute(code))
+            here = moved.snapshot().step
+            if deed == "crash":
+                result = moved.execute(CRASH)
+                assert ("rolled_back", here) == (result.state, result.back_at)
+            elif deed == "rollback":
+                kept = [info.step for info in moved.snapshots()]
+                moved.rollback(kept[number % len(kept)])
+                assert here == moved.rollback(here).step
+
+
+def test_small_bindings_make_no_copy(runtime: PythonRuntime) -> None:
+    """All that may be gone back to is the copy before them, or told of it."""
+    runtime.execute("data = [1]")
+    for number in range(5):
+        assert runtime.execute(f"x = {number} * 1000").unkept == ""
+    runtime.execute("print(len(data))")
+    runtime.execute("data")
+    runtime.snapshot()
+    assert [2, 3, 4, 5, 6, 7, 8] == told(runtime)
+    for step in (4, 8, 2):
+        assert step == runtime.rollback(step).step
+        assert str(min((step - 2) * 1000, 4000)) == runtime.execute("x").value
+
+
+def test_a_crash_falls_back_to_the_last_of_them(runtime: PythonRuntime) -> None:
+    """Again and again, with more of them in between."""
+    runtime.execute("data = [1]")
+    for number in range(1, 4):
+        step = runtime.execute(f"x = {number}").step
+        result = runtime.execute(CRASH)
+        assert ("rolled_back", step) == (result.state, result.back_at)
+        assert f"({number}, [1])" == runtime.execute("(x, data)").value
+
+
+def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
+    runtime.execute("data = [1]")
+    step = runtime.execute("x = 1").step
+    assert step == runtime.snapshot("here").step
+    runtime.execute("y = 2")
+    result = runtime.execute("data.append(2); x = 3; undefined", on_error="rollback")
+    assert ("rolled_back", step + 1) == (result.state, result.back_at)
+    assert "([1], 1, 2)" == runtime.execute("data, x, y").value
+    runtime.execute("data.append(x)")
+    assert step == runtime.rollback("here").step
+    assert "([1], 1, False)" == runtime.execute("data, x, 'y' in globals()").value
+
+
+def test_values_are_carried_from_one(runtime: PythonRuntime) -> None:
+    """The copy is asked, and tells what it never had."""
+    ran(runtime, "data = [1]")
+    ran(runtime, "x = 5000")
+    ran(runtime, "x = 6000")
+    ran(runtime, "data.append(x)")
+    assert "" == carry(runtime, 2, name("x"), name("data"))
+    assert "(5000, [1])" == runtime.execute("x, data").value
+
+
+def test_a_branch_of_one(runtime: PythonRuntime) -> None:
+    runtime.execute("data = [1]")
+    step = runtime.execute("x = 5000").step
+    runtime.execute("x = 6000")
+    with runtime.fork(step) as branch:
+        assert "(5000, [1])" == branch.execute("x, data").value
+    assert "6000" == runtime.execute("x").value
+
+
+def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> None:
+    runtime.execute("def f():\n    return 1 / x")
+    runtime.execute("x = 0")
+    runtime.execute(CRASH)
+    error = runtime.execute("f()").error
+    assert error is not None
+    assert "return 1 / x" in error.traceback
+
+
+def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
+    """Then another is made. Until the worker hears of it, what is told in vain is not kept."""
+    runtime.execute("data = [1]")
+    runtime.execute("x = 1")
+    runtime.snapshot()
+    copies = _copies(runtime)
+    assert copies
+    for pid in copies:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not runtime.snapshots())
+    runtime.execute("x = 2")
+    step = runtime.execute("x = 3").step
+    result = runtime.execute(CRASH)
+    assert ("rolled_back", step) == (result.state, result.back_at)
+    assert "([1], 3)" == runtime.execute("data, x").value
+
+
+def _copies(runtime: PythonRuntime) -> list[int]:
+    """Processes beside the worker, of this jail: as the machine numbers them."""
+    inside = runtime.execute("import os; os.getpid()").value
+    runtime.snapshot()  # then none is about to be made
+    own = {pid: Path(f"/proc/{pid}/status").read_text() for pid in descendants(os.getpid())}
+    workers = [pid for pid, status in own.items() if inside == _field(status, "NSpid")]
+    wardens = [_field(own[pid], "PPid") for pid in workers]
+    return [pid for pid, status in own.items() if _field(status, "PPid") in wardens and pid not in workers]
+
+
+def _field(status: str, key: str) -> str:
+    """The last of its numbers: as the innermost namespace has it."""
+    return status.partition(f"{key}:")[2].partition("\n")[0].split()[-1]

@@ -1,0 +1,160 @@
+"""A state that is told by a former one and some bindings is, to the last thing that a program can tell, the same.
+
+Copies are made here by running the program again up to where the process would have been forked.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy  # noqa: F401  here, since programs import it: the first import in a process is not like the second
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.tracking.steps import Steps
+from tests.tracking.test_seen_changes import TRAPS
+from tests.tracking.test_soundness import NAMES, relaxed, seen, statement
+
+from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
+from cenote_worker.trace import StepTrace
+
+INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
+"""Those that leave the process as it was, for others that fall into the same ones."""
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+PLAIN = (
+    "{x} = {n}",
+    "{x} = {n} * 1000",
+    "{x} = str({n}) * 3",
+    "{x} = -0.0 * {n}",
+    "{x} = {y}",
+    "{x}, {y} = {y}, {x}",
+    "{x} = {y} is {z}",
+    "{x} = None if {y} is {z} else b'{n}'",
+    "del {x}",
+    "del {x}\n{x} = {n}",
+    "{x} += {y}",
+    "{x}",
+    "{n} + 1000",
+    "print({x}, len({y}))",
+    "_ is {x}",
+    "{x} = _",
+    "for {x} in range({n}):\n    {y} = {x} + 500",
+    "{x} = f'{{{y}}} and {n}'",
+    "if {x} == {y}:\n    {z} = 2000.5",
+    "{x} = {y}[0]",
+    "{x} = np.arange({n} + 0.0)",
+    "print({x}.sum())",
+    "{x} = float({y}[0]) if {y} is not {z} else 1e300",
+)
+
+plain = st.builds(
+    lambda text, x, y, z, n: text.format(x=x, y=y, z=z, n=n),
+    st.sampled_from(PLAIN), *(st.sampled_from(NAMES) for _ in "xyz"), st.integers(0, 3),
+)  # fmt: skip
+cell = st.lists(plain, min_size=1, max_size=2).map("\n".join) | statement
+program = st.lists(cell, min_size=3, max_size=8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """The state behind some cells. bindings: that make it of the one behind the first `cells`; None for a copy."""
+
+    cells: int
+    bindings: bytes | None
+
+
+class Line:
+    """Cells, one after the other, and what a worker would have had its warden keep behind each."""
+
+    def __init__(self, in_process: Callable[[], Steps]) -> None:
+        self._in_process = in_process
+        self.steps = in_process()
+        self.cells: list[str] = []
+        self.traces: list[StepTrace] = []
+        self.kept: list[Kept] = []
+        self._base = Baseline.of(self.steps.namespace)
+        self._copied = 0
+
+    def run(self, source: str) -> None:
+        self.traces.append(self.steps.run(source))
+        self.cells.append(source)
+        bound, bindings = self.steps.bound_only, None
+        if bound is not None and self._base is not None:
+            bindings = difference(self._base, self.steps.namespace, bound)
+        if bindings is None:
+            self._base, self._copied = Baseline.of(self.steps.namespace), len(self.cells)
+        self.kept.append(Kept(cells=self._copied, bindings=bindings))
+
+    def back_at(self, number: int) -> Steps:
+        """A process that goes on behind so many cells."""
+        kept, steps = self.kept[number - 1], self._in_process()
+        for source in self.cells[: kept.cells]:
+            steps.run(source)
+        if kept.bindings is not None:
+            steps.tracker.forget(bring_about(steps.namespace, kept.bindings))
+        return steps
+
+
+def state(steps: Steps) -> object:
+    """Names in their order, all that they hold together, and which of them have the same object."""
+    names = {key: value for key, value in steps.namespace.items() if key[:2] != "__"}
+    first: dict[int, str] = {}
+    same = {key: first.setdefault(id(value), key) for key, value in names.items()}
+    values = {key: value for key, value in names.items() if not isinstance(value, types.ModuleType)}
+    return list(names), same, seen(values, {})
+
+
+def known(trace: StepTrace) -> object:
+    """What it touched, without the versions that are drawn.
+
+    Which names were bound is told by the addresses of objects, which may be those of others that are gone: what was
+    bound to an equal value may be told as read or as written, with its group or without.
+    """
+    touched = {**trace.reads, **trace.writes}
+    versions = {each: version if version[:1] != "?" else "?" for each, version in touched.items()}
+    return versions, trace.opaque, trace.unrepeatable
+
+
+@settings(relaxed, max_examples=100)
+@given(program)
+@example(["a = [1]\nb = a", "del b", "a.append(2)"])
+def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:
+    """The namespace is equal, and every later cell does the same, and is seen to do the same."""
+    line, states = Line(in_process), list[object]()
+    for source in cells:
+        line.run(source)
+        states.append(state(line.steps))
+    for number, kept in enumerate(line.kept, 1):
+        if kept.bindings is None:
+            continue
+        steps = line.back_at(number)
+        assert states[number - 1] == state(steps)
+        for later, source in enumerate(cells[number:], number):
+            assert known(line.traces[later]) == known(steps.run(source))
+            assert states[later] == state(steps)
+
+
+def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> None:
+    """All that was bound since, each time."""
+    line = Line(in_process)
+    for source in ("a = [1]", "b = 5000", "a", "del b", "a.append(b'x')", "c = 1.5"):
+        line.run(source)
+    assert [1, 1, 1, 1, 5, 5] == [kept.cells for kept in line.kept]
+    assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
+
+
+@pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)
+def test_no_trap_is_taken_for_bindings_that_it_is_not(
+    in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str
+) -> None:
+    """Where what a program does elsewhere than in a name is told by bindings, these make the same state."""
+    line = Line(in_process)
+    if setup:
+        line.run(setup)
+    line.run(act)
+    if line.kept[-1].bindings is not None:
+        assert state(line.steps) == state(line.back_at(len(line.cells))), rule

@@ -1,0 +1,120 @@
+"""Which steps have certainly done nothing but bind names."""
+
+from __future__ import annotations
+
+import pytest
+from tests.tracking.steps import Steps
+
+SETUP = """
+import datetime, decimal, functools, gc, itertools, math, os, random, sys, warnings
+import numpy as np
+import pandas as pd
+a = np.arange(3.0)
+d = {"k": 1}
+set_size = np.setbufsize
+df = pd.DataFrame({"a": [1.0, 2.0]})
+g = (n for n in range(9))
+log = []
+rng = np.random.default_rng(1)
+@functools.lru_cache
+def kept(n): return n
+def double(n): return 2 * n
+def noted(n): log.append(n)
+def importing(): import json
+class C:
+    v = 1
+    def get(self): return self.v
+    def put(self): self.v += 1
+c = C()
+"""
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+HARMLESS = [
+    "x = 1",
+    "x = d['k'] + 1",
+    "print(d, len(d), sorted(d))",
+    "df",
+    "print(df.head(), df['a'].mean(), df.shape)",
+    "x = double(2)",
+    "print(math.sqrt(2), a.mean(), a[1:])",
+    "for i in range(3):\n    print(f'{i:>3}')",
+    "if 'k' in d:\n    y = str(d['k'])",
+    "print(type(df), datetime.date(2026, 1, 1))",
+]
+
+MORE = [
+    "import json",
+    "importing()",
+    "c.v = 2",
+    "c.get()",
+    "open('f', 'w').close()",
+    "print(open)",
+    "random.random()",
+    "np.random.rand()",
+    "kept(1)",
+    "eval('1')",
+    "id(d)",
+    "getattr(d, 'clear')()",
+    "print(d.__class__)",
+    "print(df._mgr)",
+    "np.seterr()",
+    "np.seterrcall(None)",
+    "[set_size][0](8192)",
+    "pd.get_option('display.max_rows')",
+    "x = decimal.Decimal(1) / 3",
+    "warnings.simplefilter('ignore')",
+    "os.getcwd()",
+    "gc.isenabled()",
+    "sys.getrecursionlimit()",
+    "1 / 0",
+    "undefined",
+    "x = datetime.datetime.now().microsecond",
+]
+
+BOUND = [
+    "rng.normal()",
+    "next(g)",
+    "d['k'] = 2",
+    "noted(1)",
+    "df['b'] = 1",
+    "df.loc[0, 'a'] = 9",
+    "log += [1]",
+]
+
+
+@pytest.fixture
+def ready(steps: Steps) -> Steps:
+    steps.good(SETUP)
+    return steps
+
+
+@pytest.mark.parametrize("code", HARMLESS)
+def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
+    trace = ready.good(code)
+    assert {key.partition(":")[2] for key in trace.writes} == ready.bound_only
+
+
+@pytest.mark.parametrize("code", MORE)
+def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
+    """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""
+    ready.run(code)
+    assert ready.bound_only is None
+
+
+@pytest.mark.parametrize("code", BOUND)
+def test_what_writes_into_an_object_says_whose(ready: Steps, code: str) -> None:
+    """It is no binding, which whoever looks at the namespace finds out."""
+    before = {key: id(value) for key, value in ready.namespace.items()}
+    ready.good(code)
+    assert ready.bound_only is None or any(
+        before.get(name) == id(ready.namespace[name]) for name in ready.bound_only
+    )
+
+
+def test_a_builtin_that_a_user_has_replaced(ready: Steps) -> None:
+    """A name of the namespace is looked at like any other."""
+    ready.good("def id(x): return log.append(x)")
+    ready.good("id(1)")
+    assert ready.bound_only is not None
+    assert "log" in ready.bound_only

@@ -1,0 +1,150 @@
+"""Small plain values that names were bound to since the worker was copied: with them, the copy is the state of now.
+
+The state comes back as it was, to what `is` says of its names. So what is bound is told by value only where nobody
+else has the object, or Python itself has it once: then nothing can tell the new one from it. The rest is told by
+another name that has the same object in the copy. Anything else is no such difference; nor is another order of the
+names, nor a name whose value was one that may do something when it goes. What is not looked at is which of two equal
+values a container holds that cannot change themselves: neither does a trace.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
+from cenote_worker.in_jail.snapshots.plain_values_unsafe import is_interned, packed, unpacked
+
+__builtins__ = BUILTINS
+
+MOST_NAMES: Final = 64
+"""Bound or deleted since the copy: from then on another copy is cheaper than telling them all again."""
+
+_MOST_LOOKED_AT: Final = 2_000
+"""Names of a namespace: looking at all of them may cost no more than a copy does."""
+
+_MAX_BITS: Final = 8 * MAX_BINDINGS
+_PLAIN: Final = frozenset((type(None), type(Ellipsis), bool, int, float, complex, str, bytes))
+_SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
+_SMALL_NUMBERS: Final = range(-5, 257)
+
+_count = sys.getrefcount
+_modules = sys.modules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A namespace when it was copied. identities: in its order. plain: values, held so that nothing else gets
+    their identities. modules: how many were imported.
+    """
+
+    identities: Mapping[str, int]
+    plain: Mapping[str, object]
+    modules: int
+
+    @classmethod
+    def of(cls, namespace: Mapping[str, object]) -> Baseline | None:
+        """None for one that is too large, or has names that are no plain text."""
+        if not _is_plain_namespace(namespace):
+            return None
+        return cls(
+            identities={name: id(value) for name, value in namespace.items()},
+            plain={name: value for name, value in namespace.items() if _is_small(value)},
+            modules=len(_modules),
+        )
+
+
+def difference(base: Baseline, namespace: dict[str, object], written: Collection[str]) -> bytes | None:
+    """What has to be bound and deleted in a copy; None if that does not give the state of now.
+
+    written: names whose values may be others, or have other content, than when `difference` was asked last.
+    """
+    if len(_modules) != base.modules or not _is_plain_namespace(namespace):
+        return None
+    changed = [name for name, value in namespace.items() if base.identities.get(name) != id(value)]
+    gone = [name for name in base.identities if name not in namespace]
+    if len(changed) + len(gone) > MOST_NAMES or list(namespace) != _order(base, namespace, changed):
+        return None
+    left = {*changed, *gone}
+    same = {identity: name for name, identity in base.identities.items() if name not in left}
+    if not (_are_plain(written, namespace, changed) and _may_go(left & base.identities.keys(), base, same)):
+        return None
+    bound = _told(base, namespace, changed, same)
+    data = None if bound is None else packed((gone, bound))
+    return data if data is not None and len(data) <= MAX_BINDINGS else None
+
+
+def bring_about(namespace: dict[str, object], data: bytes) -> list[str]:
+    """In what has come of the copy. Gives the names that have another value now, or none.
+
+    Raises whatever `data` makes of it that does not come from `difference`, for just this namespace.
+    """
+    gone, bound = unpacked(data)
+    for name in gone:
+        del namespace[name]
+    for name, other, value in bound:
+        namespace[name] = value if other is None else namespace[other]
+    return [*gone, *(name for name, _, _ in bound)]
+
+
+def _is_plain_namespace(namespace: Mapping[str, object]) -> bool:
+    return len(namespace) <= _MOST_LOOKED_AT and all(type(name) is str for name in list(namespace))
+
+
+def _order(base: Baseline, namespace: Mapping[str, object], changed: list[str]) -> list[str]:
+    """That of the names in a copy in which these were bound: a name keeps its place until it is deleted."""
+    kept = [name for name in base.identities if name in namespace]
+    return kept + [name for name in changed if name not in base.identities]
+
+
+def _are_plain(written: Collection[str], namespace: Mapping[str, object], changed: Collection[str]) -> bool:
+    """Whether nothing was written into an object that is still there. What was bound anew is looked at in `_told`."""
+    there = [name for name in written if name in namespace]
+    return all(type(namespace[name]) in _PLAIN or name in changed for name in there)
+
+
+def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> bool:
+    """Whether what these names had in the copy does nothing when they let go of it."""
+    return all(name in base.plain or base.identities[name] in same for name in names)
+
+
+def _told(
+    base: Baseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
+) -> list[tuple[str, str | None, object]] | None:
+    """Each name with another one that has the same object by then, or None and a value."""
+    told, had = list[tuple[str, str | None, object]](), dict(same)
+    for name in changed:
+        identity = id(namespace[name])
+        if identity in had:
+            told.append((name, had[identity], None))
+        elif _is_small(namespace[name]) and (_is_one(namespace[name]) or _is_unshared(name, namespace, base)):
+            told.append((name, None, namespace[name]))
+            had[identity] = name
+        else:
+            return None
+    return told
+
+
+def _is_small(value: object) -> bool:
+    if type(value) is str or type(value) is bytes:
+        return len(value) <= MAX_BINDINGS
+    return type(value) in _PLAIN and (type(value) is not int or value.bit_length() <= _MAX_BITS)
+
+
+def _is_one(value: object) -> bool:
+    """Whether Python has it once, and gives that to whoever unpacks it."""
+    if type(value) is int:
+        return value in _SMALL_NUMBERS
+    if type(value) is str:
+        return (len(value) < 2 and value < "\u0100") or is_interned(value)
+    return type(value) in _SINGLE
+
+
+def _is_unshared(name: str, namespace: dict[str, object], base: Baseline) -> bool:
+    """Whether only names have it, of which each is told. The copy's own old values, held here, are nobody's."""
+    identity = id(namespace[name])
+    held = sum(list(map(id, names.values())).count(identity) for names in (namespace, base.plain))
+    return _count(namespace[name]) == held + 1  # and the argument

@@ -1,0 +1,95 @@
+"""Whether a step has certainly changed nothing but what names are bound to.
+
+A trace says what a plan has to know. Here more is asked: the state behind such a step is taken to be the one before
+and these bindings, and nobody looks again. So whatever is not known to leave nothing behind counts as leaving
+something: other libraries than a few, other builtins than those that only compute and print, code that imports
+anything or sets an attribute.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import StepTrace, hidden, key_of, kind_of
+from cenote_worker.tracking.facts import Facts
+
+__builtins__ = BUILTINS
+
+_TOOLS: Final = frozenset(
+    (
+        "",
+        "__main__",
+        "builtins",
+        "collections",
+        "datetime",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "statistics",
+        "string",
+    )
+)
+"""Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches."""
+
+_LIBRARIES: Final = _TOOLS | {"numpy", "pandas"}
+"""Of which objects may be: what their methods change is they themselves, or among HIDDEN."""
+
+_BUILTINS: Final = frozenset(
+    (
+        "abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict",
+        "divmod", "enumerate", "filter", "float", "format", "frozenset", "hasattr", "hex", "int", "isinstance",
+        "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "print", "range",
+        "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip", "reply", "show",
+        "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError",
+        "LookupError", "NameError", "NotImplementedError", "OverflowError", "RuntimeError", "StopIteration",
+        "TypeError", "ValueError", "ZeroDivisionError", "type",
+    )
+)  # fmt: skip
+"""Those that compute or print. Not `id`: a value that comes back is another object."""
+
+_present = vars(builtins)
+
+_STATES: Final = frozenset(
+    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "pandas", "numpy"))
+)
+"""May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions."""
+
+    facts: Facts
+    libraries: frozenset[str]
+    tools: frozenset[str]
+
+
+def bound_only(trace: StepTrace, reach: Reach, names: Collection[str]) -> frozenset[str] | None:
+    """The names that a step has written, if that is all that it has done; None if it may have done more.
+
+    names: of the namespace. What is bound to the written ones may be what was before, changed in place.
+    """
+    if trace.opaque or trace.unrepeatable or trace.modules or not _is_harmless(reach, names):
+        return None
+    if any(kind_of(each) != "name" for each in trace.writes):
+        return None
+    if any(kind_of(each) in ("hidden", "module") and each not in _STATES for each in trace.reads):
+        return None
+    return frozenset(map(key_of, trace.writes))
+
+
+def _is_harmless(reach: Reach, names: Collection[str]) -> bool:
+    facts = reach.facts
+    if facts.imports or facts.sets or facts.star:
+        return False
+    return (
+        reach.libraries <= _LIBRARIES
+        and reach.tools <= _TOOLS
+        and not any(word in _present and word not in _BUILTINS and word not in names for word in facts.loads)
+        and not any(word.startswith("_") for word in facts.attributes)
+    )
