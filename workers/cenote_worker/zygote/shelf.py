@@ -116,6 +116,12 @@ class Shelf:
         return next((state for state in self._states if state.label == label), None)
 
     @property
+    def spare_copy(self) -> Copy | None:
+        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing."""
+        base = self.base
+        return None if base is None or base.copy.pid in self._wanted else base.copy
+
+    @property
     def files(self) -> dict[str, object]:
         """What is still wanted of the working directory's versions, for the worker that keeps them."""
         return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
@@ -195,7 +201,7 @@ class Shelf:
 
     def clear(self) -> None:
         """Gives up all that nobody has asked for, by a label or because it is needed now."""
-        wanted = {state.copy.pid for state in self._states if state.label or self._is_held(state)}
+        wanted = self._wanted
         for state in tuple(self._states):
             if state.copy.pid not in wanted:
                 self.drop(state)
@@ -235,6 +241,11 @@ class Shelf:
         """Oldest step first."""
         others = [state for state in self._states if state is not self.base and not self._is_held(state)]
         return sorted(others, key=lambda state: state.step)
+
+    @property
+    def _wanted(self) -> frozenset[int]:
+        """Pids of copies that somebody has asked for a state of."""
+        return frozenset(state.copy.pid for state in self._states if state.label or self._is_held(state))
 
     def _is_held(self, state: Kept) -> bool:
         return not self._held.isdisjoint((state.step, state.label))

@@ -197,12 +197,11 @@ def _tell_of_files(state: Watch) -> None:
 
 def _weigh(state: Watch) -> None:
     """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
-    base = state.shelf.base
-    if state.pulse.beat(state.worker) and base is not None:
+    copy = state.shelf.spare_copy
+    if state.pulse.beat(state.worker, None if copy is None else copy.pid) and copy is not None:
         state.shelf.clear()
-        if state.shelf.base is not base:
-            _say(state, {"op": "dropped"})
-            _tell_gone(state, base.copy.pid)
+        _say(state, {"op": "dropped"})
+        _tell_gone(state, copy.pid)
 
 
 def _succeed(state: Watch, ending: Message) -> bool:
