@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ MORE: Final = 4
 
 WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
+
+
+END_SECONDS: Final = 0.1
+"""What a cell may be kept waiting for the end of the copies that it would pay for: that takes 2 ms per gigabyte."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -56,8 +61,17 @@ class Copy:
 
     def end(self) -> None:
         self.line.close()
+        self.kill()
+
+    def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def await_end(self, deadline: float) -> None:
+        """Of one that was killed, but not for longer: a process lets go of its sockets after its memory."""
+        self.line.settimeout(max(deadline - time.monotonic(), 0))
+        with suppress(OSError):
+            self.line.recv(1)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -205,6 +219,20 @@ class Shelf:
         for state in tuple(self._states):
             if state.copy.pid not in wanted:
                 self.drop(state)
+
+    def forgo(self) -> bool:
+        """What `clear` does, if that gives the base up, and returns when the memory of those copies is free."""
+        if self.spare_copy is None:
+            return False
+        wanted = self._wanted
+        going = {state.copy.pid: state.copy for state in self._states if state.copy.pid not in wanted}
+        for copy in going.values():
+            copy.kill()
+        deadline = time.monotonic() + END_SECONDS
+        for copy in going.values():
+            copy.await_end(deadline)
+        self.clear()
+        return True
 
     def keep_base(self) -> None:
         """Gives up all but the one that a crash falls back to."""
