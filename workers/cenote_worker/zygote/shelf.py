@@ -213,12 +213,16 @@ class Shelf:
         ):  # it had ended before it was to be gone back to
             self.base = self.base.parent
 
-    def clear(self) -> None:
-        """Gives up all that nobody has asked for, by a label or because it is needed now."""
+    def clear(self, but: Copy | None = None) -> None:
+        """Gives up all that nobody has asked for, by a label or because it is needed now. but: a copy that stays."""
         wanted = self._wanted
         for state in tuple(self._states):
-            if state.copy.pid not in wanted:
+            if state.copy is not but and state.copy.pid not in wanted:
                 self.drop(state)
+
+    def thin(self) -> None:
+        """What `clear` does, but that the base stays, and what costs no more than it does."""
+        self.clear(but=None if self.base is None else self.base.copy)
 
     def forgo(self) -> bool:
         """What `clear` does, if that gives the base up, and returns when the memory of those copies is free."""

@@ -280,6 +280,9 @@ def _serve(state: Watch) -> bool:
         case "relieve":
             _listen(state, _MESSAGES_PER_TURN)
             state.shelf.keep_base()
+        case "thin":
+            _listen(state, _MESSAGES_PER_TURN)
+            state.shelf.thin()
         case "rollback":
             _roll_back(state, asked, request)
         case "snapshots":
