@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from cenote_worker.zygote.sharing import sharing
 from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
 
 Mode = Literal["no snapshot", "kept", "governed"]
@@ -26,7 +27,6 @@ Work = Callable[[], object]
 
 PAUSE = 0.001
 PR_SET_PDEATHSIG = 1
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def sweep_1_gb() -> Work:
@@ -107,7 +107,7 @@ def _govern(live: int, copy: int) -> bool:
     while not _is_waiting(live):
         time.sleep(PAUSE)
         sample = _sample(live, time.monotonic() - _waited(live) - begin)
-        if tax.see(sample) == "check" and tax.is_too_much(_shared(live)):
+        if tax.see(sample) == "check" and tax.is_too_much(sharing(live, copy)):
             os.kill(copy, signal.SIGKILL)
             return False
     return True
@@ -122,13 +122,6 @@ def _sample(pid: int, elapsed: float) -> Sample:
 def _waited(pid: int) -> float:
     """Seconds for which it could have run, had there been a processor."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-
-
-def _shared(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Shared_Dirty:"):
-            return int(line.split()[1]) * 1024 // PAGE
-    return 0
 
 
 def _is_waiting(pid: int) -> bool:

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.zygote.snapshot_tax import COPY_SECONDS, GRACE_SECONDS, SHARE, Sample, SnapshotTax
+from cenote_worker.zygote.sharing import Sharing
+from cenote_worker.zygote.snapshot_tax import (
+    COPY_SECONDS,
+    GRACE_SECONDS,
+    MOST,
+    ORDINARY,
+    SHARE,
+    Sample,
+    SnapshotTax,
+)
 
 GRACE = int(GRACE_SECONDS / COPY_SECONDS)
 HELD = 1_000_000
@@ -14,6 +23,10 @@ HELD = 1_000_000
 
 def seen(elapsed: float, faults: int, resident: int = HELD) -> Sample:
     return Sample(elapsed=elapsed, faults=faults, resident=resident)
+
+
+def copied(pages: int, exposed: int = 0) -> Sharing:
+    return Sharing(copied=pages, exposed=exposed)
 
 
 @pytest.fixture
@@ -24,12 +37,29 @@ def tax() -> SnapshotTax:
 def test_a_sweep_in_place_gives_the_snapshot_up(tax: SnapshotTax) -> None:
     """Faults without growth, and fewer pages shared: they were copied."""
     assert "check" == tax.see(seen(0.01, 500 + GRACE + 1))
-    assert tax.is_too_much(shared=HELD - GRACE - 1)
+    assert tax.is_too_much(copied(GRACE + 1))
 
 
 def test_the_grace_is_everybody_s(tax: SnapshotTax) -> None:
-    """Exactly so much may be copied, however short the cell."""
-    assert "keep" == tax.see(seen(0.001, 500 + GRACE))
+    """Exactly so much may be copied, however short the cell, if there is not much more to be copied."""
+    tax.see(seen(0.001, 500 + GRACE))
+    assert not tax.is_too_much(copied(GRACE, exposed=GRACE))
+    tax.see(seen(0.001, 500 + GRACE + 1))
+    assert tax.is_too_much(copied(GRACE + 1))
+
+
+def test_grace_is_not_waited_for_where_it_will_not_do(tax: SnapshotTax) -> None:
+    """A cell that has done little but copying, and has more than that to copy where it is at it."""
+    elapsed = 0.01
+    most = ORDINARY + int(MOST * elapsed / COPY_SECONDS)
+    assert "keep" == tax.see(seen(elapsed, 500 + most))
+    assert "check" == tax.see(seen(elapsed, 500 + most + 1))
+    assert tax.is_too_much(copied(most + 1, exposed=GRACE + 1))
+
+
+def test_what_is_written_to_around_each_cell_says_nothing(tax: SnapshotTax) -> None:
+    """All that a very short cell does may be that."""
+    assert "keep" == tax.see(seen(0.0002, 500 + ORDINARY + 1))
 
 
 def test_a_long_cell_may_copy_more(tax: SnapshotTax) -> None:
@@ -37,6 +67,7 @@ def test_a_long_cell_may_copy_more(tax: SnapshotTax) -> None:
     share = int(SHARE * 10 / COPY_SECONDS)
     assert "keep" == tax.see(seen(10, 500 + share))
     assert "check" == tax.see(seen(10, 500 + share + 2))
+    assert tax.is_too_much(copied(share + 2))
 
 
 def test_new_memory_is_no_copy(tax: SnapshotTax) -> None:
@@ -51,27 +82,29 @@ def test_new_memory_before_a_sweep_does_not_hide_it(tax: SnapshotTax) -> None:
 
 
 def test_memory_given_back_and_asked_for_again_is_cleared(tax: SnapshotTax) -> None:
-    """All that was shared still is. It is looked at again when twice as much is suspected."""
+    """No page of the copy's was copied. It is looked at again when twice as much is suspected."""
     assert "check" == tax.see(seen(0.01, 500 + 2 * GRACE))
-    assert not tax.is_too_much(shared=HELD)
+    assert not tax.is_too_much(copied(0))
     assert "keep" == tax.see(seen(0.011, 500 + 4 * GRACE))
     assert "check" == tax.see(seen(0.012, 500 + 4 * GRACE + 1))
 
 
-def test_freed_memory_is_no_copy(tax: SnapshotTax) -> None:
-    """`del` of a large array leaves less shared, and costs nothing: no more is believed than there were faults."""
+def test_no_more_is_believed_than_there_were_faults(tax: SnapshotTax) -> None:
+    """New memory in the place of what was freed looks as if it had been copied, and costs next to nothing."""
     assert "check" == tax.see(seen(0.01, 500 + GRACE + 1, HELD // 2))
     assert "keep" == tax.see(seen(1.0, 500 + GRACE + 2, HELD // 2))
-    assert not tax.is_too_much(shared=0)
+    assert not tax.is_too_much(copied(HELD // 2, exposed=HELD // 2))
 
 
 @given(copies=st.lists(st.integers(0, 3000), max_size=50))
 def test_no_cell_pays_more_than_its_share(copies: list[int]) -> None:
     """A cell that only copies is never left alone with more than grace and share."""
     tax, faults = SnapshotTax(seen(0, 0)), 0
-    for number, copied in enumerate(copies, start=1):
-        elapsed, faults = number / 1000, faults + copied
-        given_up = tax.see(seen(elapsed, faults)) == "check" and tax.is_too_much(shared=HELD - faults)
-        assert given_up == (faults * COPY_SECONDS > max(GRACE_SECONDS, SHARE * elapsed))
+    for number, pages in enumerate(copies, start=1):
+        elapsed, faults = number / 1000, faults + pages
+        given_up = tax.see(seen(elapsed, faults)) == "check" and tax.is_too_much(
+            copied(faults, HELD - faults)
+        )
+        assert given_up or faults * COPY_SECONDS <= max(GRACE_SECONDS, SHARE * elapsed)
         if given_up:
             return

@@ -21,6 +21,8 @@ FORGERIES = {
     "no pid": "socket.send_fds(line, [b'{\"op\": \"copy\", \"step\": 3}'], [0])",
     "its own pid": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
     "socket.send_fds(line, [json.dumps({'op': 'copy', 'pid': os.getpid(), 'step': 3}).encode()], [a.fileno()])",
+    "giving all up": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+    "for _ in range(100): socket.send_fds(line, [b'{\"op\": \"forgo\"}'], [a.fileno()])",
     "bindings of no copy": "line.send(json.dumps(dict(op='bound', copy=1, step=3, at=9, bindings='AAAA')).encode())",
     "strange bindings": "line.send(json.dumps(dict(op='bound', copy=3, step=3, at=9, bindings=[1])).encode())",
     "many descriptors": "socket.send_fds(line, [b'{\"op\": \"copy\", \"pid\": 2, \"step\": 3}'], [0] * 100)",

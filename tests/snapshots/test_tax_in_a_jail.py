@@ -16,6 +16,33 @@ def test_a_sweep_gives_its_snapshots_up(make_runtime: MakeRuntime) -> None:
     assert "4.0" == runtime.execute("float(a[-1])").value
 
 
+MAKE = "import numpy as np\na = np.zeros(2**24); a[:] = 1"
+
+
+def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: MakeRuntime) -> None:
+    """However short it is: nothing is paid, and the result says that the state before it is not kept."""
+    runtime = make_runtime(memory="2GiB")
+    assert runtime.execute(MAKE).success
+    assert "given up" in runtime.execute("a += 1").unkept
+    runtime.snapshot()  # of the state behind it, which is waited for
+    assert [2] == [each.step for each in runtime.snapshots()]
+    runtime.execute("a = None")
+    runtime.rollback(2)
+    assert "2.0" == runtime.execute("float(a[-1])").value
+
+
+def test_what_somebody_has_asked_for_is_not_given_up(make_runtime: MakeRuntime) -> None:
+    """A label, or a cell that is to be undone if it fails."""
+    runtime = make_runtime(memory="2GiB")
+    assert runtime.execute(MAKE).success
+    runtime.snapshot("full")
+    assert "" == runtime.execute("a += 1").unkept
+    runtime.rollback("full")
+    failed = runtime.execute("a += 1; 1 / 0", on_error="rollback")
+    assert ("rolled_back", "") == (failed.state, failed.unkept)
+    assert "1.0" == runtime.execute("float(a[-1])").value
+
+
 def test_an_ordinary_cell_keeps_them(make_runtime: MakeRuntime) -> None:
     """New memory is no tax, however much there is of it."""
     runtime = make_runtime(memory="2GiB")

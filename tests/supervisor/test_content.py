@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.descriptors import MEMORY, all_closed
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
@@ -106,3 +108,26 @@ def test_memory_that_is_not_sealed_is_refused() -> None:
         Content.from_wire(message, [descriptor], 1000)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_parts_that_come_bit_by_bit(size: int) -> None:
+    """They are packed as those that are there already."""
+    parts = [b"a" * size, b"", b"b" * 3]
+    bits = [[part[:5], part[5:]] for part in parts]
+    packed, written = Content.pack(parts), Content.written([len(part) for part in parts], bits)
+    assert [bytes(part) for part in packed.unpack()] == [bytes(part) for part in written.unpack()]
+    assert (packed.size, packed.count, packed.inline) == (written.size, written.count, written.inline)
+    packed.close()
+    written.close()
+
+
+def test_a_part_that_turns_out_to_be_damaged_leaves_nothing() -> None:
+    """Whoever reads the parts hears of it; the memory is given back."""
+
+    def broken() -> Iterator[bytes]:
+        yield b"a" * 100_000
+        raise KeyError("damaged")
+
+    with all_closed(MEMORY), pytest.raises(KeyError, match="damaged"):
+        Content.written([200_000], [broken()])

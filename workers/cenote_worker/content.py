@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
-from cenote_security.sealed import Buffer, Layout, SealedMemory, copy_bytes
+from cenote_security.sealed import Buffer, Draft, Layout, SealedMemory, copy_bytes
 
 INLINE_LIMIT = 48 * 1024
 """Bytes. A packet must fit a socket's send buffer (208 KiB by default) next to others of its kind."""
@@ -50,6 +51,26 @@ class Content:
         if layout.size <= INLINE_LIMIT:
             return cls(size=layout.size, count=len(parts), inline=b"".join(pieces))
         return cls(size=layout.size, count=len(parts), memory=SealedMemory.create(pieces))
+
+    @classmethod
+    def written(cls, sizes: Sequence[int], parts: Iterable[Iterable[Buffer]]) -> Content:
+        """What `pack` makes of parts of these sizes, which come bit by bit: only a bit is in memory twice.
+
+        Raises what the parts raise, and OSError when the machine has no memory for them.
+        """
+        table = struct.pack(f"<{len(sizes)}Q", *sizes)
+        layout = Layout.of([len(table), *sizes])
+        pieces = _placed(layout, chain([(table,)], parts))
+        if layout.size <= INLINE_LIMIT:
+            return cls(size=layout.size, count=len(sizes), inline=b"".join(pieces))
+        draft = Draft()
+        try:
+            for piece in pieces:
+                draft.write(piece)
+            memory = draft.seal()
+        finally:
+            draft.close()
+        return cls(size=layout.size, count=len(sizes), memory=memory)
 
     @classmethod
     def of_file(cls, source: int, offset: int, size: int) -> Content:
@@ -156,7 +177,7 @@ class Content:
         return cls(size=message.size, count=message.count, memory=memory)
 
 
-def _placed(layout: Layout, groups: Sequence[tuple[Buffer, ...]]) -> Iterator[Buffer]:
+def _placed(layout: Layout, groups: Iterable[Iterable[Buffer]]) -> Iterator[Buffer]:
     end = 0
     for (start, length), pieces in zip(layout.table, groups, strict=True):
         yield bytes(start - end)

@@ -27,6 +27,10 @@ class DraftFile(Protocol):
 class Readable(Protocol):
     """What chunks can be read from."""
 
+    @property
+    def at_once(self) -> int:
+        """Bytes that are best asked for in one `read`, at least a chunk's."""
+
     def read(self, number: int, offset: int, size: int) -> memoryview:
         """A part of a file; shorter when the file ends before it. Raises OSError."""
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
 
 SUFFIX = ".checkpoint"
 _LOCK = "writer"
+
+_AT_ONCE: Final = 4 * 2**20
+"""Bytes: what was read is in the processor's cache still when it is digested and written on. Mapping the files and
+copying from there takes a fifth more CPU time."""
 
 
 class LocalFolder:
@@ -25,6 +29,7 @@ class LocalFolder:
         self._path = path
         self._place = place or str(path)
         self._lock = -1
+        self.at_once = _AT_ONCE
 
     @property
     def place(self) -> str:
@@ -40,16 +45,13 @@ class LocalFolder:
         return self._file(number).stat().st_size
 
     def read(self, number: int, offset: int, size: int) -> memoryview:
-        """Small parts are copied. Large ones are mapped: nobody changes a file that was published."""
-        with self._file(number).open("rb") as file:
-            if size < mmap.ALLOCATIONGRANULARITY * 16:
-                return memoryview(os.pread(file.fileno(), size, offset))
-            end = min(offset + size, os.fstat(file.fileno()).st_size)
-            start = offset - offset % mmap.ALLOCATIONGRANULARITY
-            if end <= offset:
-                return memoryview(b"")
-            pages = mmap.mmap(file.fileno(), end - start, prot=mmap.PROT_READ, offset=start)
-            return memoryview(pages)[offset - start :]
+        with self._file(number).open("rb", buffering=0) as file:
+            parts = [os.pread(file.fileno(), size, offset)]
+            while parts[-1] and (
+                missing := size - sum(map(len, parts))
+            ):  # a call of the kernel's ends at 2 GiB
+                parts.append(os.pread(file.fileno(), missing, offset + size - missing))
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def draft(self, number: int) -> LocalDraft:
         return LocalDraft(self._path, self._file(number))

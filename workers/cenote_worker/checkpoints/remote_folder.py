@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import tempfile
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
@@ -47,6 +47,10 @@ class FileSystem(Protocol):
         """What `ls` says is new."""
 
 
+_AT_ONCE: Final = 64 * 2**20
+"""Bytes: a request takes the time of some megabytes, and what is read stands in memory twice meanwhile."""
+
+
 class RemoteFolder:
     """See Folder. There is no lock: each writer puts a fence, and a writer that sees a later one stops.
 
@@ -58,6 +62,7 @@ class RemoteFolder:
         self._system = system
         self._path = path.rstrip("/")
         self.place = shown
+        self.at_once = _AT_ONCE
 
     def numbers(self) -> list[int]:
         return sorted(_numbers(self._names(), _SUFFIX))

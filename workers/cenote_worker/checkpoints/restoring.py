@@ -14,7 +14,7 @@ from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Group, Part, StoredFile
 from cenote_worker.checkpoints.store import CheckpointStore, failures
-from cenote_worker.chunks import chunk_length, digest, split_digests
+from cenote_worker.chunks import CHUNK, chunk_length, digest, split_digests
 from cenote_worker.content import Content
 
 FILES_AT_ONCE: Final = 32 * 2**20
@@ -144,11 +144,11 @@ class _Reader:
         self, kind: jail_pb2.RestorePiece.Kind.ValueType, group: Group, named: str, damage: list[str]
     ) -> Iterator[Piece]:
         try:
-            parts = [tuple(self._read(part)) for part in group.parts]
+            content = Content.written([part.size for part in group.parts], map(self._read, group.parts))
         except _Damaged as error:
             damage.append(f"{named} ({error})")
             return
-        yield Piece(kind, Content.pack(parts), group.names)
+        yield Piece(kind, content, group.names)
 
     def _files(self, files: tuple[StoredFile, ...], damage: list[str]) -> Iterator[Piece]:
         batch: list[tuple[StoredFile, tuple[memoryview, ...]]] = []
@@ -168,7 +168,7 @@ class _Reader:
             yield _file_piece(batch)
 
     def _read(self, part: Part) -> Iterator[memoryview]:
-        """The bytes of a part. What lies end to end is read at once: mapping is what makes large parts cheap."""
+        """The bytes of a part, verified. What lies end to end is read together."""
         digests = split_digests(part.digests)
         index = 0
         while index < len(digests):
@@ -177,10 +177,11 @@ class _Reader:
             index += run
 
     def _run(self, digests: list[bytes], start: int) -> int:
-        """How many chunks from `start` on lie end to end in one file as they are."""
+        """How many chunks from `start` on lie end to end in one file as they are; no more than are read at once."""
         first = last = self._manifest.chunks[digests[start]]
         count = 1
-        while start + count < len(digests) and not last.coding:
+        most = min(self._folder.at_once // CHUNK, len(digests) - start)
+        while count < most and not last.coding:
             place = self._manifest.chunks[digests[start + count]]
             if (place.file, place.offset, place.coding) != (
                 last.file,

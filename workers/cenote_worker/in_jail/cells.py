@@ -11,6 +11,7 @@ from types import CodeType
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rewrite import split_lines, to_python
+from cenote_worker.in_jail.snapshots.sweeps import sweeps
 
 __builtins__ = BUILTINS
 
@@ -27,11 +28,12 @@ _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Compiled code of one cell. body: all but a last bare expression, which is `last`."""
+    """Compiled code of one cell. body: all but a last bare expression, which is `last`. sweeps: see that function."""
 
     filename: str
     body: CodeType | None
     last: CodeType | None
+    sweeps: tuple[str, ...] = ()
 
     @property
     def awaits(self) -> bool:
@@ -65,11 +67,12 @@ class CellCompiler:
         filename = f"<cell {step}>"
         self._register(filename, source)
         tree, source = self._parse_any(source, filename)
+        swept = sweeps(tree)
         last = self._take_last(tree, source, filename)
         body = _compile(tree, filename, "exec", self.futures | _AWAIT, True) if tree.body else None
         if body is not None:
             self.futures |= body.co_flags & _FUTURES
-        return Cell(filename=filename, body=body, last=last)
+        return Cell(filename=filename, body=body, last=last, sweeps=swept)
 
     def is_cell(self, filename: str) -> bool:
         return filename in self._sources

@@ -15,7 +15,7 @@ from typing import TypeVar
 from cenote_worker.in_jail import figure_backend, figures, shared_names
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.cell_unsafe import CellRunner
-from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.in_jail.cells import Cell, CellCompiler
 from cenote_worker.in_jail.display import Displays
 from cenote_worker.in_jail.failures import Failures, brief, exit_status
 from cenote_worker.in_jail.interrupts import Interrupts
@@ -116,16 +116,23 @@ class Kernel:
             with suppress(MemoryError):  # then the next turn finds out
                 self._rebindings.settle(author, step, used)
 
-    def run_cell(self, code: str, step: int, *, after_interrupt: bool = False) -> CellOutcome:
+    def run_cell(
+        self,
+        code: str,
+        step: int,
+        *,
+        after_interrupt: bool = False,
+        foresee: Callable[[Cell], None] | None = None,
+    ) -> CellOutcome:
         """Runs one cell to its end, whatever that is. Never raises; leaves the process in a forked child.
 
-        after_interrupt: see `Interrupts.begin_cell`.
+        after_interrupt: see `Interrupts.begin_cell`. foresee: called with what is about to run.
         """
         started = _now()
         self._begin()
         rebindings = self._rebindings
         news = rebindings.news(self._turn[0]) if rebindings is not None else ()
-        value, error = self._run(code, step, after_interrupt)
+        value, error = self._run(code, step, after_interrupt, foresee)
         if rebindings is not None:
             self._settle(step)
         trace = self._runner.context.run(self._tracking.end, error) if self._tracking is not None else None
@@ -204,13 +211,15 @@ class Kernel:
         while self._notes:
             self._note(self._notes.pop())
 
-    def _run(self, code: str, step: int, after_interrupt: bool) -> tuple[str | None, ErrorInfo | None]:
+    def _run(
+        self, code: str, step: int, after_interrupt: bool, foresee: Callable[[Cell], None] | None
+    ) -> tuple[str | None, ErrorInfo | None]:
         """The value and the error of a cell. An interrupt may come at any moment until the last line."""
         value, error = None, None
         try:
             try:
                 self._interrupts.begin_cell(after_interrupt=after_interrupt)
-                value = self._attempt(code, step)
+                value = self._attempt(code, step, foresee)
             except BaseException as raised:
                 error = self._explain(raised, f"<cell {step}>")
             self._finish()
@@ -220,9 +229,11 @@ class Kernel:
             error = error or brief(raised)
         return (value if error is None else None), error
 
-    def _attempt(self, code: str, step: int) -> str | None:
+    def _attempt(self, code: str, step: int, foresee: Callable[[Cell], None] | None) -> str | None:
         try:
             cell = self._compiler.compile(code, step)
+            if foresee is not None:
+                foresee(cell)
             if self._rebindings is not None:
                 self._used = names_in(cell)
             if self._tracking is not None:

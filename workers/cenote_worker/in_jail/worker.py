@@ -18,6 +18,7 @@ from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.in_jail.carrying.carrying import Carrying
+from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
@@ -28,6 +29,7 @@ from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
+from cenote_worker.in_jail.snapshots.sweeps import LARGE, swept_bytes
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
@@ -222,13 +224,20 @@ class Worker:
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
         code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
         content.close()
-        executed.unkept = self._copies.unkept
         # A copy that somebody has asked for is kept whatever it costs the cell.
+        foresee = None if request.atomic else self._foresee
         with beating(-1 if request.atomic else self._pulse):
-            outcome = self._kernel.run_cell(code, request.step, after_interrupt=request.after_interrupt)
+            outcome = self._kernel.run_cell(
+                code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
+            )
+        executed.unkept = self._copies.unkept
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
+
+    def _foresee(self, cell: Cell) -> None:
+        if cell.sweeps and swept_bytes(cell.sweeps, self._kernel.namespace) >= LARGE:
+            self._copies.forgo()
 
     # -- checkpoints --
 

@@ -10,15 +10,22 @@ from cenote_worker.supervisor.autopsy import Death
 
 MIB = 2**20
 
+_NEAR = 4
+"""One part in so many of the limit that is left."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Of one cell, as `CellUsage` has it. killed: processes that the kernel ended for memory, the jail living on."""
+    """Of one cell, as `CellUsage` has it. killed: processes that the kernel ended for memory, the jail living on.
+
+    crowded: the jail came near its limit.
+    """
 
     cpu: float
     peak_memory: int
     bytes_written: int
     killed: int = 0
+    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,10 @@ class MemoryLimit:
     @property
     def total(self) -> int:
         return self.policy + self.base
+
+    def is_near(self, used: int) -> bool:
+        """Whether a cell that changes much could come to the limit for what older snapshots hold."""
+        return used > self.total - self.total // _NEAR
 
     def against(self, used: int) -> str:
         """`used 297 MiB of 296 MiB (...)`."""

@@ -115,6 +115,10 @@ class ControlLine:
         """Gives up all snapshots but the newest: memory is short."""
         self._send("relieve")
 
+    def thin(self) -> None:
+        """Gives up what nobody has asked for, but the newest: memory may become short."""
+        self._send("thin")
+
     def kill_worker(self) -> None:
         self._send("kill_worker")
 

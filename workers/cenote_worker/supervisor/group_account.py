@@ -60,6 +60,7 @@ class GroupAccount:
             peak_memory=peak,
             bytes_written=max(self._worker.written() - self._begun.written, 0),
             killed=killed,
+            crowded=self._limit.is_near(peak),
         )
 
     def explain(self, found: Death) -> Death:

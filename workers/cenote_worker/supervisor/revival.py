@@ -163,6 +163,8 @@ class Revival(ABC):
         before, running.news = self._recovery.head, self._recovery.news()
         self._recovery.ran(running.request.step)
         spent, now = self._account.spent(), time.monotonic()
+        if spent.crowded:
+            self._control.thin()
         result = running.finished(reply, self._take_background(), spent, now)
         return result, undoing(running.request, result, before)
 
@@ -171,6 +173,8 @@ class Revival(ABC):
 
     def revived(self, death: Death, step: int, pid: int) -> None:
         found = self._account.explain(death)
+        if found.reason == "memory":
+            self._control.thin()  # who tries again finds more room
         self._succeeded(pid)
         changed = self._recovery.revive(found, step)
         self._chronicle.moved(step, self._recovery.setback)

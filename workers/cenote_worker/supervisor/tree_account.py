@@ -89,6 +89,7 @@ class TreeAccount:
             cpu=max(self._worker.cpu_seconds() - self._begun.cpu, 0.0),
             peak_memory=max(self._peak, self._worker.resident()),
             bytes_written=max(self._worker.written() - self._begun.written, 0),
+            crowded=self._limit.is_near(self._peak),
         )
 
     def explain(self, found: Death) -> Death:

@@ -6,18 +6,23 @@ The worker starts a timer with each cell and stops it at its end: a short cell c
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import suppress
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.pulse import EVERY, FIRST
-from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import PULSE
+from cenote_worker.zygote.sharing import sharing
 from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
 
 _NANOSECONDS: Final = 10**9
 _LATE: Final = 4
-"""So many intervals without a pulse are the end of a cell: the next pulse is of another."""
+"""So many intervals without a pulse are the end of a cell: the next pulse is of another. Those that came while this
+process had no processor are counted by the timer."""
+
+_COUNTER: Final = 8
+"""Bytes of what a timer tells."""
 
 
 class Pulse:
@@ -33,20 +38,32 @@ class Pulse:
         self._tax = None if sample is None else SnapshotTax(sample)
         self._last = 0.0
 
-    def beat(self, worker: int) -> bool:
-        """A cell has been running for a while. True when its copies cost too much."""
-        with suppress(BlockingIOError):
-            os.read(PULSE, 8)
+    def beat(self, worker: int, copy: int | None) -> bool:
+        """A cell has been running for a while. True when its copies cost too much.
+
+        copy: the newest of them; without one there is nothing to be given up.
+        """
+        beats = _beats()
         now = time.monotonic()
-        if now - self._last > _LATE * EVERY / _NANOSECONDS:
-            self._began, self._waited = now - FIRST / _NANOSECONDS, _waited(worker)
+        if now - self._last > (beats + _LATE) * EVERY / _NANOSECONDS:
+            begun = FIRST + (beats - 1) * EVERY
+            self._began, self._waited = now - begun / _NANOSECONDS, _waited(worker)
         self._last = now
+        if copy is None:
+            return False
         sample = _sample(worker, max(now - self._began - (_waited(worker) - self._waited), 0.0))
         if sample is None:
             return False
         if self._tax is None:
             self._tax = SnapshotTax(sample)
-        return self._tax.see(sample) == "check" and self._tax.is_too_much(usage.shared_pages(worker))
+        return self._tax.see(sample) == "check" and self._tax.is_too_much(sharing(worker, copy))
+
+
+def _beats() -> int:
+    """How many there were since this was asked last."""
+    with suppress(BlockingIOError):
+        return int.from_bytes(os.read(PULSE, _COUNTER), sys.byteorder)
+    return 1
 
 
 def _waited(pid: int) -> float:

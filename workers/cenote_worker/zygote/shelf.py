@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ MORE: Final = 4
 
 WAKE_SECONDS: Final = 5.0
 """A copy that has not answered by then never will: forking 10 GB takes a tenth."""
+
+
+END_SECONDS: Final = 0.1
+"""What a cell may be kept waiting for the end of the copies that it would pay for: that takes 2 ms per gigabyte."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -56,8 +61,17 @@ class Copy:
 
     def end(self) -> None:
         self.line.close()
+        self.kill()
+
+    def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def await_end(self, deadline: float) -> None:
+        """Of one that was killed, but not for longer: a process lets go of its sockets after its memory."""
+        self.line.settimeout(max(deadline - time.monotonic(), 0))
+        with suppress(OSError):
+            self.line.recv(1)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -114,6 +128,12 @@ class Shelf:
 
     def labelled(self, label: str) -> Kept | None:
         return next((state for state in self._states if state.label == label), None)
+
+    @property
+    def spare_copy(self) -> Copy | None:
+        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing."""
+        base = self.base
+        return None if base is None or base.copy.pid in self._wanted else base.copy
 
     @property
     def files(self) -> dict[str, object]:
@@ -193,12 +213,30 @@ class Shelf:
         ):  # it had ended before it was to be gone back to
             self.base = self.base.parent
 
-    def clear(self) -> None:
-        """Gives up all that nobody has asked for, by a label or because it is needed now."""
-        wanted = {state.copy.pid for state in self._states if state.label or self._is_held(state)}
+    def clear(self, but: Copy | None = None) -> None:
+        """Gives up all that nobody has asked for, by a label or because it is needed now. but: a copy that stays."""
+        wanted = self._wanted
         for state in tuple(self._states):
-            if state.copy.pid not in wanted:
+            if state.copy is not but and state.copy.pid not in wanted:
                 self.drop(state)
+
+    def thin(self) -> None:
+        """What `clear` does, but that the base stays, and what costs no more than it does."""
+        self.clear(but=None if self.base is None else self.base.copy)
+
+    def forgo(self) -> bool:
+        """What `clear` does, if that gives the base up, and returns when the memory of those copies is free."""
+        if self.spare_copy is None:
+            return False
+        wanted = self._wanted
+        going = {state.copy.pid: state.copy for state in self._states if state.copy.pid not in wanted}
+        for copy in going.values():
+            copy.kill()
+        deadline = time.monotonic() + END_SECONDS
+        for copy in going.values():
+            copy.await_end(deadline)
+        self.clear()
+        return True
 
     def keep_base(self) -> None:
         """Gives up all but the one that a crash falls back to."""
@@ -235,6 +273,11 @@ class Shelf:
         """Oldest step first."""
         others = [state for state in self._states if state is not self.base and not self._is_held(state)]
         return sorted(others, key=lambda state: state.step)
+
+    @property
+    def _wanted(self) -> frozenset[int]:
+        """Pids of copies that somebody has asked for a state of."""
+        return frozenset(state.copy.pid for state in self._states if state.label or self._is_held(state))
 
     def _is_held(self, state: Kept) -> bool:
         return not self._held.isdisjoint((state.step, state.label))

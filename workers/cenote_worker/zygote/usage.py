@@ -6,9 +6,6 @@ import os
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
-
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def of_jail(copies: Collection[int] = ()) -> tuple[int, int]:
@@ -58,12 +55,6 @@ def _proportional_memory(pid: int) -> int:
 def private_memory(pid: int) -> int:
     """What a process shares with no other; 0 for one that has ended, or where the kernel does not say."""
     return _kilobytes(f"/proc/{pid}/smaps_rollup", b"Private_Dirty:")
-
-
-def shared_pages(pid: int) -> int:
-    """How many pages of its own memory a process shares with copies of it."""
-    rollup = f"/proc/{pid}/smaps_rollup"
-    return max(0, _kilobytes(rollup, b"Anonymous:") - _kilobytes(rollup, b"Private_Dirty:")) // _PAGE
 
 
 def _kilobytes(path: str, name: bytes) -> int:

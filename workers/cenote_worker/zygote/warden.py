@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_worker.in_jail.snapshots.line import MAX_LABEL, Message, hear, number
+from cenote_worker.in_jail.snapshots.line import FORGONE, MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
 from cenote_worker.zygote.pulse import Pulse
@@ -140,7 +140,9 @@ def _listen(state: Watch, most: int) -> None:
             heard = hear(state.line, socket.MSG_DONTWAIT)
             if heard is None:
                 return
-            if heard.attached is not None and heard.message.get("op") == "lend":
+            if heard.attached is not None and heard.message.get("op") == "forgo":
+                _forgo(state, heard.attached)
+            elif heard.attached is not None and heard.message.get("op") == "lend":
                 state.shelf.lend(number(heard.message, "step"), heard.attached)
             elif heard.attached is not None:
                 pid, step, files = (number(heard.message, key) for key in ("pid", "step", "files"))
@@ -197,12 +199,18 @@ def _tell_of_files(state: Watch) -> None:
 
 def _weigh(state: Watch) -> None:
     """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
-    base = state.shelf.base
-    if state.pulse.beat(state.worker) and base is not None:
+    copy = state.shelf.spare_copy
+    if state.pulse.beat(state.worker, None if copy is None else copy.pid) and copy is not None:
         state.shelf.clear()
-        if state.shelf.base is not base:
-            _say(state, {"op": "dropped"})
-            _tell_gone(state, base.copy.pid)
+        _say(state, {"op": "dropped"})
+        _tell_gone(state, copy.pid)
+
+
+def _forgo(state: Watch, asking: socket.socket) -> None:
+    """Before a cell that would pay too much, if whoever runs it knows that."""
+    with asking, suppress(OSError):
+        if state.shelf.forgo():
+            asking.send(FORGONE, _AT_ONCE)
 
 
 def _succeed(state: Watch, ending: Message) -> bool:
@@ -272,6 +280,9 @@ def _serve(state: Watch) -> bool:
         case "relieve":
             _listen(state, _MESSAGES_PER_TURN)
             state.shelf.keep_base()
+        case "thin":
+            _listen(state, _MESSAGES_PER_TURN)
+            state.shelf.thin()
         case "rollback":
             _roll_back(state, asked, request)
         case "snapshots":

@@ -18,6 +18,7 @@ from cenote_worker.in_jail.snapshots.holdings import Holdings
 from cenote_worker.in_jail.snapshots.kept_files import NONE, KeptFiles
 from cenote_worker.in_jail.snapshots.line import (
     AT_ONCE,
+    FORGONE,
     MAX_LABEL,
     Message,
     hear,
@@ -31,6 +32,13 @@ from cenote_worker.in_jail.snapshots.line import (
 NO_LINE: Final = "this runtime keeps no snapshots"
 
 _THREADS: Final = "threads were running that a copy of the process would not have"
+
+_FORESEEN: Final = (
+    "it was given up: the cell rewrites so much memory that keeping it would have taken too long"
+)
+
+_FORGOING_SECONDS: Final = 1.0
+"""Ending a copy takes some milliseconds a gigabyte."""
 
 _MAX_REASON: Final = 500
 
@@ -139,6 +147,21 @@ class Copies:
     def unkept(self) -> str:
         """Why the state that was to be copied last is not; empty when it is."""
         return self._unkept or self._files.unkept
+
+    def forgo(self) -> None:
+        """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
+
+        Returns when they are gone, and their memory is this process's alone.
+        """
+        if self._line is None or self._unkept:
+            return
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with here, suppress(OSError):
+            with there:
+                say(self._line, {"op": "forgo"}, there)
+            here.settimeout(_FORGOING_SECONDS)
+            if here.recv(len(FORGONE)) == FORGONE:
+                self._unkept, self._base = _FORESEEN, None
 
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""

@@ -21,6 +21,9 @@ MAX_LABEL: Final = 100
 MAX_BINDINGS: Final = 8_192
 """Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
 
+FORGONE: Final = b"forgone"
+"""What a warden says to a worker whose copies it has given up."""
+
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `hear`. Numbers, since Python code combines the members of enumerations."""
 

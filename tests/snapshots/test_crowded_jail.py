@@ -1,0 +1,31 @@
+"""What is kept of a jail that comes near its limit of memory."""
+
+from __future__ import annotations
+
+from tests.snapshots.conftest import MakeRuntime
+
+from cenote_worker.supervisor.account import MIB, MemoryLimit
+
+
+def test_former_states_make_room(make_runtime: MakeRuntime) -> None:
+    """No cell dies for what older snapshots hold; what has a label, and the newest, stay."""
+    runtime = make_runtime(memory="256MiB")
+    assert runtime.execute("import numpy as np\nfirst = 1").success
+    runtime.snapshot("empty")
+    assert runtime.execute(
+        "a = np.ones(5 * 2**20)"
+    ).success  # 40 MiB, which each further state has of its own
+    for _ in range(12):
+        result = runtime.execute("a = a + 1")
+        assert result.success, result.error
+    assert "rolled_back" == runtime.execute("import os; os._exit(1)").state
+    assert "13.0" == runtime.execute("float(a[-1])").value
+    runtime.rollback("empty")
+    assert "False" == runtime.execute("'a' in globals()").value
+
+
+def test_a_quarter_of_the_limit_is_left() -> None:
+    """Exactly so much is not near yet."""
+    limit = MemoryLimit(policy=300 * MIB, base=100 * MIB)
+    assert not limit.is_near(300 * MIB)
+    assert limit.is_near(300 * MIB + 1)

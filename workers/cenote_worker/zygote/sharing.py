@@ -1,0 +1,94 @@
+"""How much of the memory that a copy was made of the worker has written to since, by samples of its pages.
+
+The kernel's own sum (`smaps_rollup`) looks at each page: some milliseconds per gigabyte, in which a cell that sweeps
+pays for a thousand pages more. Where the pages lie is asked of the copy: it is frozen, so what it has is what the
+cell began with, and memory that the cell has asked for since is not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+SAMPLES: Final = 1024
+"""Pages looked at: a microsecond each, and enough to see three megabytes of a gigabyte."""
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_LEAST: Final = 256
+"""Pages of an area that is looked at."""
+
+_LARGE: Final = 8192
+"""Pages of an area that is taken for one thing, such as an array. All smaller ones are one: many small objects."""
+
+_ENTRY: Final = 8
+_PRESENT: Final = 0x80
+_EXCLUSIVE: Final = 0x01
+"""Bits 63 and 56 of an entry of `/proc/<pid>/pagemap`: of its last byte, the kernel's numbers being little-endian."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Pages, estimated. copied: those of the copy's that the worker has a page of its own in the place of.
+
+    exposed: those of the same large areas, or of all small ones, that it shares still, and would have to copy if it
+    went on there.
+    """
+
+    copied: int = 0
+    exposed: int = 0
+
+    def __add__(self, other: Sharing) -> Sharing:
+        return Sharing(copied=self.copied + other.copied, exposed=self.exposed + other.exposed)
+
+
+def sharing(worker: int, copy: int) -> Sharing:
+    """Of two processes of which one is a frozen copy of the other; nothing of one that is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        areas = list(_areas(copy))
+        stride = max(1, sum(map(len, areas)) // SAMPLES)
+        pagemap = os.open(f"/proc/{worker}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _sampled(pagemap, areas, stride)
+        finally:
+            os.close(pagemap)
+    return Sharing()
+
+
+def _areas(pid: int) -> Iterator[range]:
+    """Numbers of pages of private writable memory that belongs to no file."""
+    with open(f"/proc/{pid}/maps", "rb") as lines:
+        for line in lines:
+            addresses, rights, _offset, _device, inode, *_path = line.split(None, 5)
+            if inode == b"0" and rights.startswith(b"rw"):
+                first, last = (int(address, 16) // _PAGE for address in addresses.split(b"-"))
+                if last - first >= _LEAST:
+                    yield range(first, last)
+
+
+def _sampled(pagemap: int, areas: list[range], stride: int) -> Sharing:
+    """Every so many pages over all areas, as if they lay behind each other."""
+    found = [Sharing()]  # the first for all that is small
+    skipped = stride // 2
+    for area in areas:
+        pages = area[skipped::stride]
+        skipped += len(pages) * stride - len(area)
+        one = _looked_at(pagemap, pages)
+        if len(area) < _LARGE:
+            one, found[0] = Sharing(), found[0] + one
+        found.append(one)
+    copied = sum(one.copied for one in found)
+    exposed = sum(one.exposed for one in found if one.copied)
+    return Sharing(copied=copied * stride, exposed=exposed * stride)
+
+
+def _looked_at(pagemap: int, pages: range) -> Sharing:
+    copied = exposed = 0
+    for page in pages:
+        bits = os.pread(pagemap, _ENTRY, page * _ENTRY)[_ENTRY - 1]
+        if bits & _PRESENT:
+            copied += bits & _EXCLUSIVE
+            exposed += not bits & _EXCLUSIVE
+    return Sharing(copied=copied, exposed=exposed)
