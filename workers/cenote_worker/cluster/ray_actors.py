@@ -32,6 +32,7 @@ from cenote_worker.cluster.ray_calls import THREADS, answer, ask, here, raylet
 from cenote_worker.cluster.ray_copies import AGENT, Copies
 from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
 from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
+from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.cluster.spares import take_spare
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.patching import Patcher
@@ -212,9 +213,17 @@ class NodeAgent:
         """Whether this node has a value, its own or a copy."""
         return self._references.keeps(reference)
 
-    def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
+    def record(self, reference: str, tenant: str) -> bytes | None:
         """See Copies."""
-        return self._copies.export(reference, tenant)
+        return self._copies.record(reference, tenant)
+
+    def piece(self, reference: str, tenant: str, start: int, raylet: str) -> SealedBytes:
+        """See Copies."""
+        return self._copies.piece(reference, tenant, start, raylet)
+
+    def fetched(self, reference: str, tenant: str, raylet: str) -> None:
+        """See Copies."""
+        self._copies.fetched(reference, tenant, raylet)
 
     def bring(self, reference: str, tenant: str) -> None:
         """See Copies."""
