@@ -169,6 +169,10 @@ class NodeAgent:
         """The node's: what references and places call it."""
         return self._settings.node
 
+    def lines(self) -> tuple[bool, bool]:
+        """Whether the lines to its hosts are secured, and whether these have a door for clients."""
+        return self._settings.secured, self._settings.clients
+
     def certificate_request(self, authority: bytes) -> bytes:
         """See NodeCertificate; nothing where no certificate is needed."""
         return b"" if self._certificate is None else self._certificate.request(authority)
