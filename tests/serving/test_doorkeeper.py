@@ -9,12 +9,14 @@ from queue import SimpleQueue
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
 from tests.serving.conftest import World
 from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import reference_pb2
-from cenote_worker.serving.doorkeeper import MAX_STRANGERS
+from cenote_worker.serving.doorkeeper import MAX_STRANGERS, Doorkeeper, Metadata
 
+SERVING = health_pb2.HealthCheckResponse.SERVING
 GET = "/cenote_proto.v1.ReferenceService/GetReference"
 GOOD = (("authorization", "Bearer good"),)
 NONSENSE = b"\xff" * (3 << 20)
@@ -40,6 +42,8 @@ def test_what_a_stranger_sends_is_not_parsed(world: World) -> None:
         get = opened.unary_unary(GET)
         assert grpc.StatusCode.FAILED_PRECONDITION == code(get.future(NONSENSE))
         assert grpc.StatusCode.UNKNOWN == code(get.future(NONSENSE, metadata=GOOD))
+        check = opened.unary_unary("/grpc.health.v1.Health/Check")
+        assert grpc.StatusCode.INVALID_ARGUMENT == code(check.future(NONSENSE))
 
 
 def test_a_stranger_who_sends_nothing_is_not_waited_for(world: World) -> None:
@@ -55,26 +59,42 @@ def test_a_stranger_who_sends_nothing_is_not_waited_for(world: World) -> None:
 
 def test_strangers_have_bounded_room(world: World) -> None:
     """Who watches whether the server serves needs no token, and may stay; at the limit others do not get in until one
-    leaves, and those who have a token notice nothing."""
+    leaves. Who asks once, and those who have a token, notice nothing."""
     with channel(world) as opened:
         health = health_pb2_grpc.HealthStub(opened)
         watching = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(MAX_STRANGERS)]
         for each in watching:
             next(each)
         with pytest.raises(grpc.RpcError) as refused:
-            health.Check(health_pb2.HealthCheckRequest())
+            next(health.Watch(health_pb2.HealthCheckRequest()))
         assert grpc.StatusCode.UNAVAILABLE == refused.value.code()
+        assert SERVING == health.Check(health_pb2.HealthCheckRequest()).status
         with channel(world) as others:
             get = others.unary_unary(GET)
             asked = reference_pb2.ReferenceId(id="ref_1").SerializeToString()
             assert grpc.StatusCode.NOT_FOUND == code(get.future(asked, metadata=GOOD))
         watching.pop().cancel()
-        until(lambda: serves(health))
+        until(lambda: watches(health))
 
 
-def serves(health: health_pb2_grpc.HealthStub) -> bool:
+def watches(health: health_pb2_grpc.HealthStub) -> bool:
     try:
-        status = health.Check(health_pb2.HealthCheckRequest()).status
+        return bool(SERVING == next(health.Watch(health_pb2.HealthCheckRequest())).status)
     except grpc.RpcError:
         return False
-    return bool(status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def test_a_stranger_is_to_come_to_the_point() -> None:
+    """Who begins to ask, and does not, is not waited for."""
+
+    async def nobody(_metadata: Metadata) -> None:
+        raise AssertionError("no token is needed")
+
+    server = grpc.aio.server(interceptors=(Doorkeeper(nobody, hurry=0.05),))
+    health_pb2_grpc.add_HealthServicer_to_server(health_aio.HealthServicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as opened:
+        call = opened.stream_unary("/grpc.health.v1.Health/Check")()
+        assert grpc.StatusCode.UNAVAILABLE == await call.code()
+    await server.stop(None)
