@@ -65,6 +65,13 @@ def test_a_library_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None
     assert ["not installed"] == [s["outcome"] for s in samples]
 
 
+@pytest.mark.long
+def test_actors_are_placed_where_machines_are(tmp_path: Path) -> None:
+    """Not on the second machine of a measure that is over, which Ray took to be there still."""
+    _, samples = run_quick(tmp_path / "data.json", "ray actors", "far-array-small", "clients-few")
+    assert [("measured", ""), ("measured", "")] == [(s["outcome"], s["reason"]) for s in samples]
+
+
 def test_nothing_is_left_of_a_driver_that_takes_too_long() -> None:
     """Neither itself nor the servers that it has started."""
     before = live_descendants(os.getpid())

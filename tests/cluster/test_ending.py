@@ -55,12 +55,14 @@ def doomed(tmp_path: Path) -> Iterator[Doomed]:
 
 def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
     """A cell goes on whose client goes through it. Killed with whoever would start it, it does not: `down` ends the
-    rest in their place, and says so."""
+    rest in their place, and says so. What is left is nothing for a platform with other lines."""
     running = Running(doomed.runtime)
     kill(doomed.platform.gateway)
     check_whole(running)
     doomed.others.append(doomed.platform.gateway)
     kill(doomed.platform.watcher, doomed.platform.gateway)
+    other = doomed.platform.begin("up", "--port", "0", "--tls")
+    assert "without --tls, with --relay" in other.communicate(timeout=90)[1]
     done = doomed.platform.command("down")
     assert "killed" in done.stderr
     assert [] == doomed.left

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cenote_security.errors import UnknownReferenceError
+from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.kept_references import COPY_SECONDS, KeptReferences, content_of, view_of
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
@@ -164,7 +165,9 @@ class Elsewhere:
         self.fetched.append(reference)
         record, content = self._first.sealed(reference, tenant)
         try:
-            self.store.adopt(reference, tenant, record, content_of(record, view_of(content)))
+            self.store.adopt(
+                reference, tenant, record, content_of(record, SealedMemory.create([view_of(content)]))
+            )
         finally:
             content.close()
 

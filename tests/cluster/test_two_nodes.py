@@ -30,6 +30,7 @@ from cenote_security.errors import (
     UnknownReferenceError,
     UnknownRuntimeError,
 )
+from cenote_worker.cluster.ray_copies import PIECE
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
@@ -142,9 +143,18 @@ def check_nothing_is_left(machines: Machines, root: Path) -> None:
 
 
 def values(folder: Path) -> list[str]:
+    return [key.rpartition("/")[2] for key in kept(folder, "value/")]
+
+
+def leases(folder: Path, holder: str) -> list[str]:
+    """Those of holders that are called so."""
+    return [key for key in kept(folder, "lease/") if holder in key]
+
+
+def kept(folder: Path, prefix: str) -> list[str]:
     client = KeeperClient(folder)
     try:
-        return [key.rpartition("/")[2] for key in client.keys("value/")]
+        return client.keys(prefix)
     finally:
         client.close()
 
@@ -185,6 +195,17 @@ def test_a_value_crosses_once(machines: Machines) -> None:
     finally:
         os.kill(agent, signal.SIGCONT)
     assert SUM == users[0].execute("int(data.sum())").value
+
+
+def test_a_large_value_crosses_in_pieces(machines: Machines) -> None:
+    """It is whole there, the rest of a piece included; and where it was made nothing is held for that any more."""
+    maker, user = machines.runtime(machines.head, "maker"), machines.runtime(machines.second, "user")
+    items = (2 * PIECE + 1_000_000) // 8
+    assert maker.execute(f"import numpy as np\ndata = np.arange({items})").success
+    reference = maker.share("data")
+    user.inject(Variable("data", reference))
+    assert "True" == user.execute(f"bool((data == __import__('numpy').arange({items})).all())").value
+    until(lambda: not leases(machines.folder(machines.head), "on its way"))
 
 
 LEAD = """

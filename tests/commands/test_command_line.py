@@ -52,6 +52,14 @@ def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_he
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", [["up"], ["runtime", "ls"]], ids=" ".join)
+def test_what_a_command_does_not_know_is_told_with_its_usage(command: list[str], cenote_here: Cenote) -> None:
+    """Not with that of all commands, of which there is nothing to learn."""
+    told = cenote_here(*command, "--no-such-option").stderr
+    assert told.startswith(f"usage: cenote {' '.join(command)} ")
+    assert "unrecognized arguments: --no-such-option" in told
+
+
 def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
     """That takes a good part of a second, in which users change their minds."""
     code = """

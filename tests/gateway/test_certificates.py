@@ -26,7 +26,7 @@ from cenote.gateway.errors import CertificateError
 from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
 from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.errors import SecretFileError, UsageError
-from cenote_security.secret_files import create_secret_file
+from cenote_security.secret_files import create_secret_file, replace_file
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 AUTHORITY = make_authority("Test", NOW)
@@ -190,6 +190,26 @@ def test_made_certificates_stay(tmp_path: Path) -> None:
     assert {"authority.pem": 0o600, "server.pem": 0o600, "ca.pem": 0o644} == modes
     assert made.authority == (tmp_path / "ca.pem").read_bytes()
     assert b"PRIVATE" not in made.authority
+
+
+def test_what_is_public_is_written_when_it_changes(tmp_path: Path) -> None:
+    """Not at each start: whoever copies or watches `ca.pem` is told of nothing that is as it was."""
+    public = tmp_path / "ca.pem"
+    kept_authority(tmp_path, now=NOW)
+    first = public.stat().st_ino
+    kept_authority(tmp_path, now=NOW)
+    assert first == public.stat().st_ino
+    public.write_bytes(b"another's")
+    authority = kept_authority(tmp_path, now=NOW)
+    assert authority.certificate == public.read_bytes()
+
+
+def test_a_key_that_is_wrong_is_named(tmp_path: Path) -> None:
+    """It is in a file of its own."""
+    (tmp_path / "own.pem").write_bytes(SERVER.certificate)
+    replace_file(tmp_path / "key.pem", b"nonsense")
+    with pytest.raises(CertificateError, match=r"key\.pem: this is no private key"):
+        given_certificates(tmp_path / "own.pem", tmp_path / "key.pem", now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -164,6 +165,15 @@ def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
         if not (after := reply.next_page):
             break
     assert [["n0", "n1"], ["n2", "n3"], ["n4"]] == pages
+
+
+def test_what_strangers_send_is_not_parsed(world: World) -> None:
+    """They are refused in the same words, whatever it is."""
+    acme = world.user("acme")
+    create = acme.channel.unary_unary("/cenote_proto.v1.PlatformService/CreateRuntime")
+    texts = [refused(partial(create, sent)).text for sent in (b"", b"\xff" * (3 << 20))]
+    assert texts[0] == texts[1]
+    assert "token" in texts[0]
 
 
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:

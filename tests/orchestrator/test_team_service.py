@@ -115,6 +115,14 @@ def _count(studio: Studio, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
+    """A model without one fails, and it is not the variable of some process that its user can set."""
+    team = studio.team("keyless", sandbox=BARE)
+    team.add("boss", model=ModelSpec(name="gpt-4o-mini"))
+    with pytest.raises(TeamRunError, match=r"model of boss .* `secrets=` .* `--team-env`"):
+        await team.run("Look")
+
+
 async def test_secrets_are_kept_apart(studio: Studio) -> None:
     """A key reaches the model's server, and neither store, log, audit, news, status nor jail has it."""
     secret = "sk-" + "hush" * 8

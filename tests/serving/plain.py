@@ -174,7 +174,11 @@ class Line:
     # -- the end --
 
     def finish(self) -> None:
-        """Asks nothing more."""
+        """Leaves for good, once it is answered."""
+        self.put(runtime_pb2.ClientFrame(goodbye=runtime_pb2.Goodbye()))
+
+    def fall_silent(self) -> None:
+        """Asks nothing more, and does not say why."""
         self._out.put(None)
 
     def cut(self) -> None:

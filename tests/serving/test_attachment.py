@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from queue import SimpleQueue
 
+import grpc
 import pytest
 from tests.serving.conftest import World
 from tests.serving.plain import Line, packed
@@ -113,8 +114,9 @@ def test_a_returning_client_is_known(make_world: Callable[..., World]) -> None:
     assert not line.welcome().returning
 
 
-def test_a_client_that_leaves_is_not_waited_for(world: World) -> None:
-    """It ended its side of the stream and got its answers."""
+def test_a_client_that_leaves_is_not_waited_for(make_world: Callable[..., World]) -> None:
+    """It said Goodbye and got its answers; the server ends the stream."""
+    world = make_world(grace=600)
     name = world.runtime()
     line = world.line(name)
     call = line.cell("'last'")
@@ -122,6 +124,33 @@ def test_a_client_that_leaves_is_not_waited_for(world: World) -> None:
     assert "'last'" == line.answer(call).result.value
     assert line.ended().code is None
     until(lambda: world.server.attached(name) == 0)
+
+
+def test_a_client_that_falls_silent_may_come_back(make_world: Callable[..., World]) -> None:
+    """Where a line breaks, its end may be all that is heard of it. Answers are sent for as long as it takes them."""
+    world = make_world(grace=600)
+    name = world.runtime()
+    line = world.line(name)
+    call = line.cell("'last'", key="k")
+    line.fall_silent()
+    assert "'last'" == line.answer(call).result.value
+    assert line.ended().code is None
+    back = Line(world.address, name)
+    world.lines.append(back)
+    assert back.welcome().returning
+    assert "'last'" == back.run("", key="k").value
+
+
+def test_nothing_is_begun_behind_a_goodbye(make_world: Callable[..., World]) -> None:
+    """It breaks the protocol; what the client has under way goes on for it to come back to."""
+    world = make_world(grace=600)
+    line = world.line(world.runtime())
+    line.cell("print('on')\n__import__('time').sleep(600)")
+    line.until(lambda frame: frame.HasField("output"))
+    line.finish()
+    line.cell("'late'")
+    assert "behind Goodbye" in line.until(lambda frame: frame.HasField("failure")).failure.message
+    assert grpc.StatusCode.ABORTED == line.ended().code
 
 
 def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., World]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cenote_security.errors import UnavailableError
+from cenote_worker.serving.doorkeeper import Metadata
 from cenote_worker.serving.server_thread import ServerThread
 
 SETTINGS, PING, ACK = 4, 6, 1
@@ -24,13 +25,17 @@ def server(listen: str = "127.0.0.1:0") -> ServerThread:
     return ServerThread("test", listen, None, threads=1, most_calls=10, patience=0.1)
 
 
+async def anybody(_metadata: Metadata) -> None:
+    """Gets in."""
+
+
 async def nothing(_server: grpc.aio.Server) -> Sequence[str]:
     return ("test.Service",)
 
 
 def test_what_is_served_is_healthy() -> None:
     """Every service that was added is asked after by its name, and what was not is not known."""
-    with closing(server()) as thread, grpc.insecure_channel(thread.start(nothing)) as channel:
+    with closing(server()) as thread, grpc.insecure_channel(thread.start(nothing, anybody)) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         asked = health.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=10)
         assert health_pb2.HealthCheckResponse.SERVING == asked.status
@@ -42,10 +47,10 @@ def test_what_is_served_is_healthy() -> None:
 def test_a_port_that_is_taken_is_refused() -> None:
     """With what to do about it; and nothing of the second server is left."""
     with closing(server()) as first:
-        address = first.start(nothing)
+        address = first.start(nothing, anybody)
         second = server(address)
         with pytest.raises(UnavailableError, match="the port is taken"):
-            second.start(nothing)
+            second.start(nothing, anybody)
     assert not second.serving
 
 
@@ -60,7 +65,7 @@ def test_what_was_opened_before_the_server_ends_after_it() -> None:
     async def behind() -> None:
         thread.opened.callback(ended.append, "last")
 
-    thread.start(fill)
+    thread.start(fill, anybody)
     thread.carry_out(behind())
     thread.close()
     thread.close()
@@ -70,7 +75,7 @@ def test_what_was_opened_before_the_server_ends_after_it() -> None:
 def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
     """What runs is waited for; what nobody has begun is never begun."""
     thread, begun, gate = server(), threading.Event(), threading.Event()
-    thread.start(nothing)
+    thread.start(nothing, anybody)
     thread.pool.submit(lambda: (begun.set(), gate.wait(10)))
     waiting = thread.pool.submit(int)
     assert begun.wait(10)
@@ -83,7 +88,7 @@ def test_a_client_that_pings_often_keeps_its_connection() -> None:
     """gRPC's clients ping to measure a line, besides for life; by default a server hangs up on that."""
     hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS)
     with closing(server()) as thread:
-        host, _, port = thread.start(nothing).rpartition(":")
+        host, _, port = thread.start(nothing, anybody).rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as line, line.makefile("rb") as heard:
             line.sendall(hello)
             for number in range(8):

@@ -7,8 +7,9 @@ mean equal content, and a version that nobody else has means that nothing is kno
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NewType
 
@@ -71,7 +72,7 @@ class ValueKind:
     shape: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StepTrace:
     """One step's dependencies, as the running process saw them.
 
@@ -96,9 +97,9 @@ class StepTrace:
     unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """Roughly, in bytes: what it takes to keep it."""
+        """Roughly, in bytes: what it takes to keep it. Counted once: each step is asked for it half a dozen times."""
         seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
         return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable)))
@@ -108,8 +109,8 @@ class StepTrace:
         return frozenset(location for location, version in self.writes.items() if version == ABSENT)
 
 
-def _taken(texts: Iterable[str]) -> int:
-    return sum(_ENTRY + sys.getsizeof(text) for text in texts)
+def _taken(texts: Collection[str]) -> int:
+    return _ENTRY * len(texts) + sum(map(sys.getsizeof, texts))
 
 
 def untold(trace: StepTrace) -> StepTrace:

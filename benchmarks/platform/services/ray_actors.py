@@ -17,6 +17,7 @@ os.environ["RAY_AUTH_MODE"] = "disabled"
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from tests.waiting import until
 
 from benchmarks.platform.service import Namespace, Service
 from benchmarks.platform.services.ray_machine import STORE, RayMachine
@@ -85,11 +86,11 @@ class RayActors(Service[ActorNamespace]):
         here = ray.get_runtime_context()
         second = RayMachine(here.gcs_address)
         try:
-            nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-            (far,) = {node["NodeID"] for node in nodes if node["Alive"]} - {here.get_node_id()}
+            (far,) = _machines() - {here.get_node_id()}
             yield partial(self._on, here.get_node_id()), partial(self._on, far)
         finally:
             second.end()
+            until(lambda: _machines() == {here.get_node_id()})  # no actor goes there any more
 
     def _on(self, node: str) -> ActorNamespace:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
@@ -98,3 +99,9 @@ class RayActors(Service[ActorNamespace]):
     def close(self) -> None:
         ray.shutdown()
         rmtree(self._folder, ignore_errors=True)
+
+
+def _machines() -> set[str]:
+    """Those that Ray takes for there."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {node["NodeID"] for node in nodes if node["Alive"]}

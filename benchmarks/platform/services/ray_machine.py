@@ -49,6 +49,10 @@ class RayMachine:
             raise
 
     def end(self) -> None:
+        """Leaves its cluster, which otherwise takes it to be there for some while, and places actors on it."""
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(PATIENCE)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from cenote.cli.exit_status import ExitStatus, status_of
+from cenote.cli.parser import Parser
 from cenote_security.errors import CenoteError
 
 Handler = Callable[[argparse.Namespace], int]
@@ -20,9 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
     from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, team, tenant, token, up
 
-    parser = argparse.ArgumentParser(
-        prog="cenote", description="Run model-written Python in jails that keep their state."
-    )
+    parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in (demo, run, execute, doctor, up, down, status, runtime, team, tenant, token, audit):

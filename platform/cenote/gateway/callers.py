@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
 import grpc.aio
@@ -24,6 +25,7 @@ from cenote_security.errors import (
     UnavailableError,
     UnknownRuntimeError,
 )
+from cenote_worker.serving.doorkeeper import Metadata
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import bearer_token
 
@@ -45,16 +47,24 @@ class Callers:
         self._pool = pool
         self._recheck = recheck
         self._attendance = Attendance()
+        self._principal: ContextVar[Principal] = ContextVar("principal")
+        """Of the call whose task looks."""
+
+    async def enter(self, metadata: Metadata) -> None:
+        """See Enter."""
+        try:
+            self._principal.set(await self._authenticated(metadata))
+        except Exception as error:
+            raise public(error) from error
 
     @asynccontextmanager
     async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
-        """Who calls, while the call is carried out inside. What goes wrong there ends the call as it should.
+        """Who has entered, while the call is carried out inside. What goes wrong there ends the call as it should.
 
         action: what the audit log calls it.
         """
-        principal: Principal | None = None
+        principal = self._principal.get()
         try:
-            principal = await self._authenticated(context)
             with self._attendance.one(principal.tenant):
                 yield principal
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
@@ -67,20 +77,20 @@ class Callers:
         while True:
             await asyncio.sleep(self._recheck)
             try:
-                await self._authenticated(context)
+                await self._authenticated(context.invocation_metadata() or ())
             except UnavailableError:  # nobody can say now; new calls are refused meanwhile
                 continue
 
-    async def _authenticated(self, context: Context) -> Principal:
-        token = bearer_token(context.invocation_metadata() or ())
+    async def _authenticated(self, metadata: Metadata) -> Principal:
+        token = bearer_token(metadata)
         return await self.on_thread(lambda: self._stores.tokens.authenticate(token))
 
     async def on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    def _note(self, principal: Principal | None, action: str, error: CenoteError) -> None:
+    def _note(self, principal: Principal, action: str, error: CenoteError) -> None:
         flood = isinstance(error, QuotaExceededError) and error.quota == "streams"
-        if principal is None or flood or not isinstance(error, _ON_RECORD):
+        if flood or not isinstance(error, _ON_RECORD):
             return
         with suppress(AuditUnavailableError):  # nothing was done
             self._stores.recorder.record(access_decided(subject_of(principal), action, refusal=str(error)))

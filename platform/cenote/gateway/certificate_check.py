@@ -19,15 +19,22 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def check_certificate(
-    what: str, given: Certificate, *, names: Sequence[str] = (), authority: bytes = b"", now: datetime
+    what: str,
+    given: Certificate,
+    *,
+    key: str = "",
+    names: Sequence[str] = (),
+    authority: bytes = b"",
+    now: datetime,
 ) -> None:
     """Raises CertificateError with the first problem and what to do.
 
-    what: how errors call it. names: host names and addresses that clients will connect to; each must be in it.
+    what: how errors call it. key: how they call its key, if that is in a file of its own. names: host names and
+    addresses that clients will connect to; each must be in it.
     authority: PEM of the authorities that the other side trusts; empty when they are not known here.
     """
     chain = _chain(what, given.certificate)
-    _check_key(what, chain[0], given.key)
+    _check_key(key or what, chain[0], given.key)
     for certificate in chain:
         _check_time(what, certificate, now)
     for name in names:
@@ -53,10 +60,10 @@ def _check_key(what: str, certificate: x509.Certificate, pem: bytes) -> None:
         key = serialization.load_pem_private_key(pem, password=None)
     except TypeError:
         raise CertificateError(
-            what, "its key is locked with a password; give it without one, mode 0600"
+            what, "the key is locked with a password; give it without one, mode 0600"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise CertificateError(what, "its key is no private key in PEM") from None
+        raise CertificateError(what, "this is no private key in PEM") from None
     if _spki(key.public_key()) != _spki(certificate.public_key()):
         raise CertificateError(what, "the key belongs to another certificate; give the one it was made with")
 

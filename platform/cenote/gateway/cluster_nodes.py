@@ -46,7 +46,7 @@ def ray_nodes(
     lines: to them. ending: see RayNodes.
 
     Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError,
-    UsageError for what is no address.
+    UsageError for what is no address, and for lines that are not those of runtimes that are there still.
     """
     if options.ray_address is not None:
         check_address(options.ray_address)
@@ -66,7 +66,9 @@ def ray_nodes(
             JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
                 options.state
             )
-        agents = RayAgents(_settings(options, key, lines))
+        settings = _settings(options, key, lines)
+        ray_cluster.check_lines(settings)
+        agents = RayAgents(settings)
         # Now, to be ready for the first request.
         threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
         if lines.everywhere or options.ray_address is not None:

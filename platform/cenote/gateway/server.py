@@ -87,7 +87,6 @@ class GatewayServer:
         self._nodes = nodes
         self._lines = lines
         self._ways = ClientWays(lines, relayed=relayed, public=not is_loopback(host_of(listen)))
-        self._recheck = recheck
         self._teams = teams
         self._registry = Registry(stores, nodes, preloads)
         self._collector = Collector(stores.recorder, nodes, stores.audit_folder)
@@ -99,12 +98,13 @@ class GatewayServer:
             most_calls=MAX_STREAMS,
             patience=STOP_PATIENCE,
         )
+        self._callers = Callers(stores, self._thread.pool, recheck)
 
     def start(self) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         former = self._registry.unmade()
         try:
-            address = self._thread.start(self._fill)
+            address = self._thread.start(self._fill, self._callers.enter)
         except UnavailableError as error:
             raise UnavailableError(f"{error} with --port") from None
         self._thread.carry_out(self._look_after_all(former))
@@ -134,7 +134,7 @@ class GatewayServer:
         creations = Creations(self._registry, pool)
         opened.push_async_callback(creations.close)
         opened.push_async_callback(self._look_after, self._collector.collect)
-        callers = Callers(self._stores, pool, self._recheck)
+        callers = self._callers
         forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool)
         opened.push_async_callback(forks.close)
         service = PlatformService(

@@ -8,6 +8,7 @@ key share a file so that no crash can part them. What components show each other
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ def kept_authority(folder: Path, *, now: datetime | None = None) -> Certificate:
     private = folder / "authority.pem"
     authority = _split(kept_secret(private, lambda: _joined(make_authority("Cenote", now))))
     check_certificate(str(private), authority, now=now)
-    replace_file(folder / "ca.pem", authority.certificate, mode=0o644)
+    _publish(folder / "ca.pem", authority.certificate)
     return authority
 
 
@@ -67,8 +68,23 @@ def given_certificates(
     """
     own = Certificate(certificate=_public(certificate), key=read_secret_file(key))
     trusted = _public(authority) if authority else b""
-    check_certificate(str(certificate), own, names=names, authority=trusted, now=now or datetime.now(UTC))
+    check_certificate(
+        str(certificate),
+        own,
+        key=str(key),
+        names=names,
+        authority=trusted,
+        now=now or datetime.now(UTC),
+    )
     return TlsMaterial(own=own, authority=trusted)
+
+
+def _publish(path: Path, certificate: bytes) -> None:
+    """Only what is new: whoever watches or copies the file is told of nothing that is as it was."""
+    with suppress(OSError):
+        if path.read_bytes() == certificate:
+            return
+    replace_file(path, certificate, mode=0o644)
 
 
 def _is_fit(own: Certificate, names: Sequence[str], authority: Certificate, now: datetime) -> bool:

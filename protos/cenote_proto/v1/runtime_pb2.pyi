@@ -62,6 +62,7 @@ class ClientFrame(_message.Message):
     STORE_STATE_FIELD_NUMBER: _builtins.int
     HIBERNATE_FIELD_NUMBER: _builtins.int
     GO_BACK_TO_FIELD_NUMBER: _builtins.int
+    GOODBYE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -192,6 +193,10 @@ class ClientFrame(_message.Message):
     def go_back_to(self) -> Global___GoBackTo:
         """answered by StateStored"""
 
+    @_builtins.property
+    def goodbye(self) -> Global___Goodbye:
+        """no call is begun after it; the stream ends behind the last answer"""
+
     def __init__(
         self,
         *,
@@ -228,12 +233,13 @@ class ClientFrame(_message.Message):
         store_state: Global___StoreState | None = ...,
         hibernate: Global___Hibernate | None = ...,
         go_back_to: Global___GoBackTo | None = ...,
+        goodbye: Global___Goodbye | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate", "go_back_to"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate", "go_back_to", "goodbye"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -738,6 +744,23 @@ class Withdraw(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Withdraw: _TypeAlias = Withdraw  # noqa: Y015
+
+@_typing.final
+class Goodbye(_message.Message):
+    """The client leaves for good: it does not come back under its name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
 
 @_typing.final
 class Heard(_message.Message):

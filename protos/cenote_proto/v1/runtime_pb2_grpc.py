@@ -27,9 +27,9 @@ if _version_not_supported:
 
 class RuntimeServiceStub:
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     def __init__(self, channel):
@@ -47,9 +47,9 @@ class RuntimeServiceStub:
 
 class RuntimeServiceServicer:
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     def Attach(self, request_iterator, context):
@@ -77,9 +77,9 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RuntimeService:
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     @staticmethod

@@ -32,9 +32,9 @@ GRPC_VERSION: str
 
 class RuntimeServiceStub:
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     @_typing.overload
@@ -47,9 +47,9 @@ class RuntimeServiceStub:
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -58,9 +58,9 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     """
-    A client that is done ends its side of the stream; it gets the answers to what it asked, and leaves. A stream that
-    breaks leaves what runs for the client to come back to, for half a minute: it repeats what was not answered, with the
-    same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
+    A client that is done says Goodbye; it gets the answers to what it asked, and leaves. One that ends its side of the
+    stream without it gets them too, but may come back, as from a stream that breaks, which leaves what runs for the client
+    to come back to, for half a minute: it repeats what was not answered, with the same keys. What breaks the protocol, or comes before Welcome and is refused, ends the stream with a status.
     """
 
     @_abc_1.abstractmethod

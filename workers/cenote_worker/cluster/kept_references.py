@@ -246,13 +246,16 @@ def view_of(content: Content) -> memoryview:
     return content.memory.map() if content.memory is not None else memoryview(content.inline or b"")
 
 
-def content_of(record: bytes, data: memoryview) -> Content:
-    """A value of another node, in memory of this one."""
+def size_in(record: bytes) -> int:
+    """Bytes of the value that it is kept with."""
+    return int(json.loads(record)["size"])
+
+
+def content_of(record: bytes, memory: SealedMemory) -> Content:
+    """A value of another node, in memory of this one, which is taken over."""
     facts = json.loads(record)
-    return Content(size=facts["size"], count=facts["parts"], memory=SealedMemory.create([data]))
+    return Content(size=facts["size"], count=facts["parts"], memory=memory)
 
 
 def _content(kept: Kept) -> Content:
-    facts = json.loads(kept.record)
-    memory = SealedMemory(kept.descriptors[0], facts["size"])
-    return Content(size=facts["size"], count=facts["parts"], memory=memory)
+    return content_of(kept.record, SealedMemory(kept.descriptors[0], size_in(kept.record)))

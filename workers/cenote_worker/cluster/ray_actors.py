@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,10 +29,12 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node, NodeFacts
 from cenote_worker.cluster.node_certificate import KeptCertificate, NodeCertificate
 from cenote_worker.cluster.placement import HostId
+from cenote_worker.cluster.process_ends import awaited_end
 from cenote_worker.cluster.ray_calls import THREADS, answer, ask, here, raylet
 from cenote_worker.cluster.ray_copies import AGENT, Copies
 from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
 from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
+from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.cluster.spares import take_spare
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.patching import Patcher
@@ -97,9 +100,9 @@ class RuntimeActor:
         gc.collect()
         gc.freeze()
 
-    def hello(self) -> tuple[str, Doors]:
-        """Name, and where it is reached."""
-        return self._name, self._host.doors
+    def hello(self) -> tuple[str, Doors, int]:
+        """Name, where it is reached, and its process."""
+        return self._name, self._host.doors, os.getpid()
 
     def bind(self, assignment: Assignment) -> None:
         self._host.bind(assignment)
@@ -151,6 +154,8 @@ class NodeAgent:
         self._references = KeptReferences(self._keeper, settings.node, settings.room)
         self._certificate = NodeCertificate(self._keeper) if settings.secured else None
         self._copies = Copies(raylet(), self._references)
+        self._processes: dict[HostId, int] = {}
+        """Of hosts that are there."""
         self._node = Node(
             node=settings.node,
             folder=folder,
@@ -167,6 +172,10 @@ class NodeAgent:
     def name(self) -> str:
         """The node's: what references and places call it."""
         return self._settings.node
+
+    def lines(self) -> tuple[bool, bool]:
+        """Whether the lines to its hosts are secured, and whether these have a door for clients."""
+        return self._settings.secured, self._settings.clients
 
     def certificate_request(self, authority: bytes) -> bytes:
         """See NodeCertificate; nothing where no certificate is needed."""
@@ -212,9 +221,17 @@ class NodeAgent:
         """Whether this node has a value, its own or a copy."""
         return self._references.keeps(reference)
 
-    def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
+    def record(self, reference: str, tenant: str) -> bytes | None:
         """See Copies."""
-        return self._copies.export(reference, tenant)
+        return self._copies.record(reference, tenant)
+
+    def piece(self, reference: str, tenant: str, start: int, raylet: str) -> SealedBytes:
+        """See Copies."""
+        return self._copies.piece(reference, tenant, start, raylet)
+
+    def fetched(self, reference: str, tenant: str, raylet: str) -> None:
+        """See Copies."""
+        self._copies.fetched(reference, tenant, raylet)
 
     def bring(self, reference: str, tenant: str) -> None:
         """See Copies."""
@@ -226,12 +243,10 @@ class NodeAgent:
             self._certificate.give_up()
         self._node.dissolve()
         hosts = self._former_hosts()
-        ends: list[Any] = [handle.last.remote() for handle in hosts]
-        for handle in (*hosts, self._nursery):
-            ray.kill(handle)
-        # One that still lived when the keeper ends would start another.
-        if ends:
-            ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS)
+        # One that still lived when the keeper ends would start another; Ray takes it for dead a little before.
+        with awaited_end([*self._processes.values()], END_SECONDS):
+            for handle in (*hosts, self._nursery):
+                ray.kill(handle)
         self._keeper.shut_down()
         folder = Path(self._settings.folder)
         if self._among_others:
@@ -283,8 +298,9 @@ class NodeAgent:
 
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
         try:
-            hello: tuple[str, Doors] = answer(handle.hello.remote(), GREETING_SECONDS)
+            hello: tuple[str, Doors, int] = answer(handle.hello.remote(), GREETING_SECONDS)
             host = _DistantHost(HostId(hello[0]), hello[1], handle)
+            self._processes[host.id] = hello[2]
             self._node.joined(host, expected=expected)
         except (HostGone, CenoteError) as error:
             _log.warning("a process that was to serve runtimes did not come up: %s", error)
@@ -296,6 +312,7 @@ class NodeAgent:
 
     def _mourn(self, host: _DistantHost, handle: ActorHandle[RuntimeActor]) -> None:
         ray.wait([handle.last.remote()])
+        self._processes.pop(host.id, None)
         self._node.left(host.id)
 
     def _sweep(self) -> None:

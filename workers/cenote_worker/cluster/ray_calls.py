@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -68,14 +68,20 @@ def answers(
 
     ending: once it is set nobody waits any longer. Raises UnavailableError.
     """
+    return dict(arriving(asked, patience, ending))
+
+
+def arriving(
+    asked: Mapping[str, ray.ObjectRef[T]], patience: float, ending: threading.Event | None = None
+) -> Iterator[tuple[str, T]]:
+    """The same as they come, for whom the first good one is enough."""
     until = time.monotonic() + patience
-    waited_for, found = dict(asked), {}
+    waited_for = dict(asked)
     while waited_for and (left := until - time.monotonic()) > 0 and not (ending and ending.is_set()):
         arrived = set(_first(list(waited_for.values()), min(left, _LOOK_EVERY)))
         for name in [name for name, reference in waited_for.items() if reference in arrived]:
             with suppress(HostGone, CenoteError):
-                found[name] = answer(waited_for.pop(name))
-    return found
+                yield name, answer(waited_for.pop(name))
 
 
 def _first(references: list[ray.ObjectRef[T]], patience: float) -> list[ray.ObjectRef[T]]:

@@ -17,10 +17,11 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
+from cenote_security.errors import UsageError
 from cenote_security.loopback import is_loopback
 from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings
-from cenote_worker.cluster.ray_calls import THREADS
-from cenote_worker.cluster.ray_copies import AGENT, agents
+from cenote_worker.cluster.ray_calls import THREADS, answers
+from cenote_worker.cluster.ray_copies import AGENT, LOOK_SECONDS, agents
 from cenote_worker.cluster.residence import PREFIX, SHORT
 from cenote_worker.hosted.patching import Patcher
 
@@ -87,6 +88,24 @@ def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str
         for raylet, node in alive.items()
         if raylet not in without
     }
+
+
+def check_lines(settings: AgentSettings) -> None:
+    """Before agents are taken over that a killed gateway has left: they go on with the lines that they were given.
+
+    Raises UsageError where those are others than these. Who does not answer is asked nothing.
+    """
+    wanted = {node["NodeID"][:SHORT]: _settings(settings, node) for node in _nodes() if node["Alive"]}
+    former: dict[str, tuple[bool, bool]] = answers(
+        {raylet: agent.lines.remote() for raylet, agent in agents().items() if raylet in wanted}, LOOK_SECONDS
+    )
+    for raylet, (secured, clients) in former.items():
+        if (secured, clients) != (wanted[raylet].secured, wanted[raylet].clients):
+            how = f"{'with' if secured else 'without'} --tls, {'without' if clients else 'with'} --relay"
+            raise UsageError(
+                f"runtimes that a killed platform has left here are served as it was started, {how}; start it like "
+                f"that again, or end them with `cenote down` first"
+            )
 
 
 def dissolve() -> None:

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
 from typing import Any, Final
 
 import ray
 from ray.actor import ActorHandle
 
 from cenote_security.errors import UnavailableError, UnknownReferenceError
-from cenote_worker.cluster.kept_references import KeptReferences, content_of, view_of
+from cenote_security.sealed import Draft
+from cenote_worker.cluster.kept_references import (
+    COPY_SECONDS,
+    KeptReferences,
+    content_of,
+    size_in,
+    view_of,
+)
 from cenote_worker.cluster.node import HostGone
-from cenote_worker.cluster.ray_calls import answer, answers
+from cenote_worker.cluster.ray_calls import answer, arriving
 from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
+from cenote_worker.content import Content
 
 AGENT: Final = "node/"
 """What the names of agents begin with, before the short id of their raylet."""
 
 LOOK_SECONDS: Final = 10.0
 """For all nodes to say whether they have a value."""
+
+PIECE: Final = 32 * 1024 * 1024
+"""Bytes that go through Ray's store at once. The same stretches of it serve piece after piece: to touch as much fresh
+memory as a large value has, in the stores of both machines, takes several times as long as bringing it."""
+
+PIECES_AT_ONCE: Final = 4
+
+PIECE_SECONDS: Final = 60.0
+"""For one piece to arrive, over the slowest line between two machines. A process that was stopped sends none."""
+
+_CROSSING: Final = "on its way to "
+"""The holder of a value that another node fetches."""
 
 _TURNS: Final = 64
 
@@ -37,33 +60,76 @@ class Copies:
         """Raises UnknownReferenceError when no node has it; UnavailableError while one does not answer."""
         with self._turns[hash(reference) % _TURNS]:
             if not self._references.keeps(reference):
-                record, stored = self._exported(reference, tenant)
-                sealed: SealedBytes = answer(stored)
-                self._references.adopt(reference, tenant, record, content_of(record, sealed.view))
+                self._fetch(reference, tenant)
 
-    def export(self, reference: str, tenant: str) -> tuple[bytes, Any]:
-        """The record and the bytes of a value of this node: in Ray's store while somebody fetches them."""
-        record, content = self._references.sealed(reference, tenant)
-        try:
-            return record, ray.put(SealedBytes(view_of(content)))
-        finally:
-            content.close()
-
-    def _exported(self, reference: str, tenant: str) -> tuple[bytes, ray.ObjectRef[SealedBytes]]:
+    def _fetch(self, reference: str, tenant: str) -> None:
+        """From the first that says that it has it; if that one ends meanwhile, from the next."""
         others = agents()
         del others[self._raylet]
-        kept: dict[str, bool] = answers(
-            {node: agent.keeps.remote(reference) for node, agent in others.items()}, LOOK_SECONDS
-        )
-        for node in (node for node, keeps in kept.items() if keeps):
-            with suppress(HostGone):  # others may have it
-                exported: tuple[bytes, ray.ObjectRef[SealedBytes]] = answer(
-                    others[node].export.remote(reference, tenant)
-                )
-                return exported
-        if len(kept) < len(others):
+        asked: dict[str, ray.ObjectRef[bytes | None]] = {
+            node: agent.record.remote(reference, tenant) for node, agent in others.items()
+        }
+        answered = 0
+        for node, record in arriving(asked, LOOK_SECONDS):
+            answered += 1
+            if record is not None:
+                with suppress(HostGone, UnknownReferenceError):
+                    self._references.adopt(
+                        reference, tenant, record, self._fetched(others[node], reference, tenant, record)
+                    )
+                    return
+        if answered < len(others):
             raise UnavailableError("a node that may have this value does not answer; try again")
         raise UnknownReferenceError(reference)
+
+    def _fetched(self, agent: ActorHandle[Any], reference: str, tenant: str, record: bytes) -> Content:
+        draft, size = Draft(), size_in(record)
+        try:
+            for piece in self._pieces(agent, reference, tenant, size):
+                draft.write(piece.view)
+            return content_of(record, draft.seal())
+        finally:
+            draft.close()
+            if size > PIECE:
+                agent.fetched.remote(reference, tenant, self._raylet)
+
+    def _pieces(
+        self, agent: ActorHandle[Any], reference: str, tenant: str, size: int
+    ) -> Iterator[SealedBytes]:
+        """In order. While one is copied out of Ray's store here, the next are copied into it there, or under way."""
+        starts = iter(range(0, size, PIECE))
+        asked: deque[ray.ObjectRef[SealedBytes]] = deque()
+        while True:
+            for start in islice(starts, PIECES_AT_ONCE - len(asked)):
+                asked.append(agent.piece.remote(reference, tenant, start, self._raylet))
+            if not asked:
+                return
+            # Ray brings what somebody waits for, and goes on with that when nobody does any more.
+            ray.wait(list(asked), timeout=0, num_returns=len(asked))
+            yield answer(asked.popleft(), PIECE_SECONDS)
+
+    # -- for other nodes --
+
+    def record(self, reference: str, tenant: str) -> bytes | None:
+        """What is kept of a value of this node beside its bytes; nothing of one that is not here."""
+        try:
+            record, content = self._references.sealed(reference, tenant)
+        except UnknownReferenceError:
+            return None
+        content.close()
+        return record
+
+    def piece(self, reference: str, tenant: str, start: int, raylet: str) -> SealedBytes:
+        """Of a value of this node, which it keeps until that of the raylet has `fetched` it, or asks no more."""
+        _, content = self._references.sealed(reference, tenant)
+        with closing(content):
+            if content.size > PIECE:
+                self._references.hold(reference, tenant, holder=_CROSSING + raylet, lease=COPY_SECONDS)
+            return SealedBytes(view_of(content)[start : start + PIECE])
+
+    def fetched(self, reference: str, tenant: str, raylet: str) -> None:
+        with suppress(UnknownReferenceError):  # others have let go of it too
+            self._references.release(reference, tenant, holder=_CROSSING + raylet)
 
 
 def agents() -> dict[str, ActorHandle[Any]]:

@@ -23,10 +23,6 @@ from cenote_worker.wire.policies import to_message
 
 Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
 
-LATE_NEWS = 0.02
-"""Seconds after the last that a client says, until it is taken to have left: where its line has broken, gRPC tells of
-the end first and of the break a moment later."""
-
 LAST_WORDS = 1.0
 """Seconds for a client to take the reason why its stream ends; its status says it too."""
 
@@ -70,17 +66,16 @@ class RuntimeService(RuntimeServiceServicer):
         session = Session(served, rights, filled=stream.filled.set, drained=stream.drained.set)
         client, returning = served.attach(hello, rights.tenant, session)
         session.begin(client)
-        agreed = False
         try:
             policy = to_message(served.hosted.policy)
             welcome = runtime_pb2.Welcome(version=NEWEST_VERSION, returning=returning, policy=policy)
             session.tell(runtime_pb2.ServerFrame(welcome=welcome))
             served.relay.returned(client)
             await stream.carry(session)
-            agreed = True
         finally:
+            left = session.has_left
             session.close()
-            served.detach(client, session, for_good=agreed)
+            served.detach(client, session, for_good=left)
 
 
 class _Stream:
@@ -110,7 +105,6 @@ class _Stream:
                 while session.outbox.full:
                     self.drained.clear()
                     await self.drained.wait()
-            await asyncio.sleep(LATE_NEWS)
             session.finish()
         except CenoteError as error:
             session.end(error)

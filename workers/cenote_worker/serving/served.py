@@ -118,7 +118,7 @@ class ServedRuntime:
         return self.hosted.attach(hello.author, private=hello.private)
 
     def detach(self, client: Client, line: Line, *, for_good: bool) -> None:
-        """The line has ended. for_good: as agreed; else the client may come back for a while."""
+        """The line has ended. for_good: it said so; else the client may come back for a while."""
         if client.line is not line:
             return
         client.line = None

@@ -15,12 +15,13 @@ from cenote_security.errors import NameExistsError, UnavailableError, UnknownRun
 from cenote_security.loopback import host_of
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.doorkeeper import Metadata
 from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.limits import MAX_STREAMS, PATIENCE, Patience
 from cenote_worker.serving.reference_service import ReferenceService
 from cenote_worker.serving.references import ReferenceStore
 from cenote_worker.serving.relay import HostRelay
-from cenote_worker.serving.rights import Authorise
+from cenote_worker.serving.rights import Authorise, bearer_token
 from cenote_worker.serving.runtime_service import RuntimeService
 from cenote_worker.serving.secured import Secured, for_clients, for_components
 from cenote_worker.serving.served import ServedRuntime
@@ -80,7 +81,7 @@ class RuntimeServer:
 
     def start(self) -> Doors:
         """Raises UnavailableError where an address cannot be had."""
-        address = self._thread.start(self._fill)
+        address = self._thread.start(self._fill, self._enter)
         return Doors(components=address, clients=self._door if self._secured else address)
 
     def add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None = None) -> None:
@@ -150,6 +151,11 @@ class RuntimeServer:
             runtime_pb2.DESCRIPTOR.services_by_name["RuntimeService"].full_name,
             reference_pb2.DESCRIPTOR.services_by_name["ReferenceService"].full_name,
         )
+
+    async def _enter(self, metadata: Metadata) -> None:
+        """Whoever has a token that is good for anything here."""
+        token = bearer_token(metadata)
+        await self._thread.loop.run_in_executor(self._thread.pool, self._authorise, token, None)
 
     def _remove_all(self) -> None:
         for runtime in list(self._runtimes):

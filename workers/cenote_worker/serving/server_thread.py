@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from cenote_security.errors import UnavailableError
 from cenote_security.loopback import host_of
+from cenote_worker.serving.doorkeeper import Doorkeeper, Enter
 from cenote_worker.wire import channels
 
 LINGER: Final = 1.0
@@ -61,11 +62,11 @@ class ServerThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = False
 
-    def start(self, fill: Fill) -> str:
+    def start(self, fill: Fill, enter: Enter) -> str:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         self._thread.start()
         try:
-            return self.carry_out(self._open(fill))
+            return self.carry_out(self._open(fill, Doorkeeper(enter)))
         except BaseException:
             self.close()
             raise
@@ -94,8 +95,10 @@ class ServerThread:
         self.loop.run_forever()
         self.loop.close()
 
-    async def _open(self, fill: Fill) -> str:
-        server = grpc.aio.server(options=channels.SERVER, maximum_concurrent_rpcs=self._most_calls)
+    async def _open(self, fill: Fill, door: Doorkeeper) -> str:
+        server = grpc.aio.server(
+            interceptors=(door,), options=channels.SERVER, maximum_concurrent_rpcs=self._most_calls
+        )
         await _describe(server, await fill(server))
         address = bind(server, self._listen, self._credentials)
         await server.start()

@@ -55,7 +55,7 @@ class Session:
         self._rights = rights
         self._filled = filled
         self._drained = drained
-        self._finishing = False
+        self._finishing = self._leaving = False
         self.outbox = Outbox(filled, self._carried, self._resumed)
         self._turns = Turns(served, lambda: self.outbox.full, self._sent)
         self.over: asyncio.Future[CenoteError | None] = served.loop.create_future()
@@ -90,6 +90,11 @@ class Session:
         """The client asked nothing more, and has been answered."""
         return self._finishing and not self._calls
 
+    @property
+    def has_left(self) -> bool:
+        """The client has said Goodbye, and has been answered."""
+        return self._leaving and not self._calls
+
     # -- frames --
 
     def hear(self, frame: runtime_pb2.ClientFrame) -> None:
@@ -107,12 +112,17 @@ class Session:
                 self._cancel(frame.call, now=frame.cancel.now)
             case "host_answer":
                 self._host_answer(frame)
+            case "goodbye":
+                self._leaving = True
+                self.finish()
             case str() if body in RIGHTS:
                 self._open(frame, body)
             case _:
                 raise ProtocolViolation(f"a frame with {body or 'nothing known'} in it, here")
 
     def _open(self, frame: runtime_pb2.ClientFrame, body: str) -> None:
+        if self._leaving:
+            raise ProtocolViolation("a call behind Goodbye")
         if not 0 < frame.call < FIRST_HOST_CALL or frame.call in self._calls or frame.call in self._uploads:
             raise ProtocolViolation("a call has a number below 2^63, unlike any other that waits")
         try:

@@ -55,6 +55,15 @@ def model_of(model: team_pb2.TeamModel, secrets: Mapping[str, str], used: int) -
     return LiteLLMModel(model.name, key, **parameters)
 
 
+def keyless(definition: team_pb2.TeamDefinition) -> list[str]:
+    """Members whose models ask a server, with no key of the team's."""
+    return [
+        member.name
+        for member in definition.members
+        if member.model.kind != _MODEL.SCRIPTED and not member.model.secret
+    ]
+
+
 def work_of(plan: team_pb2.TeamPlan, team: Team) -> Work:
     """Raises UsageError for parts that do not fit together."""
     match plan.WhichOneof("kind"):

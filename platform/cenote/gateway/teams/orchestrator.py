@@ -15,7 +15,7 @@ from typing import Final
 
 from cenote.agent import AgentResponse
 from cenote.gateway.database import Database
-from cenote.gateway.teams.building import add_members, work_of
+from cenote.gateway.teams.building import add_members, keyless, work_of
 from cenote.gateway.teams.definition import budget_of, common_sandbox
 from cenote.gateway.teams.keys import TeamKeys
 from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
@@ -25,6 +25,7 @@ from cenote.gateway.teams.references import TeamReferences
 from cenote.gateway.teams.runs import RunRow
 from cenote.gateway.teams.runtimes import TeamRuntimes
 from cenote.gateway.teams.telling import Teller
+from cenote.models.errors import ModelRequestError
 from cenote.runtime.injectables import Variable
 from cenote.runtime.remote.address import Destination
 from cenote.team import Outcome, Team, TeamState
@@ -33,6 +34,9 @@ from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_worker.wire.results import from_info
 
 log = logging.getLogger("cenote.teams")
+
+_WITHOUT_KEY: Final = (None, 401, 403)
+"""What the status of a refusal is that a key may be wanting for: none where nobody was asked."""
 
 LOOK_EVERY: Final = 0.1
 """Seconds between two looks for a wish to cancel, and two writings of what models say."""
@@ -98,7 +102,8 @@ class _OneRun:
         except SupersededError:
             raise
         except CenoteError as error:
-            self._ledger.end_run(number, "failed", error=f"{type(error).__name__}: {error}")
+            told = f"{type(error).__name__}: {error}{_remedy(error, self._definition)}"
+            self._ledger.end_run(number, "failed", error=told)
         except Exception:
             log.exception("run %d of %s failed", number, self._run.team)
             self._ledger.end_run(
@@ -217,3 +222,14 @@ class _OneRun:
 
 def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
     return team_pb2.TeamRun(answer=response.content, status=response.status.value)
+
+
+def _remedy(error: CenoteError, definition: team_pb2.TeamDefinition) -> str:
+    """Where a key is looked for is nowhere near whoever wrote the team."""
+    if not isinstance(error, ModelRequestError) or error.status not in _WITHOUT_KEY:
+        return ""
+    members = ", ".join(keyless(definition))
+    return members and (
+        f"; the model of {members} has no key of the team's: give it with `secrets=` of the team and name it in "
+        f"ModelSpec(secret=...), or have the platform started with `--team-env`"
+    )

@@ -96,6 +96,7 @@ class Line:
             if frame is not None:
                 await self._stream.write(frame)
             elif self._finishing:
+                await self._stream.write(runtime_pb2.ClientFrame(goodbye=runtime_pb2.Goodbye()))
                 await self._stream.done_writing()
                 return
             else:

@@ -1,0 +1,34 @@
+"""Processes that are killed, and waited for by whoever is not their parent."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tests.cluster.standing import lives
+
+from cenote_worker.cluster.process_ends import awaited_end
+
+
+def asleep() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"])
+
+
+def test_they_are_gone_behind_it() -> None:
+    """One that had ended before is no error."""
+    first, second = asleep(), asleep()
+    first.kill()
+    first.wait()
+    with awaited_end([first.pid, second.pid], 60):
+        second.kill()
+    assert not lives(second.pid)
+    second.wait()
+
+
+def test_one_that_does_not_end_is_not_waited_for_for_ever() -> None:
+    """Whoever waits has more to do."""
+    process = asleep()
+    with awaited_end([process.pid], 0.05):
+        pass
+    assert lives(process.pid)
+    process.kill()
+    process.wait()

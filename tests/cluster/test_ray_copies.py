@@ -1,0 +1,63 @@
+"""What a node gives of its values to others, where no cluster is needed to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote_security.errors import UnknownReferenceError
+from cenote_worker.cluster.kept_references import KeptReferences, size_in
+from cenote_worker.cluster.ray_copies import PIECE, Copies
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import Origin
+
+INFO = VariableInfo(name="a", type="bytes", size=1, description="some")
+
+
+class Node:
+    """It has one value of tenant `t1`."""
+
+    def __init__(self, folder: Path, data: bytes) -> None:
+        ensure_keeper(folder)
+        self.keeper = KeeperClient(folder)
+        self.store = KeptReferences(self.keeper, "n1", 1 << 30)
+        self.copies = Copies("first", self.store)
+        origin = Origin(tenant="t1", runtime="rt_1", step=1)
+        self.value = self.store.put(Content.of_bytes(data), INFO, origin, holder="h1", lease=60).id
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path / "keeper", bytes(PIECE) + b"end")
+    yield node
+    node.keeper.shut_down()
+
+
+def test_a_value_is_given_to_its_own_tenant(node: Node) -> None:
+    """Others do not even hear that it is there."""
+    record = node.copies.record(node.value, "t1")
+    assert record is not None
+    assert PIECE + 3 == size_in(record)
+    assert node.copies.record(node.value, "t2") is None
+    with pytest.raises(UnknownReferenceError):
+        node.copies.piece(node.value, "t2", 0, "second")
+
+
+def test_pieces_make_the_value(node: Node) -> None:
+    """The last one is what is left."""
+    assert bytes(PIECE) == node.copies.piece(node.value, "t1", 0, "second").view
+    assert b"end" == node.copies.piece(node.value, "t1", PIECE, "second").view
+
+
+def test_a_value_stays_while_another_node_fetches_it(node: Node) -> None:
+    """Though its last holder lets go of it in between; it goes when that node has it."""
+    node.copies.piece(node.value, "t1", 0, "second")
+    node.store.release(node.value, "t1", holder="h1")
+    assert b"end" == node.copies.piece(node.value, "t1", PIECE, "second").view
+    node.copies.fetched(node.value, "t1", "second")
+    assert [] == node.keeper.keys()
+    node.copies.fetched(node.value, "t1", "second")
