@@ -406,7 +406,7 @@ def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
 def test_where_nothing_can_be_kept_nothing_is_left(tmp_path: Path) -> None:
     """Not even the journal's memory, in a process that serves runtimes for months."""
     with all_closed(MEMORY), pytest.raises(UnavailableError):
-        KeptRuntime.fresh("other", POLICY, KeeperClient(tmp_path, patience=0.0))
+        KeptRuntime.fresh("other", POLICY, KeeperClient(tmp_path))
 
 
 def test_an_idle_runtime_is_handed_over(node: Node) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
+from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
 from cenote_worker.keeper.watch import KeeperWatch
 
@@ -214,10 +214,10 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
-    """When it has waited for as long as it was told, and goes on once there is one."""
+    """It does not wait, and goes on once there is one."""
     place = tmp_path / "keeper"
     place.mkdir(mode=0o700)
-    client = KeeperClient(place, patience=0.0)
+    client = KeeperClient(place)
     with pytest.raises(UnavailableError, match="keeper"):
         client.get("a")
     ensure_keeper(place)
@@ -248,7 +248,7 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
 
 def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
     """A runtime that is made just then is made."""
-    client, answered = KeeperClient(folder), threading.Event()
+    client, answered = KeeperClient(folder, RETURN_SECONDS), threading.Event()
 
     def put() -> None:
         client.put("a", b"record")

@@ -27,7 +27,7 @@ from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carr
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.relay import HostRelay, holders_of
@@ -102,7 +102,9 @@ class RuntimeHost:
         secured: Secured | None = None,
         patcher: Patcher | None = None,
     ) -> None:
-        self._keeper = KeeperClient(folder)
+        self._keeper = KeeperClient(folder, RETURN_SECONDS)
+        self._refilled = KeeperClient(folder)
+        """For what is put again when there is another keeper."""
         self._start_ends = start_ends
         self._lock = threading.Lock()
         self._bound: dict[str, _Bound] = {}
@@ -169,7 +171,7 @@ class RuntimeHost:
         self._keeper.put(KEY.format(name), assignment.record())
         undone.callback(self._keeper.drop, KEY.format(name))
         self._stores[assignment.tenant] = keeping.store
-        kept = KeptRuntime.fresh(name, assignment.sandbox(), self._keeper, self._start_ends)
+        kept = KeptRuntime.fresh(name, assignment.sandbox(), self._refilled, self._start_ends)
         with ExitStack() as opened:
             opened.callback(kept.close)
             history = keeping.record_of(name)
@@ -217,7 +219,7 @@ class RuntimeHost:
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
         room = partial(self._room, assignment.tenant)
         try:
-            kept = _in_time(lambda: KeptRuntime.found(name, policy, self._keeper, self._start_ends))
+            kept = _in_time(lambda: KeptRuntime.found(name, policy, self._refilled, self._start_ends))
         except UnknownRuntimeError:
             return self._begun(assignment, relay)
         with ExitStack() as opened:
@@ -245,7 +247,7 @@ class RuntimeHost:
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
         with ExitStack() as opened:
             opened.callback(self._keeper.drop, KEY.format(name))
-            kept = KeptRuntime.fresh(name, policy, self._keeper, self._start_ends)
+            kept = KeptRuntime.fresh(name, policy, self._refilled, self._start_ends)
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
@@ -337,7 +339,7 @@ class RuntimeHost:
     def _refill(self, bound: _Bound) -> None:
         """The keeper is a new one, and empty."""
         bound.kept.refill()
-        self._keeper.put(KEY.format(bound.assignment.runtime), bound.assignment.record())
+        self._refilled.put(KEY.format(bound.assignment.runtime), bound.assignment.record())
 
 
 def _in_time(take: Callable[[], T]) -> T:

@@ -21,7 +21,7 @@ from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.keeper.client import KeeperClient, Kept
+from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, Kept
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
@@ -88,7 +88,7 @@ class Node:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = node
-        self._keeper = KeeperClient(folder)
+        self._keeper = KeeperClient(folder, RETURN_SECONDS)
         self._hire = hire
         self._references = references
         self._quotas = MachineQuotas(folder / QUOTAS)

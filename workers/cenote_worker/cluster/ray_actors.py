@@ -38,7 +38,7 @@ from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
 from cenote_worker.cluster.spares import take_spare
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.patching import Patcher
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.secured import Secured
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -83,7 +83,7 @@ class RuntimeActor:
         self._settings = settings
         self._name = name
         self._ended = threading.Event()
-        self._keeper = KeeperClient(Path(settings.folder))
+        self._keeper = KeeperClient(Path(settings.folder), RETURN_SECONDS)
         certificate = KeptCertificate(self._keeper)
         self._host = RuntimeHost(
             node=settings.node,
@@ -150,7 +150,7 @@ class NodeAgent:
         folder = Path(settings.folder)
         ensure_keeper(folder)
         self._nursery = ensure_nursery(settings.folder)
-        self._keeper = KeeperClient(folder)
+        self._keeper = KeeperClient(folder, RETURN_SECONDS)
         self._references = KeptReferences(self._keeper, settings.node, settings.room)
         self._certificate = NodeCertificate(self._keeper) if settings.secured else None
         self._copies = Copies(raylet(), self._references)

@@ -13,7 +13,7 @@ from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.ray_calls import THREADS, here, raylet
 from cenote_worker.cluster.spares import put_spare
-from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.start import Nursery, start_ends
 
@@ -31,7 +31,7 @@ class NurseryActor:
     """Starts jails for the hosts of a node. folder: of its keeper."""
 
     def __init__(self, folder: str) -> None:
-        self._keeper = KeeperClient(Path(folder))
+        self._keeper = KeeperClient(Path(folder), RETURN_SECONDS)
         self._nursery = Nursery(lingers=True)
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()

@@ -52,10 +52,11 @@ class KeeperClient:
     """Puts, gets and drops entries. Safe to use from several threads; connects again when the keeper was replaced.
 
     A keeper that was replaced holds nothing: see `KeeperWatch`. patience: seconds that a call waits for one that is
-    being replaced. Calls raise UnavailableError when there is no keeper, or none that takes more.
+    being replaced, RETURN_SECONDS where it is all that was asked for; not where the next one is filled anyway. Calls
+    raise UnavailableError when there is no keeper, or none that takes more.
     """
 
-    def __init__(self, folder: Path, patience: float = RETURN_SECONDS) -> None:
+    def __init__(self, folder: Path, patience: float = 0.0) -> None:
         self.folder = folder
         self._patience = patience
         self._lock = threading.Lock()
@@ -86,8 +87,7 @@ class KeeperClient:
             found += page.splitlines()
 
     def shut_down(self) -> None:
-        """Ends the keeper, and with it every jail that nobody else holds. Waits for none."""
-        self._patience = 0.0
+        """Ends the keeper, and with it every jail that nobody else holds."""
         with suppress(UnavailableError):
             self._ask(Message(kind=Operation.SHUT_DOWN))
         self.close()
