@@ -2,8 +2,8 @@
 
     python soak_user.py ADDRESS TOKEN SEED SECONDS
 
-Prints one JSON object when the seconds are over and something was done, or nothing could be for long: the steps that were right, the losses that
-it was told of, and what was wrong.
+Prints one JSON object when the seconds are over and something was done, or could not be for long: the steps that were
+right, the losses that it was told of, and what was wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class User:
 
     def work(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
-        while (now := time.monotonic()) < ends or not self.steps and now < ends + HANGS:
+        while (now := time.monotonic()) < ends or (not self.steps and now < ends + HANGS):
             try:
                 with self._runtime() as runtime:
                     self._use(runtime, ends)
