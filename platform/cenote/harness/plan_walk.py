@@ -27,7 +27,7 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, kind_of, name
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, kind_of, name
 
 
 class Walk:
@@ -184,6 +184,8 @@ class Walk:
         pending = set(self._stale) if ANYTHING in needs else self._company(needs)
         forced: dict[int, str] = {}
         for location in sorted(pending, key=_inner_first):
+            if location == TREE and any(kind_of(each) == "file" for each in self._stale - {TREE}):
+                continue  # it will be right when they are
             if location in self._stale and (missing := self._restore(location)):
                 forced.update((missing,))
         if forced:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cenote_worker.hosted import asks
+from cenote_worker.hosted.files import FileAsk
+from cenote_worker.hosted.listeners import Delivery
+from cenote_worker.hosted.refusals import as_error
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.requests import OWNER
 from cenote_worker.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -31,15 +38,34 @@ class SecondJail:
 
     def begin(self) -> None:
         """The history begins again. What was kept until now is out of reach, or gone where no jail can wait."""
+        files = self._runtime.history.begun_files
         if self._runtime.is_stored:
             self._runtime.reset()
-            return
+        else:
+            self._wait_beside()
+        self._runtime.start()
+        self._write(files)
+
+    def _wait_beside(self) -> None:
         former = self._runtime.exchange(None)
         if self._first is None:
             self._first = former
         else:
             _end(former)
-        self._runtime.start()
+
+    def _write(self, files: Mapping[str, str]) -> None:
+        """What clients had written before the first step. Raises what keeps one of them from being there."""
+        history = self._runtime.history
+        for path, digest in files.items():
+            waiting = Delivery()
+            ask = FileAsk.written(path, history.files[digest] or b"")
+            self._runtime.submissions.submit(asks.file(ask, waiting, OWNER))
+            outcome = waiting.outcomes.get()
+            if isinstance(outcome, RefusedReply):
+                raise as_error(outcome, path)
+            if isinstance(outcome, Exception):
+                raise outcome
+        history.begins_with(history.begun, files)
 
     def give_up(self) -> None:
         """The first one goes on, as it was left."""

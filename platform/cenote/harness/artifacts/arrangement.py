@@ -204,7 +204,7 @@ def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving:
     """Whether the step does the same there, with the others that move, and nobody in between notices."""
     record = survey.line[index]
     trace = record.trace
-    if record.kind != "cell" or record.private or trace is None:
+    if record.kind not in ("cell", "upload") or not record.repeatable or trace is None:
         return False
     if reads_anything(trace) or writes_anything(trace):
         return False
