@@ -8,6 +8,7 @@ from tests.artifacts.test_artifacts_in_jail import (
     run,
     runtime,
     test_a_build_is_taken_back,
+    test_a_module_and_its_tests_uploaded_again_and_again,
     test_a_patch_of_one_function_runs_the_tests_that_use_it,
     test_a_step_that_edits_a_file_in_use,
     test_a_test_that_fails_leaves_all_as_it_was,

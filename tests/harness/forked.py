@@ -281,9 +281,7 @@ class Forked:
         (self.root / "work" / path).parent.mkdir(exist_ok=True)
         (self.root / "work" / path).write_bytes(data)
         self.contents[content := content_version(data)] = data
-        change = Change(
-            kind="upload", names=(path,), data=data, number=self._number, stands_for=stands_for
-        )
+        change = Change(kind="upload", names=(path,), data=data, number=self._number, stands_for=stands_for)
         return self._add(
             StepRecord(
                 number=self._number,

@@ -120,7 +120,7 @@ class History:
                 self._append(begun)
 
     def keep_file(self, data: bytes | None) -> str:
-        """What a client has written into a file is kept, unless it is None or too much. Gives its digest, or nothing."""
+        """Keeps what a client has written into a file, unless it is None or too much. Gives its digest, or ""."""
         if data is None or len(data) > MAX_FILE:
             return ""
         digest = content_version(data)

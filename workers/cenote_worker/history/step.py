@@ -97,8 +97,8 @@ class StepRecord:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file that was
-        written with a content that is kept, or removed.
+        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file that
+        was removed, or was written with a content that is kept.
         """
         if self.kind == "upload":
             return bool(self.content)

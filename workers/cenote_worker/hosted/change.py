@@ -34,13 +34,14 @@ class Change:
     def trace(self) -> StepTrace | None:
         """What a client changes is known without looking, but for which files there are in all.
 
-        That has a version that nobody else has, and the same one when it is done again: versions tell then.
+        That has a version that nobody else has. What is removed was there, as it was: it may be a folder by now.
         """
         if self.stands_for is not None:
             return self.stands_for.trace
         if self.unspeakable:
             return None
-        return StepTrace(writes=MappingProxyType(dict(self._writes())))
+        removed = frozenset(map(file, self.names)) if self.kind == "removal" else frozenset[Location]()
+        return StepTrace(writes=MappingProxyType(dict(self._writes())), mutated=removed)
 
     def _writes(self) -> Iterator[tuple[Location, Version]]:
         own = Version(f"?step {self.number}")

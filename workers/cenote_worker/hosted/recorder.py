@@ -145,7 +145,6 @@ class Recorder:
         elif change.kind == "deletion":
             self.history.begins_with(kept)
 
-
     def _begun_files(self, change: Change, content: str) -> Mapping[str, str]:
         """Removed ones count as not kept: what else was in their folders is not known."""
         files = {**self.history.begun_files, **dict.fromkeys(change.names, content)}

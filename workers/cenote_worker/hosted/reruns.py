@@ -165,7 +165,7 @@ class Reruns:
             raise
 
     def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
-        """Queues what a client did to a file at a step, as a new one. The listener gets a DoneReply or a RefusedReply."""
+        """Queues what a client did to a file, as a new step. The listener gets a DoneReply, or a RefusedReply."""
         ask = _again(record, self.history.files.get(record.content))
         ask = replace(ask, stands_for=record, cause=cause)
         self._runtime.submissions.file(ask, listener, self._seat(record.author))

@@ -169,7 +169,7 @@ class HostedRuntime:
 
     @property
     def begins_alike(self) -> bool:
-        """Whether a fresh jail begins in the state that the history does, but for files, which can be written there."""
+        """Whether a fresh jail begins in the state that the history does, or will once files are written there."""
         return self._fresh.alike and all(self.history.begun_files.values())
 
     @property

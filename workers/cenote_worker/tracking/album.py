@@ -184,7 +184,7 @@ class Album:
         return group
 
     def described_by(self, locations: Iterable[Location]) -> dict[Location, set[Location]]:
-        """Names whose pictures only refer to the function or class of one of these, by that; without those of none."""
+        """By name: others whose pictures only refer to its function or class. Without those that have none."""
         wanted = {key_of(each): each for each in locations}
         found = dict[Location, set[Location]]()
         for other, picture in self._pictures.items():
