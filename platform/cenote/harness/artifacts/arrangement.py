@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.errors import UnbuildableError
-from cenote.harness.artifacts.staleness import Survey, Write
+from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.patch_artifact import writing
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote.harness.plan_line import LineStep
@@ -145,16 +145,16 @@ def arrangement(survey: Survey) -> Arrangement:
         before = survey.line[first].number
         if survey.final.get(name) == ABSENT:
             raise UnbuildableError(
-                name, f"step {changes[-1].number} has removed it, and step {before} needs it"
+                name, f"step {survey.line[changes[-1]].number} has removed it, and step {before} needs it"
             )
         moving = _moving(survey, name, first, changes)
         if all(_movable(survey, artifact, first, index, moving) for index in moving):
             moved += [(survey.line[index].number, before, _why(name)) for index in sorted(moving)]
         elif artifact.is_file:
             unread[name] = before
-            plain = {change.number for change in changes if _only_writes(survey, name, change)}
-            removed |= plain
-            staying[name] = tuple(change.number for change in changes if change.number not in plain)
+            plain = {index for index in changes if _only_writes(survey, name, index)}
+            removed |= {survey.line[index].number for index in plain}
+            staying[name] = tuple(survey.line[index].number for index in changes if index not in plain)
         else:
             written.append((_definition(survey, name, changes[-1]), before, _why(name)))
     order = {record.number: index for index, record in enumerate(survey.line)}
@@ -169,9 +169,9 @@ def arrangement(survey: Survey) -> Arrangement:
     )
 
 
-def _only_writes(survey: Survey, name: str, change: Write) -> bool:
+def _only_writes(survey: Survey, name: str, index: int) -> bool:
     """Whether the step does nothing but write the file, which is written earlier now."""
-    record = survey.line[change.index]
+    record = survey.line[index]
     return record.kind == "upload" or record.code.startswith(writing(name, ""))
 
 
@@ -193,11 +193,10 @@ def _again(survey: Survey) -> dict[int, str]:
     return found
 
 
-def _moving(survey: Survey, name: str, first: int, changes: Sequence[Write]) -> frozenset[int]:
+def _moving(survey: Survey, name: str, first: int, changes: Sequence[int]) -> frozenset[int]:
     """The changes, and the steps that only read for them."""
-    last = changes[-1].index
-    feeding = {index for index in survey.feeding[name] if first < index < last}
-    return frozenset({change.index for change in changes} | feeding)
+    feeding = {index for index in survey.feeding[name] if first < index < changes[-1]}
+    return frozenset(feeding.union(changes))
 
 
 def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:
@@ -229,13 +228,13 @@ def _versions_before(survey: Survey, first: int) -> dict[Location, Version]:
     return found
 
 
-def _definition(survey: Survey, name: str, change: Write) -> str:
-    record = survey.line[change.index]
+def _definition(survey: Survey, name: str, index: int) -> str:
+    record = survey.line[index]
     span = definition_span(record.code, name) if record.kind == "cell" else None
     if span is None:
         raise UnbuildableError(
             name,
-            f"step {change.number} has changed it, and does more than define it; put the new definition in its "
+            f"step {record.number} has changed it, and does more than define it; put the new definition in its "
             "place with Patch.replace_artifact",
         )
     return record.code[span[0] : span[1]]
