@@ -18,6 +18,7 @@ from tests.artifacts.test_artifacts_in_jail import (
 )
 from tests.examples.test_examples import SHOWN, run_example
 from tests.harness.test_state_of_runtimes import (
+    test_a_program_goes_through_files_that_a_client_has_written,
     test_a_slice_that_cannot_be_verified_says_why,
     test_the_program_of_a_slice_is_verified,
 )

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cenote_worker.hosted import asks
-from cenote_worker.hosted.files import FileAsk
-from cenote_worker.hosted.listeners import Delivery
-from cenote_worker.hosted.refusals import as_error
+from cenote_worker.hosted.written_files import write_all, written_by
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.edge import RefusedReply
-from cenote_worker.supervisor.requests import OWNER
 from cenote_worker.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -38,13 +32,15 @@ class SecondJail:
 
     def begin(self) -> None:
         """The history begins again. What was kept until now is out of reach, or gone where no jail can wait."""
-        files = self._runtime.history.begun_files
+        history = self._runtime.history
+        begun, files = history.begun_files, written_by(history)
         if self._runtime.is_stored:
             self._runtime.reset()
         else:
             self._wait_beside()
         self._runtime.start()
-        self._write(files)
+        write_all(self._runtime, files)
+        history.begins_with(history.begun, begun)
 
     def _wait_beside(self) -> None:
         former = self._runtime.exchange(None)
@@ -52,20 +48,6 @@ class SecondJail:
             self._first = former
         else:
             _end(former)
-
-    def _write(self, files: Mapping[str, str]) -> None:
-        """What clients had written before the first step. Raises what keeps one of them from being there."""
-        history = self._runtime.history
-        for path, digest in files.items():
-            waiting = Delivery()
-            ask = FileAsk.written(path, history.files[digest] or b"")
-            self._runtime.submissions.submit(asks.file(ask, waiting, OWNER))
-            outcome = waiting.outcomes.get()
-            if isinstance(outcome, RefusedReply):
-                raise as_error(outcome, path)
-            if isinstance(outcome, Exception):
-                raise outcome
-        history.begins_with(history.begun, files)
 
     def give_up(self) -> None:
         """The first one goes on, as it was left."""
