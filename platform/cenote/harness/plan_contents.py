@@ -100,8 +100,11 @@ class Contents:
         if location != TREE:
             return self.version(location) == other.version(location)
         files = self._files | other._files
-        written = (self._era, self._unlisted) == (other._era, other._unlisted)
-        return written and all(self.version(each) == other.version(each) for each in files)
+        return self.same_unlisted(other) and all(self.version(each) == other.version(each) for each in files)
+
+    def same_unlisted(self, other: Contents) -> bool:
+        """Whether the same step, if any, was the last that wrote files nobody knows which."""
+        return (self._era, self._unlisted) == (other._era, other._unlisted)
 
     def agrees(self, other: Contents, location: Location) -> bool:
         """Whether both hold the same there, shared with the same others."""
