@@ -185,9 +185,9 @@ class Album:
 
     def described_by(self, locations: Iterable[Location]) -> dict[Location, set[Location]]:
         """By name: others whose pictures only refer to its function or class. Without those that have none."""
-        wanted = {key_of(each): each for each in locations}
+        wanted = {key_of(each): each for each in locations if each in self._pictures}
         found = dict[Location, set[Location]]()
-        for other, picture in self._pictures.items():
+        for other, picture in self._pictures.items() if wanted else ():
             for variable in picture.kin:
                 if variable in wanted and wanted[variable] != other:
                     found.setdefault(wanted[variable], set()).add(other)
