@@ -63,6 +63,7 @@ def arranged(program: list[Operation]) -> tuple[list[str], list[StepRecord]]:
 @given(programs)
 @example([Write("a.py", "1"), Derive("x", ("a.py",)), Edit("a.py", "2"), Edit("a.py", "3")])
 @example([Write("a.py", "1"), Derive("x", ("a.py",)), Derive("y", ("a.py",)), Write("a.py", "2")])
+@example([Derive("x", ("a.py", "b.py")), Derive("b.py", ("a.py",)), Write("a.py", "1")])
 def test_the_arranged_history_has_nothing_out_of_date(program: list[Operation]) -> None:
     """Whatever was changed after it had been used, and in whatever order."""
     _, records = arranged(program)

@@ -8,7 +8,7 @@ it is, and the final content is written before the first use, and behind each su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cenote.harness.artifacts.artifact import Artifact
@@ -137,6 +137,7 @@ def arrangement(survey: Survey) -> Arrangement:
     """Raises UnbuildableError for an artifact that was removed, and for a change that cannot be told by itself."""
     moved, written, unread = list[tuple[int, int, str]](), list[tuple[str, int, str]](), dict[str, int]()
     removed, staying = set[int](), dict[str, tuple[int, ...]]()
+    moves = dict[str, frozenset[int]]()
     for name, artifact in survey.artifacts.items():
         users = survey.users(name)
         if not users:
@@ -150,6 +151,7 @@ def arrangement(survey: Survey) -> Arrangement:
         moving = _moving(survey, name, first, changes)
         if all(_movable(survey, artifact, first, index, moving) for index in moving):
             moved += [(survey.line[index].number, before, _why(name)) for index in sorted(moving)]
+            moves[name] = moving
         elif artifact.is_file:
             unread[name] = before
             plain = {index for index in changes if _only_writes(survey, name, index)}
@@ -159,8 +161,10 @@ def arrangement(survey: Survey) -> Arrangement:
             written.append((_definition(survey, name, changes[-1]), before, _why(name)))
     order = {record.number: index for index, record in enumerate(survey.line)}
     earliest = {each[0]: each for each in sorted(moved, key=lambda each: -order[each[1]])}
+    goals = {order[number]: order[before] for number, before, _ in earliest.values()}
+    also = [each for name, moving in moves.items() for each in _along(survey, name, moving, goals)]
     return Arrangement(
-        moved=tuple(sorted(earliest.values(), key=lambda each: order[each[0]])),
+        moved=tuple(sorted((*earliest.values(), *also), key=lambda each: order[each[0]])),
         written=tuple(written),
         removed=frozenset(removed),
         again=_again(survey),
@@ -197,6 +201,19 @@ def _moving(survey: Survey, name: str, first: int, changes: Sequence[int]) -> fr
     """The changes, and the steps that only read for them."""
     feeding = {index for index in survey.feeding[name] if first < index < changes[-1]}
     return frozenset(feeding.union(changes))
+
+
+def _along(
+    survey: Survey, name: str, moving: frozenset[int], goals: Mapping[int, int]
+) -> Iterator[tuple[int, int, str]]:
+    """What uses an artifact may be moved itself: what changes that comes before it there, too, if it can.
+
+    goals: by index of what is moved, that of the step that it comes before.
+    """
+    for user in goals.keys() & set(survey.users(name)):
+        for index in moving:
+            if index > user and _movable(survey, survey.artifacts[name], goals[user], index, moving):
+                yield survey.line[index].number, survey.line[user].number, _why(name)
 
 
 def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:

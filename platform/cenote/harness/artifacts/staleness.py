@@ -74,9 +74,7 @@ class Survey:
         self.late: dict[int, dict[str, int]] = {}
         self.outdated: dict[int, Outdated] = {}
         self.uses: dict[int, frozenset[str]] = {}
-        walk = _Walk()
-        for index, record in enumerate(self.line):
-            self._judge(walk, index, record)
+        self._judge()
 
     def maker(self, name: str) -> int | None:
         """Index of the step that wrote an artifact last."""
@@ -133,32 +131,36 @@ class Survey:
                 writers |= dict.fromkeys(trace.writes, index)
         return takers, givers
 
-    # -- one step --
+    # -- the steps, from the first on --
 
-    def _judge(self, walk: _Walk, index: int, record: StepRecord) -> None:
-        """Ten thousand times in a question: so what most steps need is here, and not in functions of its own."""
-        trace = record.trace or _UNTRACED
-        reads, writers = trace.reads, walk.writers
-        blind = record.kind == "cell" and reads_anything(record.trace)
-        sources = None if blind else {writers[place] for place in reads if place in writers}
-        if sources is not None and walk.blind >= 0 and reads:
-            sources.add(walk.blind)
-        taken, seen = _NOTHING, self._places.keys() & reads.keys()
-        if seen or blind or index in self._makers:
-            walk.versions.update(found := {place: reads[place] for place in seen})
-            taken = self._take(walk, index, walk.versions if blind else found)
-        if self.outdated and index not in self.late and (first := self._first_outdated(walk, sources)):
-            self.outdated[index] = first
-        self.uses[index] = used = self._used(walk, sources, taken)
-        if used is not walk.used and not used <= walk.used:
-            walk.used |= used
-        walk.outdated = walk.outdated or self.outdated.get(index)
-        for place in trace.writes:
-            writers[place] = index
-        for place in self._sightings.wrote.get(index, ()):
-            walk.versions[place] = trace.writes[place]
-        if record.kind == "cell" and writes_anything(record.trace):
-            walk.blind = index
+    def _judge(self) -> None:
+        """One loop over what may be ten thousand steps: what most of them need is here, and not in functions."""
+        walk = _Walk()
+        writers, uses, late, outdated = walk.writers, self.uses, self.late, self.outdated
+        places, makers, wrote = self._places.keys(), self._makers, self._sightings.wrote
+        for index, record in enumerate(self.line):
+            trace = record.trace or _UNTRACED
+            reads = trace.reads
+            blind = record.kind == "cell" and reads_anything(record.trace)
+            sources = None if blind else {writers[place] for place in reads if place in writers}
+            if sources is not None and walk.blind >= 0 and reads:
+                sources.add(walk.blind)
+            taken, seen = _NOTHING, places & reads.keys()
+            if seen or blind or index in makers:
+                walk.versions.update(found := {place: reads[place] for place in seen})
+                taken = self._take(walk, index, walk.versions if blind else found)
+            if outdated and index not in late and (first := self._first_outdated(walk, sources)):
+                outdated[index] = first
+            uses[index] = used = self._used(walk, sources, taken)
+            if used is not walk.used and not used <= walk.used:
+                walk.used |= used
+            walk.outdated = walk.outdated or outdated.get(index)
+            for place in trace.writes:
+                writers[place] = index
+            for place in wrote.get(index, ()):
+                walk.versions[place] = trace.writes[place]
+            if record.kind == "cell" and writes_anything(record.trace):
+                walk.blind = index
 
     def _take(self, walk: _Walk, index: int, seen: Mapping[Location, Version]) -> frozenset[str]:
         """Artifacts that a step used. seen: those that it may have read. An edit of a source is no use of it."""
