@@ -91,11 +91,34 @@ def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
 
 
 def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
-    """It has no code: the build writes its content before the first use."""
+    """Its step comes before the first use."""
     write(runtime, "shop.py", SHOP.replace("x * 2", "x * 7"))
     assert ("built", ["test_net"]) == ((result := runtime.state.build()).status, ran(result))
     assert "total 42" == text_of(runtime, "report.md")
     assert [] == [reason for one in runtime.state.artifacts for reason in one.stale]
+
+
+def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
+    """Before the first cell and behind it, with cells between, and data that is no text."""
+    with PythonRuntime(sandbox=SMALL) as runtime:
+        state = runtime.state
+        state.declare(SHOP_PY, TEST_PY, Artifact("rates.bin", "dataset"))
+        for factor in (2, 3, 4):
+            write(runtime, "shop.py", SHOP.replace("x * 2", f"x * {factor}"))
+            write(
+                runtime,
+                "test_shop.py",
+                f"import shop\n\ndef test_net():\n    assert shop.net(2) == {2 * factor}\n",
+            )
+            runtime.files.write("rates.bin", bytes([255, factor]), overwrite=True)
+            run(
+                runtime,
+                "import shop\ntotal = shop.net(open('rates.bin', 'rb').read()[1])" if factor == 2 else "pass",
+            )
+            assert ("built", ["test_net"]) == ((result := state.build()).status, ran(result)), (
+                result.explain()
+            )
+            assert factor * factor == runtime.retrieve("total")
 
 
 def test_data_that_a_test_reads(runtime: PythonRuntime) -> None:

@@ -18,7 +18,7 @@ from tests.artifacts.programs import (
 )
 
 from cenote.harness.artifacts import Artifact, UnbuildableError
-from cenote.harness.artifacts.arrangement import arrangement
+from cenote.harness.artifacts.arrangement import Arrangement, arrangement
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.plan_line import recorded_line
 from cenote_worker.history.step import StepRecord
@@ -63,6 +63,7 @@ def arranged(program: list[Operation]) -> tuple[list[str], list[StepRecord]]:
 @given(programs)
 @example([Write("a.py", "1"), Derive("x", ("a.py",)), Edit("a.py", "2"), Edit("a.py", "3")])
 @example([Write("a.py", "1"), Derive("x", ("a.py",)), Derive("y", ("a.py",)), Write("a.py", "2")])
+@example([Derive("x", ("a.py", "b.py")), Derive("b.py", ("a.py",)), Write("a.py", "1")])
 def test_the_arranged_history_has_nothing_out_of_date(program: list[Operation]) -> None:
     """Whatever was changed after it had been used, and in whatever order."""
     _, records = arranged(program)
@@ -183,12 +184,23 @@ def test_a_function_that_cannot_move(code: str, ahead: str) -> None:
     assert [(ahead, 2)] == [each[:2] for each in arrangement(survey).written]
 
 
-def test_an_upload_has_no_code_to_move() -> None:
-    """What a client has put there is written by a step, and the upload is not in that history."""
+def uploaded(content: str) -> tuple[list[StepRecord], Arrangement]:
     records, _ = run([code_of(Write("a.py", "1")), code_of(Derive("x", ("a.py",)))])
     trace = StepTrace(writes={file("a.py"): Version("?step 3")})
-    records.append(StepRecord(number=3, parent=2, kind="upload", names=("a.py",), trace=trace))
-    needed = arrangement(Survey(records, MODULES))
+    upload = StepRecord(number=3, parent=2, kind="upload", names=("a.py",), content=content, trace=trace)
+    records.append(upload)
+    return records, arrangement(Survey(records, MODULES))
+
+
+def test_an_upload_comes_before_the_first_use() -> None:
+    """As any step that only writes the file."""
+    records, needed = uploaded("digest")
+    assert [1, 3, 2] == [step.number for step in needed.change({}).on(recorded_line(records))]
+
+
+def test_an_upload_whose_content_is_not_kept_cannot_be_moved() -> None:
+    """What a client has put there is written by a step, and the upload is not in that history."""
+    records, needed = uploaded("")
     codes = codes_of(needed.change({"a.py": "new"}).on(recorded_line(records)))
     assert [records[0].code, "%%writefile a.py\nnew", records[1].code] == codes
 

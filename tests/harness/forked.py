@@ -24,8 +24,9 @@ from tests.harness.values import reachable
 
 from cenote.harness.apply_ground import NotCarriedError
 from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted.change import Change
 from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import Location, StepTrace, Version, key_of, kind_of
+from cenote_worker.trace import Location, StepTrace, Version, content_version, key_of, kind_of
 from cenote_worker.tracking.tracker import Tracker
 
 NAMESPACE: dict[str, object] = {}
@@ -203,6 +204,7 @@ class Forked:
         self.records: dict[int, StepRecord] = {}
         self.states: dict[int, Process] = {}
         self.executed: list[str] = []
+        self.contents: dict[str, bytes] = {}
         self._number = self._head = 0
         self.live = self._copy(origin)
         self.live.call("begin", self.root / "work")
@@ -255,6 +257,8 @@ class Forked:
         self._head = step
 
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool = False) -> StepRecord:
+        if record is not None and record.changes_file:
+            return self.upload(record.names[0], self.contents[record.content], stands_for=record)
         self.executed.append(code)
         self._number += 1
         stdout, error, trace = self.live.call("execute", code)
@@ -270,6 +274,25 @@ class Forked:
             duration=1.0,
         )
         return self._add(new)
+
+    def upload(self, path: str, data: bytes, *, stands_for: StepRecord | None = None) -> StepRecord:
+        """A client writes a file."""
+        self._number += 1
+        (self.root / "work" / path).parent.mkdir(exist_ok=True)
+        (self.root / "work" / path).write_bytes(data)
+        self.contents[content := content_version(data)] = data
+        change = Change(kind="upload", names=(path,), data=data, number=self._number, stands_for=stands_for)
+        return self._add(
+            StepRecord(
+                number=self._number,
+                parent=self._head,
+                origin=stands_for.number if stands_for else 0,
+                kind="upload",
+                names=(path,),
+                content=content,
+                trace=change.trace(),
+            )
+        )
 
     def _add(self, record: StepRecord) -> StepRecord:
         self.records[record.number] = record

@@ -180,6 +180,8 @@ class Laboratory:
         self.records: dict[int, StepRecord] = {}
         self.states: dict[int, State] = {0: State()}
         self.executed: list[str] = []
+        self.uploaded: dict[int, str] = {}
+        """By step: what a file held then, whether or not the record has it."""
         self.answers_only = False
         self._head = 0
         self._number = 0
@@ -209,14 +211,35 @@ class Laboratory:
         self._head = step
 
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool = False) -> StepRecord:
+        if record is not None and record.changes_file:
+            assert record.repeatable or not self.tracks
+            return self._put(record, self.uploaded[record.number])
         self.executed.append(code)
         run = _Run(self, record, tentative)
         self._number += 1
         new = run.run(code, self._number)
         return self._add(replace(new, parent=self._head, origin=record.number if record else 0))
 
+    def upload(self, path: str, text: str, *, kept: bool = True) -> StepRecord:
+        """A client writes a file. What it holds stands for the digest of that."""
+        trace = StepTrace(writes={file(path): Version(f"text {text}")})
+        content = text if kept else ""
+        record = StepRecord(number=0, kind="upload", names=(path,), content=content, trace=trace)
+        return self._put(record, text)
+
+    def _put(self, record: StepRecord, text: str) -> StepRecord:
+        self._number += 1
+        self.state.files[record.names[0]] = text
+        if self.tracks:  # else the numbers are those of another history
+            self.uploaded[self._number] = text
+        return self._add(
+            replace(record, number=self._number, parent=self._head, origin=record.number, outcome="executed")
+        )
+
     def reuse(self, record: StepRecord) -> StepRecord:
         self._number += 1
+        if record.number in self.uploaded:
+            self.uploaded[self._number] = self.uploaded[record.number]
         return self._add(
             replace(record, number=self._number, parent=self._head, origin=record.number, outcome="reused")
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from cenote.harness.artifacts.arrangement import Rearrange
 from cenote.harness.patch import Patch
 
 Choose = Callable[[int], int]
@@ -83,13 +85,34 @@ def step(choose: Choose) -> str:
     return "\n".join(statement(choose) for _ in range(1 + choose(3)))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """A step without code: a client writes a file. kept: the record has what it wrote."""
+
+    path: str
+    text: str
+    kept: bool
+
+
+def with_uploads(choose: Choose, codes: Sequence[str]) -> list[str | Upload]:
+    """The same, with some behind the first step; all of them kept, or now and then none."""
+    steps: list[str | Upload] = [*codes]
+    kept = choose(5) > 0
+    for _ in range(choose(4)):
+        new = Upload(path=("p", "q")[choose(2)], text=str(choose(3)), kept=kept)
+        steps.insert(1 + choose(len(steps)), new)
+    return steps
+
+
 def program(choose: Choose) -> list[str]:
     return [PRELUDE, *(step(choose) for _ in range(2 + choose(7)))]
 
 
-def patch(choose: Choose, codes: list[str]) -> Patch:
+def patch(choose: Choose, codes: Sequence[str | Upload]) -> Patch:
     number = 1 + choose(len(codes))
     code = codes[number - 1]
+    if isinstance(code, Upload):
+        return patch_of_upload(choose, number)
     kind = choose(6)
     if kind == 0:
         return Patch.insert_step(number, step(choose))
@@ -102,3 +125,11 @@ def patch(choose: Choose, codes: list[str]) -> Patch:
     if kind == 4:
         return Patch.replace_step(number, f"{code}  # the same")
     return Patch.replace_step(number, code.replace(str(choose(3)), str(choose(3))))
+
+
+def patch_of_upload(choose: Choose, number: int) -> Patch:
+    """It has no code that could be another: it never was, or comes earlier."""
+    if choose(2):
+        return Patch.remove_step(number)
+    moved = number, 1 + choose(number - 1), "the patch puts it there"
+    return Patch(changes=(Rearrange(moved=(moved,)),))

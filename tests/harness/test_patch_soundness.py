@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.harness.laboratory import Laboratory
-from tests.harness.programs import Choose, patch, program
+from tests.harness.programs import Choose, Upload, patch, program, with_uploads
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.patch_errors import NoWayError
+from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
 
 ON = ApplyOptions(stop_on_failure=False)
@@ -20,28 +23,50 @@ def shown(record: object) -> tuple[object, ...]:
     return record.code, record.status, record.stdout, str(record.error)
 
 
-def check(choose: Choose) -> ApplyResult:
-    """One random program, one random patch, some of its states kept: applied, and run in full."""
-    codes = program(choose)
+def ran(choose: Choose, steps: Sequence[str | Upload]) -> Laboratory:
+    """With some of its states kept."""
     laboratory = Laboratory(by_name=bool(choose(2)))
-    for code in codes:
-        laboratory.execute(None, code)
+    for step in steps:
+        if isinstance(step, Upload):
+            laboratory.upload(step.path, step.text, kept=step.kept)
+        else:
+            laboratory.execute(None, step)
         if choose(2):
             laboratory.keep()
-    change = patch(choose, codes)
+    return laboratory
+
+
+def applied(plan: Plan, laboratory: Laboratory) -> ApplyResult:
+    try:
+        return apply_plan(plan, laboratory, ON)
+    except NoWayError:
+        return ApplyResult(status="failed", head=plan.head)
+
+
+def check(choose: Choose) -> ApplyResult:
+    """One random program, one random patch: applied, and run in full. Refused only for want of what a file held."""
+    steps = with_uploads(choose, program(choose))
+    laboratory = ran(choose, steps)
+    change = patch(choose, steps)
     records = laboratory.line()
     before = laboratory.state.meaning()
-    plan = make_plan(change, records, laboratory.kept())
+    all_kept = all(step.kept for step in steps if isinstance(step, Upload))
+    try:
+        plan = make_plan(change, records, laboratory.kept())
+    except NoWayError:
+        assert not all_kept
+        return ApplyResult(status="failed", head=laboratory.head())
     plan.explain()
     laboratory.answers_only = True
     effects = list(laboratory.world.effects)
-    result = apply_plan(plan, laboratory, ON)
+    result = applied(plan, laboratory)
     assert effects == laboratory.world.effects
+    assert result.status in ("applied", "blocked") or not all_kept
     if result.status != "applied":
         assert before == laboratory.state.meaning()
         return result
     full = Laboratory(tracks=False)
-    full.answers_only = True
+    full.answers_only, full.uploaded = True, dict(laboratory.uploaded)
     wanted = full.run_line(change.applied(records))
     assert full.state.meaning() == laboratory.state.meaning()
     assert list(map(shown, wanted)) == list(map(shown, laboratory.line()))

@@ -101,6 +101,22 @@ def test_a_program_goes_through_a_file_that_a_cell_has_written() -> None:
     assert ("verified", "") == (verified.outcome, verified.reason)
 
 
+def test_a_program_goes_through_files_that_a_client_has_written() -> None:
+    """Before the first step and later; not where a step had found the file as it was before, or missing."""
+    with PythonRuntime(sandbox=BARE) as runtime:
+        runtime.files.write("early.csv", b"20")
+        runtime.execute("early = int(open('early.csv').read())")
+        runtime.files.write("data/late.csv", b"1")
+        runtime.execute("cost = early + int(open('data/late.csv').read())")
+        verified = runtime.state.verify(runtime.state.slice("cost"))
+        assert ("verified", "", 21) == (verified.outcome, verified.reason, runtime.retrieve("cost"))
+        runtime.files.write("early.csv", b"30", overwrite=True)
+        runtime.execute("cost += int(open('early.csv').read())")
+        refused = runtime.state.verify(runtime.state.slice("cost"))
+    assert "unverifiable" == refused.outcome
+    assert "wrote early.csv, and a step before it may have found another, or none" in refused.reason
+
+
 def test_a_program_that_does_not_make_the_value_is_told_so() -> None:
     """Also where it ends well: nothing is raised."""
     with PythonRuntime(sandbox=BARE) as runtime:

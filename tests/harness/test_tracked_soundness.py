@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 import pytest
 from tests.harness import programs
@@ -16,7 +17,7 @@ from cenote.harness.plan_forecast import make_plan
 from cenote_worker.history.step import StepRecord
 
 PRELUDE = f"""{programs.PRELUDE}
-import random
+import os, random
 def show(value):
     print(type(value).__name__, len(value) if hasattr(value, '__len__') else value)
 def write(path, value):
@@ -31,6 +32,8 @@ OF_THE_LABORATORY = ("take", "anything", "external", "pure", "clock", "stream", 
 
 
 def statement(choose: programs.Choose) -> str:
+    if not choose(12):
+        return "print(sorted(os.listdir('.')))"
     while any(word in (text := programs.statement(choose)) for word in OF_THE_LABORATORY):
         pass
     return text.replace("rand()", "random.randrange(9)").replace("seed(", "random.seed(")
@@ -40,9 +43,11 @@ def step(choose: programs.Choose) -> str:
     return "\n".join(statement(choose) for _ in range(1 + choose(3)))
 
 
-def patch(choose: programs.Choose, codes: list[str]) -> Patch:
+def patch(choose: programs.Choose, codes: Sequence[str | programs.Upload]) -> Patch:
     number = 1 + choose(len(codes))
     code = codes[number - 1]
+    if isinstance(code, programs.Upload):
+        return programs.patch_of_upload(choose, number)
     return [
         Patch.insert_step(number, step(choose)),
         Patch.remove_step(number),
@@ -64,14 +69,18 @@ def shown(record: StepRecord) -> tuple[object, ...]:
 def check(origin: Process, choose: programs.Choose) -> ApplyResult:
     ground, full = Forked(origin), Forked(origin)
     try:
-        codes = [PRELUDE, *(step(choose) for _ in range(2 + choose(6)))]
-        for code in codes:
-            ground.execute(None, code)
+        steps = programs.with_uploads(choose, [PRELUDE, *(step(choose) for _ in range(2 + choose(6)))])
+        for code in steps:
+            if isinstance(code, programs.Upload):
+                ground.upload(code.path, code.text.encode())
+            else:
+                ground.execute(None, code)
             if choose(2):
                 ground.keep()
-        plan = make_plan(patch(choose, codes), ground.line(), ground.kept())
+        plan = make_plan(patch(choose, steps), ground.line(), ground.kept())
         result = apply_plan(plan, ground, ApplyOptions(stop_on_failure=False))
-        wanted = [full.execute(None, one.code) for one in plan.course.line]
+        full.contents = ground.contents
+        wanted = [full.execute(one.origin, one.code) for one in plan.course.line]
         assert full.meaning() == ground.meaning()
         assert list(map(shown, wanted)) == list(map(shown, ground.line()))
         return result

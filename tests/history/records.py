@@ -74,6 +74,7 @@ def records(number: int = 1, parent: int = 0) -> st.SearchStrategy[StepRecord]:
         kind=st.sampled_from(["cell", "injection", "deletion", "upload", "removal", "unrecorded"]),
         code=st.text(max_size=20),  # lone surrogates included: Python's source may be any text
         names=reasons,
+        content=texts,
         author=texts,
         private=st.booleans(),
         cause=texts,

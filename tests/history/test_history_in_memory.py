@@ -8,7 +8,15 @@ import pytest
 from tests.history.records import traced
 
 from cenote_security.errors import MalformedValueError, RejectedError
-from cenote_worker.history.bounds import MAX_OUTPUTS, MAX_TEXT, MAX_TOLD, MAX_TRACES, SMALL
+from cenote_worker.history.bounds import (
+    MAX_FILE,
+    MAX_FILES,
+    MAX_OUTPUTS,
+    MAX_TEXT,
+    MAX_TOLD,
+    MAX_TRACES,
+    SMALL,
+)
 from cenote_worker.history.events import Declared, Described, RanTest, SuiteOutcome
 from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_NOTED, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
@@ -196,3 +204,24 @@ def test_an_excerpt_is_bounded() -> None:
         more = excerpt.more
     assert list(history.tree) == list(copy.tree)
     assert excerpt.next == copy.size == history.size
+
+
+def test_what_is_written_into_files_is_kept_within_bounds() -> None:
+    """Each content once, none that is too large, and no more than there is room for; smaller ones still fit."""
+    history = History()
+    assert "" == history.keep_file(bytes(MAX_FILE + 1)) == history.keep_file(None)
+    contents = [bytes([number]) * MAX_FILE for number in range(MAX_FILES // MAX_FILE)]
+    digests = [history.keep_file(each) for each in (*contents[1:], *contents[1:])]
+    assert (len(contents) - 1, True) == (history.size, all(digests))
+    assert ("", True) == (history.keep_file(b"y" + contents[0]), bool(history.keep_file(b"small")))
+    assert "" == history.keep_file(contents[0])
+
+
+def test_clients_plan_without_what_is_in_the_files() -> None:
+    """They hear of it, and do not have to read it."""
+    history, copy = History(), History()
+    digest = history.keep_file(bytes(MAX_FILE))
+    excerpt = from_history(history, 0)
+    assert excerpt.ByteSize() < 200
+    copy.read(map(to_event, excerpt.events))
+    assert {digest: None} == copy.files

@@ -9,7 +9,16 @@ from tests.history.records import records, texts
 
 from cenote_proto.v1 import history_pb2
 from cenote_security.errors import MalformedValueError
-from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, RanTest, SuiteOutcome
+from cenote_worker.history.events import (
+    Begun,
+    Declared,
+    Described,
+    Event,
+    FileKept,
+    Moved,
+    RanTest,
+    SuiteOutcome,
+)
 from cenote_worker.history.messages import from_event, to_event
 from cenote_worker.results import VariableInfo
 
@@ -34,7 +43,8 @@ test_records = st.builds(
 events: st.SearchStrategy[Event] = st.one_of(
     records(),
     st.builds(Moved, head=st.integers(0, 9), reason=texts),
-    st.builds(Begun, names=st.lists(texts).map(tuple)),
+    st.builds(Begun, names=st.lists(texts).map(tuple), files=st.dictionaries(texts, texts, max_size=2)),
+    st.builds(FileKept, digest=texts, data=st.none() | st.binary(max_size=9)),
     st.builds(
         Described,
         step=st.integers(0, 9),

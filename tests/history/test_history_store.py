@@ -22,6 +22,7 @@ from cenote_security.errors import (
 )
 from cenote_worker.history.events import Event, Moved
 from cenote_worker.history.history import History
+from cenote_worker.history.schema import VERSION
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.store import HistoryStore
 from cenote_worker.history.writing import open_history
@@ -152,6 +153,23 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     with pytest.raises(NewerHistoryError, match="has schema 99"):
         HistoryStore(path, "r")
     assert before == path.read_bytes()
+
+
+def test_an_older_schema_is_gone_on_with(path: Path) -> None:
+    """What it has is read as it is; a version that knew no other than that is told that there is more now."""
+    HistoryStore(path, "r").close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE history_schema SET version = 1")
+    database.close()
+    history = open_history(path, "r")
+    digest = history.keep_file(b"written by a client")
+    history.close()
+    again = open_history(path, "r")
+    again.close()
+    assert {digest: b"written by a client"} == again.files
+    with sqlite3.connect(path) as database:
+        assert [(VERSION,)] == list(database.execute("SELECT version FROM history_schema"))
+    database.close()
 
 
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:

@@ -55,8 +55,9 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads of the process that tests run in, such as those that other tests have left, are none of the steps'."""
+    """Threads and tasks of the process that tests run in, which other tests have left, are none of the steps'."""
     monkeypatch.setattr(anything, "_alive", {})
+    monkeypatch.setattr(anything, "_waiting_tasks", lambda: False)
 
 
 @pytest.fixture

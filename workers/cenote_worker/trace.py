@@ -13,6 +13,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NewType
 
+import xxhash
+
 Location = NewType("Location", str)
 """`name:df`, `file:data/a.csv` (relative to the working directory), `hidden:random`, `module:json`; see below."""
 
@@ -44,6 +46,10 @@ def file(path: str) -> Location:
     return Location(f"file:{path}")
 
 
+TREE: Final = file(".")
+"""Which files there are, and what is in them: for whoever lists folders, or starts programs that may read any."""
+
+
 def hidden(state: str) -> Location:
     """state: one of HIDDEN."""
     return Location(f"hidden:{state}")
@@ -52,6 +58,11 @@ def hidden(state: str) -> Location:
 def module(dotted: str) -> Location:
     """Attributes of a module that user code has set."""
     return Location(f"module:{dotted}")
+
+
+def content_version(data: bytes) -> Version:
+    """Of a file that holds this."""
+    return Version(xxhash.xxh3_128_hexdigest(data))
 
 
 def kind_of(location: Location) -> str:

@@ -61,6 +61,7 @@ class Ground(Protocol):
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
         """Runs code as a new step, which stands for the record's if there is one, and becomes the head.
 
+        Where that was a client's change of a file, there is no code, and the file is written or removed again.
         Host calls that equal a recorded one of that step get the recorded answer. Raises EffectNotRepeatedError,
         before anything is called, for an external call that was not recorded; if the run is tentative, for an
         idempotent one as well. What the code raises is in the record that comes back.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, TypedDict
 
+from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
 from cenote_worker.history.dependencies import Inputs, written
 from cenote_worker.history.step import START, StepRecord
@@ -14,10 +12,6 @@ from cenote_worker.trace import ANYTHING
 
 MAX_LABEL: Final = 60
 """Characters of a step's first line of code, and of the symbols on an edge."""
-
-
-_MANY: Final = 1_000
-"""Steps. Fewer make no work for the collector that would be felt."""
 
 
 class Node(TypedDict):
@@ -61,29 +55,11 @@ def graph(past: Past) -> Graph:
     live = {record.number for record in past.line(past.head)}
     records = past.all()
     nodes, edges = [_start(past)], list[Edge]()
-    with _no_collections(len(records)):
+    with no_collections(len(records)):
         for record in records:
             nodes.append(_node(record, live=record.number in live))
             _add_edges(edges, record, past.inputs(record.number))
     return {"head": past.head, "nodes": nodes, "edges": edges}
-
-
-@contextmanager
-def _no_collections(steps: int) -> Iterator[None]:
-    """Tens of thousands of new containers, none of them garbage, would have the collector go through the whole
-    history several times: that takes longer than all the rest. Afterwards it would go through them once: they are
-    passed on to those that it looks at last, as they would be in the end, unless somebody has frozen others.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if steps >= _MANY and not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 def _start(past: Past) -> Node:

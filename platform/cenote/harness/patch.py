@@ -146,7 +146,8 @@ class RestoreLine:
 def _restored(record: StepRecord, step: LineStep | None, *, moved: bool) -> LineStep:
     """step: what stands for it now. moved: that comes before a step that it is to come behind."""
     if step is None:
-        return LineStep(code=record.code, change="reverting the patch brings it back")
+        origin = record if record.changes_file else None
+        return LineStep(code=record.code, origin=origin, change="reverting the patch brings it back")
     if step.code != record.code:
         return replace(step, code=record.code, change="reverting the patch restores its code")
     return replace(step, change="reverting the patch puts it back in its place") if moved else step

@@ -103,6 +103,10 @@ class StepNotRepeatedError(UsageError):
 
 
 def not_repeated(record: StepRecord) -> str:
-    """Why a step is not run again that has no code of its own, or that of a namespace of its author's."""
-    what = "in a private namespace" if record.private else f"an {record.kind} by a client"
-    return f"step {record.number} would have to be repeated, and is {what}"
+    """Why a step is not done again that has no code of its own, or that of a namespace of its author's."""
+    again = f"step {record.number} would have to be repeated, and "
+    if record.kind == "upload":
+        return (
+            f"{again}the content of {', '.join(record.names)}, which a client wrote, was too much to be kept"
+        )
+    return f"{again}is {'in a private namespace' if record.private else f'an {record.kind} by a client'}"

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, Version, kind_of
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, kind_of
 
 _UNKNOWN: Final = "?"
+
+_OF_FILES: Final = Version(f"{_UNKNOWN}files")
+"""Of the working directory as a whole, when it is not known otherwise than by its files."""
 
 
 def writes_anything(trace: StepTrace | None) -> bool:
@@ -39,6 +42,9 @@ class Contents:
     Of a location that no watched step has written, the version is a token of the era: the last step that may have
     written anything, 0 for the start. Two such tokens are equal when nothing can have changed in between, so the
     comparison of versions stays right where nothing is known.
+
+    The working directory as a whole is what its files are. A step that writes one of them leaves a whole that depends
+    on all the others, which it has not read: what its trace says of the whole is true of its own history only.
     """
 
     learned: dict[tuple[Location, int], Version] = field(default_factory=dict)
@@ -46,6 +52,10 @@ class Contents:
     _versions: dict[Location, Version] = field(default_factory=dict)
     _writers: dict[Location, int] = field(default_factory=dict)
     _groups: dict[Location, frozenset[Location]] = field(default_factory=dict)
+    _files: set[Location] = field(default_factory=set)
+    """Those whose versions are known."""
+    _unlisted: Version = ABSENT
+    """Stands for what a step did that wrote files nobody knows which."""
 
     def copy(self) -> Contents:
         """Independent, but for what is learned of the same eras, which holds for both."""
@@ -55,6 +65,8 @@ class Contents:
             _versions=dict(self._versions),
             _writers=dict(self._writers),
             _groups=dict(self._groups),
+            _files=set(self._files),
+            _unlisted=self._unlisted,
         )
 
     @property
@@ -65,6 +77,8 @@ class Contents:
         known = self._versions.get(location)
         if known is not None:
             return known
+        if location == TREE and self._files:
+            return _OF_FILES
         return self.learned.get((location, self._era), Version(f"{_UNKNOWN}{self._era}"))
 
     def writer(self, location: Location) -> int:
@@ -81,45 +95,76 @@ class Contents:
         known = self._versions.items()
         return frozenset(one for one, version in known if kind_of(one) == "name" and version != ABSENT)
 
+    def same(self, other: Contents, location: Location) -> bool:
+        """Whether both hold the same there."""
+        if location != TREE:
+            return self.version(location) == other.version(location)
+        files = self._files | other._files
+        return self.same_unlisted(other) and all(self.version(each) == other.version(each) for each in files)
+
+    def same_unlisted(self, other: Contents) -> bool:
+        """Whether the same step, if any, was the last that wrote files nobody knows which."""
+        return (self._era, self._unlisted) == (other._era, other._unlisted)
+
     def agrees(self, other: Contents, location: Location) -> bool:
         """Whether both hold the same there, shared with the same others."""
-        return self.version(location) == other.version(location) and self.group(location) == other.group(
-            location
-        )
+        return self.same(other, location) and self.group(location) == other.group(location)
 
     def differing(self, other: Contents) -> set[Location]:
         """All locations in which the two do not agree; both must be of one era."""
         known = self._versions.keys() | other._versions.keys() | self._groups.keys() | other._groups.keys()
+        known |= {TREE}
         return {location for location in known if not self.agrees(other, location)}
 
     def learn(self, location: Location, version: Version) -> None:
         """A step was seen to find this version: so it was there since the last write."""
-        if location not in self._versions:
+        if location not in self._versions and not (location == TREE and self._files):
             self.learned.setdefault((location, self._era), version)
 
     def correct(self, location: Location, version: Version) -> None:
         """The live state was asked, and knows better than the records."""
-        self._versions[location] = version
+        if _is_file(location) and self._versions.get(location, version) == version:
+            self._files.add(location)  # it was so all the time: what is known of the whole stays true
+            self._versions[location] = version
+        else:
+            self._hold(location, version)
 
     def fold(self, number: int, trace: StepTrace | None) -> set[Location]:
         """The contents after a step. Returns the locations whose version or company may have changed."""
         if trace is None or writes_anything(trace):
             self._era = number
-            for known in (self._versions, self._writers, self._groups):
+            for known in (self._versions, self._writers, self._groups, self._files):
                 known.clear()
+            self._unlisted = ABSENT
         if trace is None:
             return set()
         written = {location: version for location, version in trace.writes.items() if location != ANYTHING}
-        self._versions.update(written)
+        if any(map(_is_file, written)):
+            written[TREE] = _OF_FILES
+        elif TREE in written:
+            self._unlisted = written[TREE]
+        for location, version in written.items():
+            self._hold(location, version)
         self._writers.update(dict.fromkeys(written, number))
         present = [frozenset(one for one in group if written.get(one) != ABSENT) for group in trace.groups]
         return written.keys() | self._regroup(written, present)
 
+    def _hold(self, location: Location, version: Version) -> None:
+        if _is_file(location):
+            self._files.add(location)
+            self._versions.pop(TREE, None)
+        if version != _OF_FILES:
+            self._versions[location] = version
+
     def take(self, other: Contents, locations: Iterable[Location]) -> set[Location]:
         """These whole groups become as they are in the other. Returns what may have changed."""
         taken = set(locations)
-        for location in taken:
-            self._versions[location] = other.version(location)
+        if TREE in taken:
+            self._unlisted = other._unlisted
+        elif any(map(_is_file, taken)):
+            taken.add(TREE)
+        for location in taken - {TREE}:
+            self._hold(location, other.version(location))
             self._writers[location] = other.writer(location)
         return taken | self._regroup(taken, {other.group(location) for location in taken})
 
@@ -136,6 +181,10 @@ class Contents:
         for group in groups:
             self._groups.update(dict.fromkeys(group, group))
         return touched
+
+
+def _is_file(location: Location) -> bool:
+    return kind_of(location) == "file" and location != TREE
 
 
 class Timeline:

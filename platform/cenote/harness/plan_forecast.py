@@ -64,7 +64,7 @@ class Forecast:
         self._number -= 1
         if record is None:
             return StepRecord(number=self._number, code=code, trace=self._guess(StepTrace(), code))
-        again = self._forced.get(record.number) == self._reason
+        again = record.changes_file or self._forced.get(record.number) == self._reason
         trace = effects(record)
         if trace is not None and not again:
             trace = self._guess(trace, code if code != record.code else "")

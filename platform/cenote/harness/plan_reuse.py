@@ -71,7 +71,7 @@ def why_again(record: StepRecord, was: Contents, now: Contents) -> str:
         return why_unwatched(record)
     for location, version in trace.reads.items():
         found = now.version(location)
-        if found != version and (is_known(found) or found != was.version(location)):
+        if found != version and (is_known(found) or not now.same(was, location)):
             return f"it reads {spoken(location)}, which {_difference(now, location)}"
     for location in trace.mutated - trace.reads.keys():
         if now.version(location) != was.version(location):

@@ -10,7 +10,7 @@ for build systems by verifying traces: "Forward build systems, formally", CPP 20
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
 from cenote.harness.patch_errors import not_repeated
@@ -27,7 +27,7 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, Location, StepTrace, kind_of, name
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, kind_of, name
 
 
 class Walk:
@@ -118,12 +118,19 @@ class Walk:
         reason = "nothing that it depends on is different"
         self._verdicts.append(Verdict(step=step, rerun=False, reason=reason, record=new))
 
-    def _recheck(self, locations: Iterable[Location]) -> None:
-        for location in locations:
+    def _recheck(self, locations: Set[Location]) -> None:
+        for location in locations - {TREE}:
             if self._want.agrees(self._live, location):
                 self._stale.discard(location)
             else:
                 self._stale.add(location)
+        if TREE in locations:  # as `agrees` says, without a look at every file there is
+            self._stale.discard(TREE)
+            if self._has_stale_files() or not self._want.same_unlisted(self._live):
+                self._stale.add(TREE)
+
+    def _has_stale_files(self) -> bool:
+        return any(kind_of(each) == "file" and each != TREE for each in self._stale)
 
     # -- steps that run --
 
@@ -184,6 +191,8 @@ class Walk:
         pending = set(self._stale) if ANYTHING in needs else self._company(needs)
         forced: dict[int, str] = {}
         for location in sorted(pending, key=_inner_first):
+            if location == TREE and self._has_stale_files():
+                continue  # it will be right when they are
             if location in self._stale and (missing := self._restore(location)):
                 forced.update((missing,))
         if forced:

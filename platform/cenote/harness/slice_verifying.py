@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -13,7 +14,7 @@ from cenote.harness.slices import Slice, slice_of
 from cenote.harness.symbols import location_of
 from cenote_security.errors import RehearsalError, RejectedError
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import key_of, kind_of
+from cenote_worker.trace import TREE, Location, file, key_of, kind_of
 
 SliceOutcome = Literal["verified", "different", "unverifiable"]
 
@@ -48,8 +49,8 @@ class Stage(Protocol):
 
     def again(self, source: str, records: Sequence[StepRecord], name: str, seconds: float) -> object:
         """The value after running this in a fresh runtime of the same policy, with no network and nothing to write to
-        but its own files. records: of the steps that the source is of: what they put in is there from the start, and
-        host calls get the answers that they got, and are never made. Raises CenoteError.
+        but its own files. records: of the steps that the source is of: values and files that they put in are there
+        from the start, and host calls get the answers that they got, and are never made. Raises CenoteError.
         """
 
 
@@ -92,6 +93,7 @@ def _obstacles(found: Slice, past: Past, stage: Stage) -> Iterator[str]:
     if found.end != past.head:
         yield f"only what is live can be compared, and that is the state after step {past.head}"
     begun = {key_of(each) for each in found.wants if kind_of(each) == "name"} & set(past.begun)
+    files = {file(path) for path in past.history.begun_files}
     for name in sorted(begun - set(stage.keeps(START))):
         yield f"the value that `{name}` had at the start is kept no more"
     made = set(begun)
@@ -100,11 +102,14 @@ def _obstacles(found: Slice, past: Past, stage: Stage) -> Iterator[str]:
         if step.status == "failed" and not in_part:
             yield f"step {step.number} failed, and the program would end there"
         yield from _obstacle(step.record, made, stage)
+        yield from _obstacle_of_upload(step.record, files)
         made |= set(step.writes)
+        if (trace := step.record.trace) is not None:
+            files |= trace.reads.keys() | (trace.writes.keys() - {TREE})
 
 
 def _obstacle(record: StepRecord, made: Collection[str], stage: Stage) -> Iterator[str]:
-    if record.kind in ("upload", "removal", "unrecorded"):
+    if record.kind in ("removal", "unrecorded") or (record.kind == "upload" and not record.content):
         yield f"nothing is kept of what step {record.number} did to {', '.join(record.names) or 'the state'}"
     if record.private:
         yield f"step {record.number} worked with names that only {record.author} sees"
@@ -114,6 +119,13 @@ def _obstacle(record: StepRecord, made: Collection[str], stage: Stage) -> Iterat
                 yield f"the value of `{name}` that step {record.number} put in is kept no more"
             if name in made:
                 yield f"step {record.number} put in a `{name}` where there had been another"
+
+
+def _obstacle_of_upload(record: StepRecord, files: AbstractSet[Location]) -> Iterator[str]:
+    """files: that were written or looked at before it. Fresh runtimes begin with what it wrote."""
+    for path in record.names if record.kind == "upload" else ():
+        if not files.isdisjoint((file(path), TREE)):
+            yield f"step {record.number} wrote {path}, and a step before it may have found another, or none"
 
 
 def _excuses(found: Slice) -> Iterator[str]:

@@ -11,6 +11,7 @@ from cenote.harness.artifacts.errors import UnknownArtifactError
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.artifacts.tracked import TrackedArtifact, tracked
 from cenote.harness.blame import Blame, blame
+from cenote.harness.collecting import no_collections
 from cenote.harness.dependents import Dependents
 from cenote.harness.difference import StateDiff
 from cenote.harness.export import export
@@ -118,7 +119,9 @@ class ExecutionState:
     def artifacts(self) -> tuple[TrackedArtifact, ...]:
         """What was declared, by name, on the line to the head: versions, dependencies, why it is out of date."""
         history = self._past.history
-        return tracked(Survey(self._past.line(self.head), declared(history.units)), history.suites)
+        line = self._past.line(self.head)
+        with no_collections(len(line)):
+            return tracked(Survey(line, declared(history.units)), history.suites)
 
     def artifact(self, name: str) -> TrackedArtifact:
         """Raises UnknownArtifactError."""

@@ -48,7 +48,7 @@ def built_of(built: Built, history: History) -> BuildResult:
         head=built.head,
         rebuilt=built.rebuilt,
         applied=_applied(built, history),
-        patch=_patch(built),
+        patch=_patch(built, history),
         before=tuple(history.tree.line(built.before)) if built.before in history.tree else (),
         tests=tuple(test for suite in suites for test in suite.tests),
         ran=ran,
@@ -60,10 +60,11 @@ def _applied(built: Built, history: History) -> ApplyResult | None:
     return result_of(built.applied, history) if built.applied is not None else None
 
 
-def _patch(built: Built) -> Patch | None:
+def _patch(built: Built, history: History) -> Patch | None:
     if not built.steps:
         return None
-    return Patch(changes=(ToldLine(steps=built.steps),), reason="brings artifacts up to date")
+    told = ToldLine(steps=built.steps, tree=history.tree)
+    return Patch(changes=(told,), reason="brings artifacts up to date")
 
 
 def _suites(built: Built, history: History) -> Iterator[SuiteOutcome]:

@@ -20,7 +20,7 @@ from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.trace import Location, Version
+from cenote_worker.trace import ABSENT, Location, Version, file
 
 
 class RuntimeGround:
@@ -93,6 +93,8 @@ class RuntimeGround:
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
         if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
+        if record is not None and record.changes_file:
+            return self._put(record)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
         cause = record.cause if record is not None and record.code == code else self._cause
@@ -100,6 +102,18 @@ class RuntimeGround:
         number = self._run(rerun, refused.append)
         if refused:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)
+        return self._new(number, parent)
+
+    def _put(self, record: StepRecord) -> StepRecord:
+        """A file that is not there need not be removed."""
+        parent, path = self.head(), record.names[0]
+        if record.kind == "removal" and self.versions((file(path),)).get(file(path)) == ABSENT:
+            return self.reuse(record)
+        done(self._call(partial(self._reruns.put, record, record.cause)), path)
+        return self._new(self.head(), parent)
+
+    def _new(self, number: int, parent: int) -> StepRecord:
+        """The step that was made behind this parent. Raises StalePlanError when others have been at work."""
         new = self._reruns.history.tree.get(number)
         if new.parent != parent:
             raise StalePlanError(parent, new.parent)

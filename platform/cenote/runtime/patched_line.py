@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cenote.harness.plan_line import LineStep
 from cenote_security.errors import UsageError
+from cenote_worker.history.tree import StepTree
 from cenote_worker.results import PatchedStep
 
 
@@ -16,17 +17,28 @@ def told_step(step: LineStep) -> PatchedStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToldLine:
-    """The line is this one: a change of any line that has the steps that it names."""
+    """The line is this one: a change of any line that has the steps that it names, or of which the tree has them.
+
+    A client's change of a file that was taken out of the line is brought back by its step.
+    """
 
     steps: tuple[PatchedStep, ...]
+    tree: StepTree
 
     def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
         known = {step.number: step for step in line}
-        return tuple(self._made(step, known.get(step.origin)) for step in self.steps)
+        return tuple(self._made(step, known.get(step.origin) or self._former(step)) for step in self.steps)
+
+    def _former(self, step: PatchedStep) -> LineStep | None:
+        """Of a step that is brought back."""
+        if not step.origin:
+            return None
+        former = self.tree.get(step.origin) if step.origin in self.tree else None
+        if former is None or not (former.changes_file and step.change):
+            raise UsageError(f"the line has no step {step.origin}")
+        return LineStep(code="", origin=former)
 
     def _made(self, step: PatchedStep, stands_for: LineStep | None) -> LineStep:
-        if stands_for is None and step.origin:
-            raise UsageError(f"the line has no step {step.origin}")
         if not step.change:
             if stands_for is None:
                 raise UsageError("a new step has code, and a word about it")

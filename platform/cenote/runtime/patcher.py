@@ -74,7 +74,8 @@ def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGroun
     """Raises StalePlanError for another line than the present one."""
     if ground.head() != request.head:
         raise StalePlanError(request.head, ground.head())
-    patch = Patch(changes=(ToldLine(steps=request.steps),), cause=request.cause)
+    told = ToldLine(steps=request.steps, tree=runtime.history.tree)
+    patch = Patch(changes=(told,), cause=request.cause)
     return make_plan(patch, runtime.history.tree.line(request.head), ground.kept())
 
 

@@ -31,6 +31,7 @@ class HistoryEvent(_message.Message):
     DESCRIBED_FIELD_NUMBER: _builtins.int
     DECLARED_FIELD_NUMBER: _builtins.int
     TESTED_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def step(self) -> Global___Step: ...
     @_builtins.property
@@ -43,6 +44,8 @@ class HistoryEvent(_message.Message):
     def declared(self) -> Global___UnitDeclared: ...
     @_builtins.property
     def tested(self) -> Global___SuiteTested: ...
+    @_builtins.property
+    def kept(self) -> Global___FileKept: ...
     def __init__(
         self,
         *,
@@ -52,12 +55,13 @@ class HistoryEvent(_message.Message):
         described: Global___VariablesDescribed | None = ...,
         declared: Global___UnitDeclared | None = ...,
         tested: Global___SuiteTested | None = ...,
+        kept: Global___FileKept | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested", "kept"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -93,21 +97,74 @@ class StateBegun(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class FilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAMES_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Files that clients had written by then, by path: the digest under which their content is kept, or nothing."""
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
+        files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "names", b"names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StateBegun: _TypeAlias = StateBegun  # noqa: Y015
+
+@_typing.final
+class FileKept(_message.Message):
+    """What a client has written into a file, once for each content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    data: _builtins.bytes
+    """Left out for clients, which plan with the digest alone."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        data: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data", "digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
+    _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
+
+Global___FileKept: _TypeAlias = FileKept  # noqa: Y015
 
 @_typing.final
 class VariablesDescribed(_message.Message):
@@ -369,6 +426,7 @@ class Step(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     """0: the start."""
@@ -395,6 +453,8 @@ class Step(_message.Message):
     started: _builtins.float
     """Seconds since the epoch."""
     duration: _builtins.float
+    content: _builtins.str
+    """Of an upload: the digest under which its content is kept; empty where that is not."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -436,10 +496,11 @@ class Step(_message.Message):
         started: _builtins.float = ...,
         duration: _builtins.float = ...,
         usage: _runtime_pb2.Usage | None = ...,
+        content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "author", b"author", "cause", b"cause", "code", b"code", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "author", b"author", "cause", b"cause", "code", b"code", "content", b"content", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -56,6 +56,16 @@ TRAPS = [
         "c C",
         "c C",
     ),
+    (
+        "class that loses its name",
+        "class C:\n    n = []\nc = C()\nC.n.append(1)",
+        "class C: pass",
+        "C c",
+        "C",
+        "",
+    ),
+    ("function that loses its name", "def f(n=[]): pass\nd = [f]", "def f(): pass", "f d", "f", ""),
+    ("class attribute, seen by an instance", "class C:\n    n = []\nc = C()", "del C", "C c", "C", ""),
     ("base class", "class A:\n    log = []\nclass B(A): pass\nb = B()", "b.log.append(1)", "A", "b B A", ""),
     (
         "class registry",

@@ -30,6 +30,15 @@ MAX_TOLD: Final = 256 * 2**20
 SMALL: Final = 4 * 1024
 """Characters of a cell that has room even then: a step takes as much, whatever is in it."""
 
+MAX_FILE: Final = 4 * 2**20
+"""Bytes of a file of which a history keeps what a client wrote into it: code, small tables. One event has as much."""
+
+MAX_FILES: Final = 64 * 2**20
+"""Bytes of all of them, each content once; they are never shed, or patches would depend on what came later."""
+
+MAX_BEGUN_FILES: Final = 200
+"""Files that clients wrote before the first step: all are told each time that there is one more."""
+
 MAX_CAUSE: Final = 1_000
 """Characters of what a client says made it send a cell."""
 

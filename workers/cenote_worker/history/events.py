@@ -20,9 +20,25 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What the state before the first step holds now: each fresh jail begins with these names."""
+    """What the state before the first step holds now: each fresh jail begins with these names.
+
+    files: what clients have written into the working directory by then, which no fresh jail has: the digest of each
+    content by path, empty where that is not kept.
+    """
 
     names: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileKept:
+    """A content that a client has written into a file: steps name it by its digest, however often it is written.
+
+    data: None in a copy that only plans with it.
+    """
+
+    digest: str
+    data: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,4 +103,4 @@ class SuiteOutcome:
     units: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-Event = StepRecord | Moved | Begun | Described | Declared | SuiteOutcome
+Event = StepRecord | Moved | Begun | Described | Declared | SuiteOutcome | FileKept

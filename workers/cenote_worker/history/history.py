@@ -10,12 +10,22 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from cenote_security.errors import MalformedValueError
-from cenote_worker.history.bounds import MAX_TOLD, MAX_TRACES, bounded, check_room, told, with_room
+from cenote_worker.history.bounds import (
+    MAX_FILE,
+    MAX_FILES,
+    MAX_TOLD,
+    MAX_TRACES,
+    bounded,
+    check_room,
+    told,
+    with_room,
+)
 from cenote_worker.history.dependencies import Dependencies
-from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
+from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
 from cenote_worker.results import VariableInfo
+from cenote_worker.trace import content_version
 
 MAX_RESULTS: Final = 64 * 2**20
 """Bytes of all steps' results; beyond it those of the oldest steps are shed."""
@@ -59,6 +69,10 @@ class History:
         self.dependencies = Dependencies(self.tree)
         self.begun: tuple[str, ...] = ()
         """Names that each jail begins with."""
+        self.begun_files: Mapping[str, str] = {}
+        """See Begun."""
+        self.files: dict[str, bytes | None] = {}
+        """What clients have written into files, by digest; see FileKept."""
         self.units: Mapping[str, Declared] = {}
         """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
@@ -68,6 +82,7 @@ class History:
         self._room_for_traces = MAX_TRACES
         self._room_for_notes = MAX_NOTED
         self._room_for_words = MAX_TOLD
+        self._room_for_files = MAX_FILES
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._described: dict[int, list[Described]] = {}
@@ -97,11 +112,24 @@ class History:
                 self.tree.depth(head)
                 self._append(Moved(head=head, reason=reason))
 
-    def begins_with(self, names: Iterable[str]) -> None:
-        """What the state before the first step holds."""
+    def begins_with(self, names: Iterable[str], files: Mapping[str, str] | None = None) -> None:
+        """What the state before the first step holds. files: see Begun; None: as before."""
         with self._lock:
-            if (names := tuple(names)) != self.begun:
-                self._append(Begun(names=names))
+            begun = Begun(names=tuple(names), files=self.begun_files if files is None else dict(files))
+            if (begun.names, begun.files) != (self.begun, self.begun_files):
+                self._append(begun)
+
+    def keep_file(self, data: bytes | None) -> str:
+        """Keeps what a client has written into a file, unless it is None or too much. Gives its digest, or ""."""
+        if data is None or len(data) > MAX_FILE:
+            return ""
+        digest = content_version(data)
+        with self._lock:
+            if digest not in self.files:
+                if len(data) > self._room_for_files:
+                    return ""
+                self._append(FileKept(digest=digest, data=data))
+        return digest
 
     def described(self, variables: Sequence[VariableInfo]) -> None:
         """What the live namespace says of its variables."""
@@ -168,7 +196,10 @@ class History:
         elif isinstance(event, Moved):
             self.tree.move(event.head)
         elif isinstance(event, Begun):
-            self.begun = event.names
+            self.begun, self.begun_files = event.names, event.files
+        elif isinstance(event, FileKept):
+            self.files[event.digest] = event.data
+            self._room_for_files -= len(event.data or b"")
         elif isinstance(event, Declared):
             self._declare(event)
         elif isinstance(event, SuiteOutcome):

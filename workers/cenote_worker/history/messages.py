@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -10,7 +11,7 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
-from cenote_worker.history.events import Begun, Declared, Described, Event, Moved, SuiteOutcome
+from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
 from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
@@ -57,6 +58,11 @@ def from_event(event: Event) -> bytes:
     elif isinstance(event, Begun):
         message.begun.SetInParent()
         message.begun.names.extend(event.names)
+        message.begun.files.update(event.files)
+    elif isinstance(event, FileKept):
+        message.kept.digest = event.digest
+        if event.data is not None:
+            message.kept.data = event.data
     elif isinstance(event, Declared):
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
@@ -87,7 +93,11 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
         case "moved":
             return Moved(head=message.moved.head, reason=message.moved.reason)
         case "begun":
-            return Begun(names=tuple(message.begun.names))
+            files = MappingProxyType(dict(message.begun.files))
+            return Begun(names=tuple(message.begun.names), files=files)
+        case "kept":
+            data = message.kept.data if message.kept.HasField("data") else None
+            return FileKept(digest=message.kept.digest, data=data)
         case "described":
             variables = tuple(map(read_info, message.described.variables))
             gone = tuple(message.described.gone)
@@ -103,12 +113,17 @@ def from_history(history: History, after: int) -> runtime_pb2.History:
     """The events of a history from a position on, as many as one message should have."""
     message, size, position = runtime_pb2.History(id=history.id), 0, min(after, history.size)
     while position < history.size and size < MAX_EXCERPT:
-        event = from_event(history.event(position))
+        event = from_event(_without_data(history.event(position)))
         message.events.append(event)
         size += len(event)
         position += 1
     message.next, message.more = position, position < history.size
     return message
+
+
+def _without_data(event: Event) -> Event:
+    """As clients hear of it: they plan with digests, and what is in the files they have written themselves."""
+    return FileKept(digest=event.digest) if isinstance(event, FileKept) else event
 
 
 def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
@@ -117,6 +132,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.kind, message.status = _KINDS[record.kind], _STATUSES[record.status]
     message.code = record.code.encode("utf-8", "surrogatepass")
     message.names.extend(map(clean_text, record.names))
+    message.content = record.content
     message.author, message.private = record.author, record.private
     message.cause, message.shed = clean_text(record.cause), record.shed
     _fill_result(message, record)
@@ -148,6 +164,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         kind=_KIND_NAMES[message.kind],
         code=message.code.decode("utf-8", "surrogatepass"),
         names=tuple(message.names),
+        content=message.content,
         author=message.author,
         private=message.private,
         cause=message.cause,

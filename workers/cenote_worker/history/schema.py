@@ -10,8 +10,9 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table
 
-VERSION: Final = 1
-"""Of the tables, and of the messages in them."""
+VERSION: Final = 2
+"""Of the tables, and of the messages in them. Since 2 there are events of files that clients have written; what was
+written before is read as it is."""
 
 METADATA: Final = MetaData()
 

@@ -57,6 +57,7 @@ class StepRecord:
     parent: the step in whose state it began; START before the first. origin: the step that it stands for in a patched
     history, 0 for none. outcome: reused where it has the result of its origin and did not run.
     code: of a cell, as it was given. names: what an injection or a deletion is about, paths of files.
+    content: of an upload, the digest under which its history keeps what was written; empty where it does not.
     author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.
     stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
     trace: None when nothing is known of what it read and wrote. dropped_calls: host calls that are not recorded.
@@ -70,6 +71,7 @@ class StepRecord:
     kind: StepKind = "cell"
     code: str = ""
     names: tuple[str, ...] = ()
+    content: str = ""
     author: str = ""
     private: bool = False
     cause: str = ""
@@ -95,8 +97,17 @@ class StepRecord:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be run again, by whoever runs the common namespace: it is code, and was run there."""
-        return self.kind == "cell" and not self.private
+        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file that
+        was removed, or was written with a content that is kept.
+        """
+        if self.kind == "upload":
+            return bool(self.content)
+        return self.kind == "removal" or (self.kind == "cell" and not self.private)
+
+    @property
+    def changes_file(self) -> bool:
+        """Whether a client has written or removed a file."""
+        return self.kind in ("upload", "removal")
 
     @property
     def unknown(self) -> tuple[str, ...]:

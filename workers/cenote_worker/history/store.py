@@ -154,6 +154,8 @@ class HistoryStore:
                 connection.execute(insert(SCHEMA).values(version=VERSION))
             elif found > VERSION:
                 raise NewerHistoryError(self.place, found, VERSION)
+            elif found < VERSION:
+                connection.execute(update(SCHEMA).values(version=VERSION))
             ours = HISTORIES.c.runtime == self.runtime
             known = connection.execute(select(HISTORIES.c.id).where(ours)).scalar()
             if known is not None:

@@ -9,12 +9,12 @@ from functools import partial
 from cenote_proto.v1 import journal_pb2
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.history import History
+from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import KeyedCall
 from cenote_worker.hosted.listeners import Unheard, Witness
 from cenote_worker.hosted.patching import Unfinished
-from cenote_worker.hosted.recorder import Change
 from cenote_worker.hosted.refill import Recovery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.succession import VANISHED, seat_of, succession, vanished

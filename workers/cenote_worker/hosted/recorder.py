@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping
 
+from cenote_worker.history.bounds import MAX_BEGUN_FILES
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
-from cenote_worker.history.step import START, StepKind, StepRecord, StepStatus
+from cenote_worker.history.step import START, StepRecord, StepStatus
+from cenote_worker.hosted.change import Change
 from cenote_worker.results import CellUsage, ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.edge import DoneReply, VariablesReply
 from cenote_worker.supervisor.requests import Listener, Outcome, Seat
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
 Record = Callable[[Listener], Listener]
 """Writes down what a request has come to, before its listener hears of it."""
@@ -22,16 +21,6 @@ Record = Callable[[Listener], Listener]
 def unrecorded(listener: Listener) -> Listener:
     """A Record of what changes nothing."""
     return listener
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a client is about to change without code. number: of its step; START before the first one."""
-
-    kind: StepKind
-    names: tuple[str, ...]
-    seat: Seat
-    number: int
 
 
 class Recorder:
@@ -113,7 +102,7 @@ class Recorder:
 
     def refilled(self, names: Iterable[str], step: int = START) -> None:
         """There is a fresh jail, which begins with these names. step: the last that its state has."""
-        self.history.begins_with(names)
+        self.history.begins_with(names, {} if step == START else None)
         self.history.moved(step if step in self.history.tree else START, "a fresh jail")
 
     def reset(self) -> None:
@@ -125,29 +114,41 @@ class Recorder:
             self.history.ended(StepRecord(number=steps, kind="unrecorded", started=time.time()))
 
     def _changed(self, change: Change) -> None:
+        content = self.history.keep_file(change.data)
         if change.number == START:
-            self._began_with(change)
+            self._began_with(change, content)
             return
         self.history.ended(
             StepRecord(
                 number=change.number,
+                origin=change.stands_for.number if change.stands_for is not None else START,
                 kind=change.kind,
                 names=change.names,
+                content=content,
                 author=change.seat.author,
                 private=change.seat.private,
-                trace=_trace(change),
+                cause=change.cause,
+                trace=change.trace(),
                 started=time.time(),
             )
         )
 
-    def _began_with(self, change: Change) -> None:
+    def _began_with(self, change: Change, content: str) -> None:
         """Before the first step: a part of the state that it begins in."""
+        if change.kind in ("upload", "removal"):
+            self.history.begins_with(self.history.begun, self._begun_files(change, content))
+            return
         qualified = [f"{change.seat.author}/{each}" if change.seat.private else each for each in change.names]
         kept = [each for each in self.history.begun if each not in qualified]
         if change.kind == "injection":
             self.history.begins_with([*kept, *qualified])
         elif change.kind == "deletion":
             self.history.begins_with(kept)
+
+    def _begun_files(self, change: Change, content: str) -> Mapping[str, str]:
+        """Removed ones count as not kept: what else was in their folders is not known."""
+        files = {**self.history.begun_files, **dict.fromkeys(change.names, content)}
+        return files if len(files) <= MAX_BEGUN_FILES else {**self.history.begun_files, "": ""}
 
 
 class _Noting:
@@ -171,12 +172,3 @@ def _status(result: ExecutionResult) -> StepStatus:
     if result.usage == CellUsage():  # nothing ran: the jail had ended before
         return "refused"
     return result.state
-
-
-def _trace(change: Change) -> StepTrace:
-    """What a client changes is known without looking. Nobody else has this version of it."""
-    place = file if change.kind in ("upload", "removal") else name
-    gone = change.kind in ("deletion", "removal")
-    version = ABSENT if gone else Version(f"?step {change.number}")
-    locations: list[Location] = [place(each) for each in change.names]
-    return StepTrace(writes=MappingProxyType(dict.fromkeys(locations, version)))

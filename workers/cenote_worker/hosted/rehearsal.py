@@ -20,6 +20,7 @@ from cenote_worker.hosted.listeners import Admission, Delivery, admit_all
 from cenote_worker.hosted.refusals import as_error
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.written_files import write_all, written_by
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import RefusedReply, ValueReply
@@ -31,7 +32,8 @@ from cenote_worker.supervisor.requests import Listener, Outcome
 class RehearsalRequest:
     """Run this in a fresh runtime, and give what `name` is there then.
 
-    steps: whose code it is: what they put in is there from the start, and their host calls get recorded answers.
+    steps: whose code it is: values and files that they put in are there from the start, and their host calls get
+    recorded answers.
     """
 
     source: str
@@ -93,6 +95,7 @@ class Rehearsal:
             call for record in _records(source, request.steps) for call in record.host_calls
         )
         self._fresh = _fresh(source, self._hosts, request.steps)
+        self._files = written_by(source.history, _records(source, request.steps))
 
     def value(self, admission: Admission = admit_all) -> ValueReply:
         """The value, in the safe encoding; the caller closes it. admission: of the cell that runs the program.
@@ -103,6 +106,7 @@ class Rehearsal:
             self._fresh.start()
             if self._over:
                 raise UnavailableError("nobody waits for what the program gives any more")
+            write_all(self._fresh, self._files)
             self._run(admission)
             if self._hosts.refused is not None:
                 raise UnansweredCallError(self._hosts.refused.target)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated
 from cenote_worker.hosted.second_jail import SecondJail
@@ -163,9 +164,23 @@ class Reruns:
             replays.end()
             raise
 
+    def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
+        """Queues what a client did to a file, as a new step. The listener gets a DoneReply, or a RefusedReply."""
+        ask = _again(record, self.history.files.get(record.content))
+        ask = replace(ask, stands_for=record, cause=cause)
+        self._runtime.submissions.file(ask, listener, self._seat(record.author))
+
     def _seat(self, author: str) -> Seat:
         """Steps are run where their authors have run them: with their directory, environment and import path."""
         return self._seats.setdefault(author, Seat(author=author))
+
+
+def _again(record: StepRecord, data: bytes | None) -> FileAsk:
+    """data: see History.files."""
+    if record.kind == "removal":
+        return FileAsk.removed(record.names[0])
+    assert data is not None, "asked for a step that is not repeatable"
+    return FileAsk.written(record.names[0], data)
 
 
 class _Ended:

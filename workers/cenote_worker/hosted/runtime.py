@@ -14,9 +14,9 @@ from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
-from cenote_worker.history.step import StepKind
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.current_jail import RESET, CurrentJail
 from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.files import FileAsk
@@ -169,8 +169,8 @@ class HostedRuntime:
 
     @property
     def begins_alike(self) -> bool:
-        """Whether a fresh jail begins in the state that the history does."""
-        return self._fresh.alike
+        """Whether a fresh jail begins in the state that the history does, or will once files are written there."""
+        return self._fresh.alike and all(self.history.begun_files.values())
 
     @property
     def is_stored(self) -> bool:
@@ -422,7 +422,7 @@ class HostedRuntime:
         self, name: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
     ) -> None:
         """Queues the removal of a variable."""
-        change: tuple[StepKind, tuple[str, ...]] = ("deletion", (name,))
+        change = Change(kind="deletion", names=(name,))
         self.calls.once(
             key, listener, lambda heard: self.submissions.submit(asks.delete(name, heard, seat), change)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cenote_worker.hosted.written_files import write_all, written_by
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -31,15 +32,22 @@ class SecondJail:
 
     def begin(self) -> None:
         """The history begins again. What was kept until now is out of reach, or gone where no jail can wait."""
+        history = self._runtime.history
+        begun, files = history.begun_files, written_by(history)
         if self._runtime.is_stored:
             self._runtime.reset()
-            return
+        else:
+            self._wait_beside()
+        self._runtime.start()
+        write_all(self._runtime, files)
+        history.begins_with(history.begun, begun)
+
+    def _wait_beside(self) -> None:
         former = self._runtime.exchange(None)
         if self._first is None:
             self._first = former
         else:
             _end(former)
-        self._runtime.start()
 
     def give_up(self) -> None:
         """The first one goes on, as it was left."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import NotKeptError
-from cenote_worker.history.step import StepKind
 from cenote_worker.hosted import asks
+from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.current_jail import CurrentJail
 from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.files import FileAsk
@@ -15,7 +16,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import key_of
 from cenote_worker.hosted.legacy import Legacy
 from cenote_worker.hosted.listeners import Admit, Witness
-from cenote_worker.hosted.recorder import Change, Record, unrecorded
+from cenote_worker.hosted.recorder import Record, unrecorded
 from cenote_worker.hosted.refill import Recovery, recovered
 from cenote_worker.hosted.snapshots import going_back
 from cenote_worker.supervisor.requests import JailRequest, Listener, Seat, Withdraw
@@ -88,7 +89,7 @@ class Submissions:
         with runtime.turn:
             runtime.noted.check_room(injection, runtime.policy.memory_bytes)
             supervisor = runtime.started(injection.seat)
-            change = self._change("injection", injection.names, injection.seat)
+            change = self._numbered(Change(kind="injection", names=injection.names), injection.seat)
             injection.step = change.number
             record = partial(self._recorder.change, change=change)
             witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
@@ -111,29 +112,29 @@ class Submissions:
         """A change, or a question about the working directory."""
         request = asks.file(ask, listener, seat)
         try:
-            self.submit(request, ask.change)
+            self.submit(request, ask.change())
         except BaseException:
             request.dispose()
             raise
 
-    def submit(self, request: JailRequest, changes: tuple[StepKind, tuple[str, ...]] | None = None) -> None:
-        """Any other. changes: what is different afterwards, if anything is."""
+    def submit(self, request: JailRequest, asked: Change | None = None) -> None:
+        """Any other. asked: what is different afterwards, if anything is."""
         with self._runtime.turn:
             supervisor = self._runtime.started(request.seat)
             request.key = key_of(request.listener)
             record: Record = unrecorded
-            if changes is not None:
-                change = self._change(*changes, request.seat)
+            if asked is not None:
+                change = self._numbered(asked, request.seat)
                 request.step = change.number
                 record = partial(self._recorder.change, change=change)
             heard = self._witness(request.listener, request.seat, supervisor, request.key, record)
             request.listener = heard
             supervisor.submit(request)
 
-    def _change(self, kind: StepKind, names: tuple[str, ...], seat: Seat) -> Change:
-        """A change without code: a step, unless it belongs to the state that the first one begins in."""
+    def _numbered(self, change: Change, seat: Seat) -> Change:
+        """A step, unless it belongs to the state that the first one begins in."""
         number = self._runtime.new_step() if self._runtime.step else 0
-        return Change(kind=kind, names=names, seat=seat, number=number)
+        return replace(change, seat=seat, number=number)
 
     def _witness(
         self, listener: Listener, seat: Seat, supervisor: Supervisor, key: str, record: Record

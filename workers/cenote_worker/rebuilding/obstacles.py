@@ -49,8 +49,8 @@ def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool)
     step = f"step {record.number}"
     if record.kind == "unrecorded":
         yield f"nothing is recorded of what was done until {step}"
-    if record.kind in ("upload", "removal"):
-        yield f"nothing is kept of what {step} did to the file {', '.join(record.names)}"
+    if record.changes_file:
+        yield f"no checkpoint has what {step} did to the file {', '.join(record.names)}"
     if record.kind == "injection" and not set(record.names) <= set(hosts):
         yield f"the value of {', '.join(record.names)} that {step} put in is kept no more"
     if record.private or record.author:

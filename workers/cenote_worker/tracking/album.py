@@ -183,6 +183,16 @@ class Album:
             waiting.extend(other for other, held in self._pictures.items() if variable in held.kin)
         return group
 
+    def described_by(self, locations: Iterable[Location]) -> dict[Location, set[Location]]:
+        """By name: others whose pictures only refer to its function or class. Without those that have none."""
+        wanted = {key_of(each): each for each in locations if each in self._pictures}
+        found = dict[Location, set[Location]]()
+        for other, picture in self._pictures.items() if wanted else ():
+            for variable in picture.kin:
+                if variable in wanted and wanted[variable] != other:
+                    found.setdefault(wanted[variable], set()).add(other)
+        return found
+
     def _alias(self, location: Location, picture: Picture, mates: set[Location]) -> str:
         """Which of its objects are which of an older name's. The oldest name has them to itself."""
         older = list[tuple[str, int, int]]()

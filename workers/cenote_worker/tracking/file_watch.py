@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, Location, Version, file, key_of
+from cenote_worker.trace import ABSENT, TREE, Location, Version, file, key_of
 from cenote_worker.tracking import audit
 from cenote_worker.tracking.audit import Noted
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.files import TREE, Files, changed, together
+from cenote_worker.tracking.files import Files, changed, together
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
 

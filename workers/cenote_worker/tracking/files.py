@@ -11,14 +11,11 @@ from typing import Final
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, Location, Version, file
+from cenote_worker.trace import ABSENT, TREE, Location, Version, file
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
-
-TREE: Final = file(".")
-"""Which files there are, and what is in them: for whoever lists folders, or starts programs that may read any."""
 
 MOST: Final = 2_000
 """Files that are looked at. In a larger directory every step may have changed any file."""

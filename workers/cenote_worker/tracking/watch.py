@@ -80,11 +80,14 @@ class Watch:
         self._roots |= set(map(module, self._album.patches.found))
         if "_" not in self._cell.loads and name("_") not in bound:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
-        self._look_again(bound, budget)
+        kin = self._album.described_by(bound)
+        self._look_again(bound.union(*kin.values()), budget)
         facts = self._cell | self._met.facts
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
+        # Who has a function or class that lost its name has all of it now: as it was before.
+        reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
         reads |= files_read
         writes |= files_changed

@@ -8,12 +8,12 @@ it is, and the final content is written before the first use, and behind each su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.errors import UnbuildableError
-from cenote.harness.artifacts.staleness import Survey, Write
+from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.patch_artifact import writing
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote.harness.plan_line import LineStep
@@ -137,6 +137,7 @@ def arrangement(survey: Survey) -> Arrangement:
     """Raises UnbuildableError for an artifact that was removed, and for a change that cannot be told by itself."""
     moved, written, unread = list[tuple[int, int, str]](), list[tuple[str, int, str]](), dict[str, int]()
     removed, staying = set[int](), dict[str, tuple[int, ...]]()
+    moves = dict[str, frozenset[int]]()
     for name, artifact in survey.artifacts.items():
         users = survey.users(name)
         if not users:
@@ -145,22 +146,25 @@ def arrangement(survey: Survey) -> Arrangement:
         before = survey.line[first].number
         if survey.final.get(name) == ABSENT:
             raise UnbuildableError(
-                name, f"step {changes[-1].number} has removed it, and step {before} needs it"
+                name, f"step {survey.line[changes[-1]].number} has removed it, and step {before} needs it"
             )
         moving = _moving(survey, name, first, changes)
         if all(_movable(survey, artifact, first, index, moving) for index in moving):
             moved += [(survey.line[index].number, before, _why(name)) for index in sorted(moving)]
+            moves[name] = moving
         elif artifact.is_file:
             unread[name] = before
-            plain = {change.number for change in changes if _only_writes(survey, name, change)}
-            removed |= plain
-            staying[name] = tuple(change.number for change in changes if change.number not in plain)
+            plain = {index for index in changes if _only_writes(survey, name, index)}
+            removed |= {survey.line[index].number for index in plain}
+            staying[name] = tuple(survey.line[index].number for index in changes if index not in plain)
         else:
             written.append((_definition(survey, name, changes[-1]), before, _why(name)))
     order = {record.number: index for index, record in enumerate(survey.line)}
     earliest = {each[0]: each for each in sorted(moved, key=lambda each: -order[each[1]])}
+    goals = {order[number]: order[before] for number, before, _ in earliest.values()}
+    also = [each for name, moving in moves.items() for each in _along(survey, name, moving, goals)]
     return Arrangement(
-        moved=tuple(sorted(earliest.values(), key=lambda each: order[each[0]])),
+        moved=tuple(sorted((*earliest.values(), *also), key=lambda each: order[each[0]])),
         written=tuple(written),
         removed=frozenset(removed),
         again=_again(survey),
@@ -169,9 +173,9 @@ def arrangement(survey: Survey) -> Arrangement:
     )
 
 
-def _only_writes(survey: Survey, name: str, change: Write) -> bool:
+def _only_writes(survey: Survey, name: str, index: int) -> bool:
     """Whether the step does nothing but write the file, which is written earlier now."""
-    record = survey.line[change.index]
+    record = survey.line[index]
     return record.kind == "upload" or record.code.startswith(writing(name, ""))
 
 
@@ -193,18 +197,30 @@ def _again(survey: Survey) -> dict[int, str]:
     return found
 
 
-def _moving(survey: Survey, name: str, first: int, changes: Sequence[Write]) -> frozenset[int]:
+def _moving(survey: Survey, name: str, first: int, changes: Sequence[int]) -> frozenset[int]:
     """The changes, and the steps that only read for them."""
-    last = changes[-1].index
-    feeding = {index for index in survey.feeding[name] if first < index < last}
-    return frozenset({change.index for change in changes} | feeding)
+    feeding = {index for index in survey.feeding[name] if first < index < changes[-1]}
+    return frozenset(feeding.union(changes))
+
+
+def _along(
+    survey: Survey, name: str, moving: frozenset[int], goals: Mapping[int, int]
+) -> Iterator[tuple[int, int, str]]:
+    """What uses an artifact may be moved itself: what changes that comes before it there, too, if it can.
+
+    goals: by index of what is moved, that of the step that it comes before.
+    """
+    for user in goals.keys() & set(survey.users(name)):
+        for index in moving:
+            if index > user and _movable(survey, survey.artifacts[name], goals[user], index, moving):
+                yield survey.line[index].number, survey.line[user].number, _why(name)
 
 
 def _movable(survey: Survey, artifact: Artifact, first: int, index: int, moving: frozenset[int]) -> bool:
     """Whether the step does the same there, with the others that move, and nobody in between notices."""
     record = survey.line[index]
     trace = record.trace
-    if record.kind != "cell" or record.private or trace is None:
+    if record.kind not in ("cell", "upload") or not record.repeatable or trace is None:
         return False
     if reads_anything(trace) or writes_anything(trace):
         return False
@@ -229,13 +245,13 @@ def _versions_before(survey: Survey, first: int) -> dict[Location, Version]:
     return found
 
 
-def _definition(survey: Survey, name: str, change: Write) -> str:
-    record = survey.line[change.index]
+def _definition(survey: Survey, name: str, index: int) -> str:
+    record = survey.line[index]
     span = definition_span(record.code, name) if record.kind == "cell" else None
     if span is None:
         raise UnbuildableError(
             name,
-            f"step {change.number} has changed it, and does more than define it; put the new definition in its "
+            f"step {record.number} has changed it, and does more than define it; put the new definition in its "
             "place with Patch.replace_artifact",
         )
     return record.code[span[0] : span[1]]

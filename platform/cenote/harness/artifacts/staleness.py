@@ -10,22 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from typing import Final
 
 from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.artifacts.sightings import Sightings
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, Version, kind_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """One version of an artifact. index: of its step among those that stay. anew: made without what was there."""
-
-    index: int
-    number: int
-    version: Version
-    anew: bool
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +34,20 @@ class Outdated:
         return first if number == self.late else f"{first}, and step {number} depends on that"
 
 
+_NOTHING: Final[frozenset[str]] = frozenset()
+_UNTRACED: Final = StepTrace()
+
+
 @dataclass(slots=True)
 class _Walk:
     """What is known on the way along the line."""
 
     writers: dict[Location, int] = field(default_factory=dict)
     versions: dict[Location, Version] = field(default_factory=dict)
+    """Of artifacts."""
     blind: int = -1
     """The last step that may have written anything."""
-    used: frozenset[str] = frozenset()
+    used: frozenset[str] = _NOTHING
     """Artifacts that any step has used."""
     outdated: Outdated | None = None
     """Why the first step that is out of date is so."""
@@ -60,77 +56,48 @@ class _Walk:
 class Survey:
     """Of one line, and the artifacts that are watched over in it.
 
-    writes: the versions of each artifact, oldest first. final: what each has now; nothing for one that no step wrote
-    or read. feeding: of each, indices of steps that only read its text for a step behind them that changes it: such
-    an edit in two steps is one edit. late: artifacts that a step took too early, with the first change since, by the
-    step's index. outdated: by index. uses: artifacts that a step depends on, directly or through others, by index.
+    writes, final: see Sightings. feeding: of each, indices of steps that only read its text for a step behind them
+    that changes it: such an edit in two steps is one edit. late: artifacts that a step took too early, with the first
+    change since, by the step's index. outdated: by index. uses: artifacts that a step depends on, directly or through
+    others, by index.
     """
 
     def __init__(self, line: Sequence[StepRecord], artifacts: Mapping[str, Artifact]) -> None:
         self.line = [record for record in line if record.stays]
         self.artifacts = artifacts
-        self._places = {one.place: name for name, one in artifacts.items() if one.place is not None}
-        self.writes = self._writes()
-        self._counting = {name: self._counted(name) for name in artifacts}
-        self._writing = {name: {write.index for write in writes} for name, writes in self.writes.items()}
+        self._sightings = sightings = Sightings(self.line, artifacts)
+        self._places = sightings.places
+        self.writes, self.final = sightings.writes, sightings.final
         self._makers = self._made()
-        self.final = self._final()
         self.feeding = self._feeding()
+        self._edits = {name: self._edited(name) for name in artifacts}
         self.late: dict[int, dict[str, int]] = {}
         self.outdated: dict[int, Outdated] = {}
         self.uses: dict[int, frozenset[str]] = {}
-        walk = _Walk()
-        for index, record in enumerate(self.line):
-            self._judge(walk, index, record)
-            _pass(walk, index, record)
+        self._judge()
 
     def maker(self, name: str) -> int | None:
         """Index of the step that wrote an artifact last."""
         writes = self.writes[name]
-        return writes[-1].index if writes else None
+        return writes[-1] if writes else None
 
     def users(self, name: str) -> list[int]:
         """Steps that took an artifact too early, in their order."""
         return [index for index, late in self.late.items() if name in late]
 
-    def changes(self, name: str, after: int) -> list[Write]:
-        """Versions of an artifact that came after a step, and that count for who used it before."""
-        counting = self._counting[name]
-        return counting[bisect_right(counting, after, key=lambda write: write.index) :]
+    def changes(self, name: str, after: int) -> list[int]:
+        """Steps that wrote an artifact after one, and that count for who used it before."""
+        counting = self._sightings.counting[name]
+        return counting[bisect_right(counting, after) :]
 
     # -- versions --
-
-    def _writes(self) -> dict[str, list[Write]]:
-        found: dict[str, list[Write]] = {name: [] for name in self.artifacts}
-        for index, record in enumerate(self.line):
-            trace = record.trace
-            for place, version in trace.writes.items() if trace is not None else ():
-                if trace is not None and (name := self._places.get(place)) is not None:
-                    there = bool(found[name]) and found[name][-1].version != ABSENT
-                    anew = not there or place not in trace.reads
-                    found[name].append(Write(index=index, number=record.number, version=version, anew=anew))
-        return found
-
-    def _counted(self, name: str) -> list[Write]:
-        source = self.artifacts[name].is_source
-        return [write for write in self.writes[name] if source or write.anew]
 
     def _made(self) -> dict[int, list[str]]:
         """What each step has made as it is now, of those that have made anything."""
         found = dict[int, list[str]]()
         for name, writes in self.writes.items():
             if writes:
-                found.setdefault(writes[-1].index, []).append(name)
-        return found
-
-    def _final(self) -> dict[str, Version]:
-        """What was seen last, as it was written or as it was read: a client's own change is known by reading only."""
-        found: dict[str, Version] = {}
-        for record in self.line:
-            if record.trace is not None:
-                for place, version in chain(record.trace.reads.items(), record.trace.writes.items()):
-                    if place in self._places:
-                        found[self._places[place]] = version
+                found.setdefault(writes[-1], []).append(name)
         return found
 
     def _feeding(self) -> dict[str, frozenset[int]]:
@@ -139,7 +106,7 @@ class Survey:
         takers, givers = self._exchanges() if edited else ({}, {})
         found = dict.fromkeys(self.artifacts, frozenset[int]())
         for artifact in edited:
-            changes = self._writing[artifact.name]
+            changes = set(self.writes[artifact.name])
             fed = {giver for change in changes for giver in givers.get(change, ())}
             found[artifact.name] = frozenset(
                 index
@@ -164,26 +131,56 @@ class Survey:
                 writers |= dict.fromkeys(trace.writes, index)
         return takers, givers
 
-    # -- one step --
+    # -- the steps, from the first on --
 
-    def _judge(self, walk: _Walk, index: int, record: StepRecord) -> None:
-        taken = self._taken(walk, index, record)
-        late = {name: change for name, was in taken.items() if (change := self._changed(name, was, index))}
+    def _judge(self) -> None:
+        """One loop over what may be ten thousand steps: what most of them need is here, and not in functions."""
+        walk = _Walk()
+        writers, uses, late, outdated = walk.writers, self.uses, self.late, self.outdated
+        places, makers, wrote = self._places.keys(), self._makers, self._sightings.wrote
+        for index, record in enumerate(self.line):
+            trace = record.trace or _UNTRACED
+            reads = trace.reads
+            blind = record.kind == "cell" and reads_anything(record.trace)
+            sources = None if blind else {writers[place] for place in reads if place in writers}
+            if sources is not None and walk.blind >= 0 and reads:
+                sources.add(walk.blind)
+            taken, seen = _NOTHING, places & reads.keys()
+            if seen or blind or index in makers:
+                walk.versions.update(found := {place: reads[place] for place in seen})
+                taken = self._take(walk, index, walk.versions if blind else found)
+            if outdated and index not in late and (first := self._first_outdated(walk, sources)):
+                outdated[index] = first
+            uses[index] = used = self._used(walk, sources, taken)
+            if used is not walk.used and not used <= walk.used:
+                walk.used |= used
+            walk.outdated = walk.outdated or outdated.get(index)
+            for place in trace.writes:
+                writers[place] = index
+            for place in wrote.get(index, ()):
+                walk.versions[place] = trace.writes[place]
+            if record.kind == "cell" and writes_anything(record.trace):
+                walk.blind = index
+
+    def _take(self, walk: _Walk, index: int, seen: Mapping[Location, Version]) -> frozenset[str]:
+        """Artifacts that a step used. seen: those that it may have read. An edit of a source is no use of it."""
+        places, edits, final = self._places, self._edits, self.final
+        taken = {places[each]: seen[each] for each in seen if index not in edits[places[each]]}
+        for name in self._makers.get(index, ()):
+            taken |= self._declared(walk, name)
+        late = {}
+        for name, was in taken.items():
+            if was != final.get(name) and (change := self._changed(name, index)):
+                late[name] = change
         if late:
             self.late[index] = late
-            name = min(late)
-            self.outdated[index] = Outdated(artifact=name, change=late[name], late=record.number)
-        sources = self._sources(walk, record)
-        if not late and (found := self._first_outdated(walk, sources)):
-            self.outdated[index] = found
-        self.uses[index] = used = self._used(walk, sources, frozenset(taken))
-        if not used <= walk.used:
-            walk.used |= used
-        walk.outdated = walk.outdated or self.outdated.get(index)
+            name, number = min(late), self.line[index].number
+            self.outdated[index] = Outdated(artifact=name, change=late[name], late=number)
+        return frozenset(taken)
 
     def _used(self, walk: _Walk, sources: set[int] | None, taken: frozenset[str]) -> frozenset[str]:
         """Sets that are equal stay one: most steps of a line add nothing."""
-        used = walk.used if sources is None else frozenset[str]()
+        used = walk.used if sources is None else _NOTHING
         for source in sources or ():
             theirs = self.uses[source]
             if theirs is not used and not theirs <= used:
@@ -191,27 +188,15 @@ class Survey:
         return used if taken <= used else used | taken
 
     def _first_outdated(self, walk: _Walk, sources: set[int] | None) -> Outdated | None:
-        if sources is None or not self.outdated:
+        if sources is None:
             return walk.outdated
-        first = min((source for source in sources if source in self.outdated), default=None)
-        return self.outdated[first] if first is not None else None
+        late = sources & self.outdated.keys()
+        return self.outdated[min(late)] if late else None
 
-    def _taken(self, walk: _Walk, index: int, record: StepRecord) -> dict[str, Version]:
-        """Artifacts that a step used, with the versions that they had then. An edit of a source is no use of it."""
-        reads = record.trace.reads if record.trace is not None else {}
-        seen = {place: reads[place] for place in reads if place in self._places}
-        if record.kind == "cell" and reads_anything(record.trace):
-            known = {place: walk.versions[place] for place in self._places if place in walk.versions}
-            seen = known | seen
-        names = {self._places[place]: version for place, version in seen.items()}
-        taken = {name: version for name, version in names.items() if not self._edits(index, name)}
-        for name in self._makers.get(index, ()):
-            taken |= self._declared(walk, name)
-        return taken
-
-    def _edits(self, index: int, name: str) -> bool:
-        written = self.artifacts[name].is_source and index in self._writing[name]
-        return written or index in self.feeding[name]
+    def _edited(self, name: str) -> frozenset[int]:
+        """Steps that edit a source, or read its text for that."""
+        written = self.writes[name] if self.artifacts[name].is_source else ()
+        return self.feeding[name].union(written)
 
     def _declared(self, walk: _Walk, name: str) -> dict[str, Version]:
         found = {}
@@ -221,22 +206,12 @@ class Survey:
                 found[dependency] = walk.versions.get(place, ABSENT)
         return found
 
-    def _changed(self, name: str, was: Version, index: int) -> int:
-        """The first step that has changed an artifact since; 0 if it is what it was."""
-        counting = self._counting[name]
-        if not counting or counting[-1].index <= index or self.final.get(name) == was:
+    def _changed(self, name: str, index: int) -> int:
+        """The first step that has changed an artifact behind one; 0 for none."""
+        counting = self._sightings.counting[name]
+        if not counting or counting[-1] <= index:
             return 0
-        return counting[bisect_right(counting, index, key=lambda write: write.index)].number
-
-    def _sources(self, walk: _Walk, record: StepRecord) -> set[int] | None:
-        """Steps that a step takes something from; None for all before it."""
-        if record.kind == "cell" and reads_anything(record.trace):
-            return None
-        reads = record.trace.reads if record.trace is not None else {}
-        found = {walk.writers[place] for place in reads if place in walk.writers}
-        if walk.blind >= 0 and reads:
-            found.add(walk.blind)
-        return found
+        return self.line[counting[bisect_right(counting, index)]].number
 
 
 def _reads_text(record: StepRecord, place: Location) -> bool:
@@ -245,13 +220,3 @@ def _reads_text(record: StepRecord, place: Location) -> bool:
     if trace is None or record.kind != "cell" or reads_anything(trace) or place not in trace.reads:
         return False
     return not any(kind_of(each) == "module" for each in (*trace.reads, *trace.writes))
-
-
-def _pass(walk: _Walk, index: int, record: StepRecord) -> None:
-    trace = record.trace
-    if trace is not None:
-        walk.versions.update(trace.reads)
-        walk.versions.update(trace.writes)
-        walk.writers.update(dict.fromkeys(trace.writes, index))
-    if record.kind == "cell" and writes_anything(trace):
-        walk.blind = index

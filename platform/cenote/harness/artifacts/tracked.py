@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cenote.harness.artifacts.artifact import Artifact, ArtifactKind
 from cenote.harness.artifacts.declaring import depending_last
@@ -12,9 +13,11 @@ from cenote_worker.history.events import RanTest, SuiteOutcome
 from cenote_worker.trace import Location, Version, key_of, kind_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactVersion:
-    """One content of an artifact. step: what wrote it, by whom, for which model call. version: equal for equals."""
+class ArtifactVersion(NamedTuple):
+    """One content of an artifact. step: what wrote it, by whom, for which model call. version: equal for equals.
+
+    A tuple: a long history has thousands, and each takes a third of the time of a dataclass.
+    """
 
     step: int
     author: str
@@ -72,11 +75,11 @@ def _tracked(
 
 
 def _versions(survey: Survey, name: str) -> Iterator[ArtifactVersion]:
-    for write in survey.writes[name]:
-        record = survey.line[write.index]
-        yield ArtifactVersion(
-            step=record.number, author=record.author, cause=record.cause, version=write.version
-        )
+    place = survey.artifacts[name].place
+    for index in survey.writes[name]:
+        record = survey.line[index]
+        if record.trace is not None and place is not None:
+            yield ArtifactVersion(record.number, record.author, record.cause, record.trace.writes[place])
 
 
 def _reasons(survey: Survey, name: str, suites: Mapping[str, SuiteOutcome]) -> Iterator[str]:

@@ -1,0 +1,29 @@
+"""Questions whose answers are large, and Python's collector of cyclic garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_MANY: Final = 1_000
+"""Steps. Fewer make no work for the collector that would be felt."""
+
+
+@contextmanager
+def no_collections(steps: int) -> Iterator[None]:
+    """Tens of thousands of new containers, none of them garbage, would have the collector go through the whole
+    history several times: that takes longer than all the rest. Afterwards it would go through them once: they are
+    passed on to those that it looks at last, as they would be in the end, unless somebody has frozen others.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if steps >= _MANY and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        if enabled:
+            gc.enable()

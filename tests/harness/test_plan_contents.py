@@ -1,0 +1,55 @@
+"""What is known of a state: the working directory as a whole is what its files are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cenote.harness.plan_contents import Contents
+from cenote_worker.trace import TREE, Location, StepTrace, Version, file
+
+P, Q = file("p"), file("q")
+
+
+def after(*steps: Sequence[tuple[Location, str]]) -> Contents:
+    """The contents after steps that have written these versions."""
+    contents = Contents()
+    for number, writes in enumerate(steps, 1):
+        contents.fold(number, StepTrace(writes={place: Version(version) for place, version in writes}))
+    return contents
+
+
+def test_what_a_step_says_of_the_whole_holds_for_its_own_history() -> None:
+    """It was true with the file that another step had written."""
+    was, now = after([(Q, "q"), (TREE, "1")], [(P, "p"), (TREE, "2")]), after([(P, "p"), (TREE, "2")])
+    assert was.version(P) == now.version(P)
+    assert (False, {TREE, Q}) == (was.same(now, TREE), was.differing(now))
+
+
+def test_equal_files_make_an_equal_whole() -> None:
+    """In whatever order they were written, and whatever each step found."""
+    one = after([(Q, "q"), (TREE, "1")], [(P, "p"), (TREE, "2")])
+    other = after([(P, "p"), (TREE, "8")], [(Q, "q"), (TREE, "9")])
+    assert (True, set()) == (one.same(other, TREE), one.differing(other))
+
+
+def test_files_that_nobody_listed_are_told_apart_by_the_step() -> None:
+    """Also behind a step that lists what it writes."""
+    one, other = (after([(TREE, each)], [(P, "p"), (TREE, "2")]) for each in ("a", "b"))
+    assert (False, {TREE}) == (one.same(other, TREE), one.differing(other))
+
+
+def test_what_was_seen_of_the_whole_holds_until_a_file_is_written() -> None:
+    """Not when one turns out to be what it was."""
+    contents = after([(P, "p"), (TREE, "1")])
+    contents.correct(TREE, Version("seen"))
+    contents.correct(Q, Version("q"))
+    assert "seen" == contents.version(TREE)
+    contents.fold(2, StepTrace(writes={P: Version("p2"), TREE: Version("2")}))
+    assert "?files" == contents.version(TREE)
+
+
+def test_what_is_taken_over_makes_the_whole_right() -> None:
+    """Once no file is different."""
+    live, wanted = after([(P, "p"), (Q, "old"), (TREE, "1")]), after([(P, "p"), (Q, "new"), (TREE, "1")])
+    assert {Q, TREE} == live.take(wanted, [Q])
+    assert set() == live.differing(wanted)
