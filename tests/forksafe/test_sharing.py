@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-import mmap
+import json
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.forksafe.sharing_process import HELD
 
 from cenote_worker.zygote.sharing import Sharing, sharing
 
-PAGE = mmap.PAGESIZE
-HELD = 16_384
-"""Pages of a large area."""
 
-
-@contextmanager
-def forked() -> Iterator[int]:
-    """The pid of a copy of this process that only waits."""
-    copy = os.fork()
-    if copy == 0:
-        signal.pause()
-        os._exit(0)
-    try:
-        yield copy
-    finally:
-        os.kill(copy, signal.SIGKILL)
-        os.waitpid(copy, 0)
-
-
-def filled() -> mmap.mmap:
-    area = mmap.mmap(-1, HELD * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    area.write(b"x" * (HELD * PAGE))
-    return area
+def seen(what: str) -> tuple[Sharing, Sharing]:
+    """Before and after, in a process of its own: in this one other threads write to pages meanwhile."""
+    script = Path(__file__).with_name("sharing_process.py")
+    said = subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout
+    before, after = (Sharing(**each) for each in json.loads(said))
+    return before, after
 
 
 def test_pages_that_were_written_to_are_counted() -> None:
     """To the nearest hundreds; what is left of the same area could be copied too."""
-    with filled() as area, forked() as copy:
-        before = sharing(os.getpid(), copy)
-        for page in range(HELD // 2):
-            area[page * PAGE] = 0
-        after = sharing(os.getpid(), copy)
+    before, after = seen("rewrite")
     assert abs(after.copied - before.copied - HELD // 2) < HELD // 8
     assert after.exposed > HELD // 2 - HELD // 8
 
 
 def test_memory_that_the_copy_has_not_is_not_looked_at() -> None:
     """Filling an array of its own costs a cell nothing."""
-    with forked() as copy:
-        before = sharing(os.getpid(), copy)
-        with filled():
-            assert sharing(os.getpid(), copy).copied - before.copied < HELD // 8
+    before, after = seen("fill")
+    assert after.copied - before.copied < HELD // 8
 
 
 def test_a_process_that_is_gone() -> None:
