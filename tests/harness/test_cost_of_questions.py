@@ -20,13 +20,14 @@ def calls(question: Callable[[ExecutionState], object], state: ExecutionState) -
         nonlocal count
         count += event in ("call", "c_call")
 
-    gc.collect()
-    gc.disable()  # what it finalizes is other tests' and not asked for
+    gc.disable()
+    gc.freeze()  # what somebody might finalize now is other tests' and not asked for
     sys.setprofile(note)
     try:
         question(state)
     finally:
         sys.setprofile(None)
+        gc.unfreeze()
         gc.enable()
     return count
 
