@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cenote import PythonRuntime, SandboxPolicy
+from cenote_security.walls.environment import SINGLE_THREADED
 
 POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
@@ -20,7 +21,7 @@ ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
 
 def tried(library: str, fork: str = "python_fork", patience: int = 20) -> dict[str, Any]:
     program = Path(__file__).with_name("copies.py")
-    environment = {**os.environ, **dict.fromkeys(POOLS, "2")}
+    environment = {**os.environ, **SINGLE_THREADED, **dict.fromkeys(POOLS, "2")}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", str(program), library, fork, str(patience)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert "" == done.stderr

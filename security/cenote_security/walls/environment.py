@@ -25,6 +25,9 @@ SINGLE_THREADED: Final[Mapping[str, str]] = {
     **dict.fromkeys(_POOL_SIZES, "1"),
     # Arrow's allocator starts a thread at import; a process that forks must have one thread.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    # OpenBLAS has its threads spin after each product, for 2 to the power of this in cycles. For the 25 ms that this
+    # takes by default nobody can tell whose they are, so no copy of the process could be made.
+    "OPENBLAS_THREAD_TIMEOUT": "22",
     # Its other allocator reserves a gibibyte as if it were used, which counts against the memory limit.
     "MIMALLOC_ARENA_EAGER_COMMIT": "0",
 }
