@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from cenote.cli.main import build_parser, main
 from cenote.cli.up import options_from
@@ -140,6 +141,9 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
         os.kill(running.pid, signal.SIGKILL)
         while runs(running.pid):
             time.sleep(0.01)
+    until(
+        lambda: running_at(state.lock) is None
+    )  # what it was just starting has its lock until it has started
     assert 4 == up("status").returncode
     assert "no platform runs here\n" == up("down").stdout
     assert 0 == up("up", "--without-ray", "--port", "0").returncode

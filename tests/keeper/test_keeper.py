@@ -270,21 +270,18 @@ def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) ->
 
 def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     """To leave waits for what is being put: else it would be there for ever, put behind its end."""
-    client, reached, go_on, left = (
-        KeeperClient(folder),
-        threading.Event(),
-        threading.Event(),
-        threading.Event(),
-    )
+    client, leaver = KeeperClient(folder), KeeperClient(folder, PATIENCE)
+    reached, go_on, left = threading.Event(), threading.Event(), threading.Event()
 
     def refill() -> None:
+        """It may meet the keeper that is just ending; then it is called for the next one, unless it has left."""
         reached.set()
         go_on.wait(PATIENCE)
         client.put("a", b"")
 
     def leave() -> None:
         watch.remove(refill)
-        client.drop("a")
+        leaver.drop("a")
         left.set()
 
     watch = KeeperWatch(folder)
@@ -295,9 +292,10 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     assert not left.wait(0.2)
     go_on.set()
     assert left.wait(PATIENCE)
-    assert client.get("a") is None
+    assert leaver.get("a") is None
     watch.close()
     client.close()
+    leaver.close()
 
 
 def test_a_message_fits_what_carries_it() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 from tests.walls.conftest import StartJail
 from tests.walls.jails import InJailError, Jail
 
@@ -184,9 +186,17 @@ def test_only_six_descriptors(jail: Jail) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="a warden lets nobody but root look into it")
 def test_the_warden_s_descriptors(jail: Jail) -> None:
     """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it."""
-    links = [os.readlink(f"/proc/{jail.warden}/fd/{n}") for n in os.listdir(f"/proc/{jail.warden}/fd")]
-    assert {"/dev/null", "anon_inode", "pipe", "socket"} == {link.split(":")[0] for link in links}
-    assert 2 == sum(link.startswith("socket:") for link in links)
+    place = f"/proc/{jail.warden}/fd"
+
+    def links() -> list[str]:
+        with suppress(FileNotFoundError):  # one was closed meanwhile
+            return [os.readlink(f"{place}/{number}") for number in os.listdir(place)]
+        return []
+
+    # The worker may be ready before the warden has let go of what it was made with.
+    kinds = {"/dev/null", "anon_inode", "pipe", "socket"}
+    until(lambda: kinds == {link.split(":")[0] for link in links()})
+    assert 2 == sum(link.startswith("socket:") for link in links())
 
 
 def test_the_environment_is_scrubbed(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
