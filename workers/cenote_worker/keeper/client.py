@@ -36,7 +36,7 @@ ABANDONED_SECONDS: Final = 300.0
 
 _BREATH_SECONDS: Final = 0.01
 
-_NOBODY: Final = (ConnectionError, FileNotFoundError)
+NOBODY: Final = (ConnectionError, FileNotFoundError)
 """What a line to a keeper fails with while there is none: it left its socket, or took it along."""
 
 
@@ -114,7 +114,7 @@ class KeeperClient:
             self._hang_up()
             try:
                 return self._exchange(message)
-            except _NOBODY as error:
+            except NOBODY as error:
                 if time.monotonic() > deadline:
                     raise _unavailable(error) from error
             except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cenote_security.errors import CenoteError
-from cenote_worker.keeper.client import connect, ensure_keeper
+from cenote_worker.keeper.client import NOBODY, connect, ensure_keeper
 
 _log = logging.getLogger("cenote.keeper")
 
@@ -58,7 +58,7 @@ class KeeperWatch:
     def _connected(self) -> socket.socket:
         while True:
             ensure_keeper(self._folder)
-            with suppress(ConnectionError, FileNotFoundError):  # that one was killed already
+            with suppress(*NOBODY):  # that one was killed already
                 line = connect(self._folder)
                 line.settimeout(None)
                 return line
