@@ -47,8 +47,11 @@ def test_a_module_that_goes_and_comes_again_was_known() -> None:
 def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
     """It stands last then, where the names that are new are looked for."""
     sys.modules[LATE[0]] = ModuleType(LATE[0])
-    early = next(iter(known_modules._FIRST - {"sys", "builtins"}))
+    before = KnownModules.imported()
+    sys.modules[LATE[1]] = ModuleType(LATE[1])
+    early = known_modules._LAST_OF_FIRST[0]
     sys.modules[early] = sys.modules.pop(early)
+    assert before.unknown() == {LATE[1]}
     assert KnownModules.imported().unknown() == set()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import islice
 from typing import Final, Self
 
 from cenote_worker.pristine import BUILTINS
@@ -27,26 +27,40 @@ _FIRST: Final = frozenset(name for name, module in _modules.items() if not _is_b
 a module whose import is over is put there once more.
 """
 
+_LAST_OF_FIRST: Final = tuple(islice((name for name in reversed(_modules) if name in _FIRST), 8))
+"""Backwards. Where they stand like that, none of the first was imported again behind others."""
+
 
 class KnownModules:
     """A set of names, which grows."""
 
-    def __init__(self, names: Iterable[str] = (), first: frozenset[str] = frozenset()) -> None:
-        """first: some more of them, in a set that many may share."""
+    def __init__(self, names: Iterable[str] = (), *, first: bool = False) -> None:
+        """first: the first ones as well."""
         self._first = first
         self._others = set(names)
 
     @classmethod
     def imported(cls) -> Self:
         """All that there are."""
-        late = set(takewhile(lambda name: name not in _FIRST, reversed(_modules)))
-        if len(_FIRST) + len(late) >= len(_modules):
-            return cls(late, _FIRST)
-        return cls(_modules)  # one of the first was imported once more, and others before that
+        return cls(_behind_the_first(), first=True)
 
     def add(self, names: Iterable[str]) -> None:
         self._others.update(names)
 
     def unknown(self) -> set[str]:
         """Names of modules that are imported and not among these."""
-        return _modules.keys() - self._first - self._others
+        return (_behind_the_first() if self._first else set(_modules)) - self._others
+
+
+def _behind_the_first() -> set[str]:
+    found, names = set[str](), reversed(_modules)
+    try:
+        for name in names:
+            if name in _FIRST:
+                if (name, *islice(names, len(_LAST_OF_FIRST) - 1)) == _LAST_OF_FIRST:
+                    return found
+                break
+            found.add(name)
+    except RuntimeError:  # a thread is importing something
+        pass
+    return _modules.keys() - _FIRST
