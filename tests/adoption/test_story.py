@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.journal.file import JournalFile, entries_of
-from cenote_worker.journal.story import Request, Story
+from cenote_worker.journal.story import MAX_OUTCOMES, Request, Story
 
 LIMIT = 200_000
 
@@ -248,3 +248,15 @@ def test_what_is_told_is_bounded() -> None:
     retold = sum(entry.ByteSize() for entry in story.retold())
     assert retold < 6 * LIMIT
     assert 3000 == story.steps
+
+
+def test_keys_without_outcomes_take_one_entry() -> None:
+    """Writing a journal anew, and reading it, holds up all runtimes of a process; there may be ten thousand keys."""
+    story = Story(LIMIT)
+    story.follow(began(1))
+    for number in range(1, 3 * MAX_OUTCOMES):
+        for entry in cell(number, f"k{number}", []):
+            story.follow(entry)
+    retold = list(story.retold())
+    assert MAX_OUTCOMES < len(retold) < MAX_OUTCOMES + 10
+    assert 3 * MAX_OUTCOMES - 1 == len(Story.of(retold, LIMIT).forgotten) + MAX_OUTCOMES

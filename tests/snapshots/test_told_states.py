@@ -56,6 +56,15 @@ def come_to(result: ExecutionResult) -> object:
     return result.stdout, result.value, error, versions
 
 
+def test_the_first_cell_is_told_like_any_other(runtime: PythonRuntime) -> None:
+    """Behind the copy of the start there need be no second one."""
+    runtime.execute("x = 1")
+    runtime.snapshot()
+    assert [1] == told(runtime)
+    assert "rolled_back" == runtime.execute(CRASH).state
+    assert "1" == runtime.execute("x").value
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, st.sampled_from(["", "", "crash", "rollback"])), min_size=4, max_size=9))
 def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:

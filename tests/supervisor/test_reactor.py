@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import until
 
 from cenote_worker.supervisor.reactor import Reactor
 
@@ -72,3 +73,64 @@ def test_a_socket_that_was_closed_may_be_unwatched() -> None:
 
     reactor.call_soon(unwatch)
     assert unwatched.wait(FOREVER)
+
+
+class _Counting(Reactor):
+    """Counts how often it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        super().__init__()
+
+    def _woken(self) -> None:
+        self.woken += 1
+        super()._woken()
+
+
+def _settled(reactor: Reactor) -> None:
+    """Everything that was asked before has been looked at, and the reactor waits again."""
+    for _ in range(2):
+        looked = threading.Event()
+        reactor.call_soon(looked.set)
+        assert looked.wait(FOREVER)
+    until(lambda: reactor._sleeps_until > 0)
+
+
+def test_nobody_is_woken_for_times_that_do_not_come() -> None:
+    """Each small cell has one, later than the one before, and is over long before that."""
+    reactor = _Counting()
+    reactor.call_at(time.monotonic() + FOREVER, lambda: None).cancel()
+    _settled(reactor)
+    before = reactor.woken
+    for _ in range(100):
+        reactor.call_at(time.monotonic() + 2 * FOREVER, lambda: None).cancel()
+    _settled(reactor)
+    assert reactor.woken - before <= 2  # by what settles it
+
+
+def test_an_earlier_time_ends_a_long_wait() -> None:
+    """However long the wait is that is under way, for a time that still holds or does not any more."""
+    reactor, answered = Reactor(), threading.Event()
+    reactor.call_at(time.monotonic() + FOREVER, lambda: None)
+    reactor.call_at(time.monotonic() + FOREVER / 2, lambda: None).cancel()
+    _settled(reactor)
+    reactor.call_at(time.monotonic(), answered.set)
+    assert answered.wait(FOREVER / 4)
+
+
+def test_no_time_is_missed_whoever_asks_while_the_reactor_goes_to_sleep() -> None:
+    """From several threads at once, with times that are cancelled among them."""
+    reactor, come = Reactor(), threading.Semaphore(0)
+
+    def ask() -> None:
+        for number in range(300):
+            at = time.monotonic() + (number % 5) / 1000
+            reactor.call_at(at, come.release)
+            reactor.call_at(at, come.release).cancel()
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(come.acquire(timeout=FOREVER) for _ in range(900))

@@ -107,6 +107,8 @@ class StepTrace:
     unrepeatable: tuple[str, ...] = ()
     unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
+    told: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The same as a message, once somebody has said it: to a client, a record, a journal. See `traced.fill`."""
 
     @cached_property
     def size(self) -> int:

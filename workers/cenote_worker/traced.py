@@ -30,13 +30,22 @@ MAX_DIMENSIONS: Final = 32
 MAX_SIZE: Final = 4 * 2**20
 """Bytes. As many locations as there may be, of some 100 characters: whoever keeps a history keeps it for ever."""
 
+_SMALL: Final = MAX_SIZE // 64
+"""Bytes of a message that is not too large as objects: what takes two bytes there, an empty text, takes 113 here."""
+
 _KINDS: Final = ("name:", "file:", "hidden:", "module:")
 
 
 def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     """Says `trace` in `message`; one that is too large says only that anything may have been touched."""
-    if not _fits(trace):
-        trace = untold(trace)
+    if not trace.told:
+        said = jail_pb2.StepTrace()
+        _say(said, trace if _fits(trace) else untold(trace))
+        trace.told.append(said.SerializeToString())
+    message.MergeFromString(trace.told[0])
+
+
+def _say(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     _fill_seen(message.reads.add, trace.reads)
     _fill_seen(message.writes.add, trace.writes)
     _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
@@ -75,7 +84,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
         ),
         kinds=_read_kinds(message.kinds),
     )
-    return trace if trace.size <= MAX_SIZE else untold(trace)
+    return trace if message.ByteSize() <= _SMALL or trace.size <= MAX_SIZE else untold(trace)
 
 
 def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
@@ -95,7 +104,7 @@ def _fits(trace: StepTrace) -> bool:
     return (
         len(locations) <= MAX_LOCATIONS
         and trace.size <= MAX_SIZE
-        and all(len(each) <= MAX_LOCATION and _is_text(each) for each in locations)
+        and all(len(each) <= MAX_LOCATION and (each.isascii() or _is_text(each)) for each in locations)
     )
 
 

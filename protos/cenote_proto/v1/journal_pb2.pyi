@@ -45,6 +45,7 @@ class JournalEntry(_message.Message):
     MOURNED_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
     PATCH_BEGUN_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def began(self) -> Global___Began: ...
     @_builtins.property
@@ -83,6 +84,8 @@ class JournalEntry(_message.Message):
     def moved(self) -> Global___Moved: ...
     @_builtins.property
     def patch_begun(self) -> Global___PatchBegun: ...
+    @_builtins.property
+    def forgotten(self) -> Global___Forgotten: ...
     def __init__(
         self,
         *,
@@ -105,12 +108,13 @@ class JournalEntry(_message.Message):
         mourned: Global___Mourned | None = ...,
         moved: Global___Moved | None = ...,
         patch_begun: Global___PatchBegun | None = ...,
+        forgotten: Global___Forgotten | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved", "patch_begun"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved", "patch_begun", "forgotten"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -404,7 +408,6 @@ class Settled(_message.Message):
     NO_SUCH_LABEL_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
     BUILT_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
@@ -417,8 +420,6 @@ class Settled(_message.Message):
     no_such_step: _builtins.int
     """The step or the label of which no snapshot is kept."""
     no_such_label: _builtins.str
-    step: _builtins.int
-    """Of a result that is not kept itself any more."""
     missing: _builtins.int
     """In a journal that was written anew: the output, behind so many characters that are not kept."""
     @_builtins.property
@@ -450,19 +451,48 @@ class Settled(_message.Message):
         no_such_label: _builtins.str = ...,
         applied: _runtime_pb2.Applied | None = ...,
         built: _runtime_pb2.Built | None = ...,
-        step: _builtins.int = ...,
         missing: _builtins.int = ...,
         printed: _abc.Iterable[Global___Printed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label", "applied", "built"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___Settled: _TypeAlias = Settled  # noqa: Y015
+
+@_typing.final
+class Forgotten(_message.Message):
+    """In a journal that was written anew: outcomes that are not kept any more, in the order in which they came. One entry
+    for all, since there are thousands.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each key; 0 for what was no step."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forgotten: _TypeAlias = Forgotten  # noqa: Y015
 
 @_typing.final
 class Accepted(_message.Message):

@@ -34,6 +34,7 @@ from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.streams import CellStream
+from cenote_worker.known_modules import KnownModules
 
 __builtins__ = BUILTINS
 
@@ -57,7 +58,7 @@ class Checkpointing:
         self._copies = FrozenCopies()
         self._namespace = kernel.namespace
         self._stubs: dict[str, object] = {}
-        self._began_with = frozenset(sys.modules)
+        self._began_with = KnownModules.imported()
         self._seen: dict[str, int] = {}
         self._writers: dict[str, int] = {}
         self._step = 0
@@ -131,7 +132,7 @@ class Checkpointing:
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         state.process.parts.append(shipment.part(dump_process(process), dense=True))
-        state.modules.extend(checkpointing_process.modules_in_use(self._began_with))
+        state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
         names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,10 @@ def draw_on(state: dict[str, Any]) -> None:
         numpy.random.set_state(state["numpy.random"])
 
 
-def modules_in_use(before: frozenset[str]) -> list[checkpoint_pb2.ModuleInUse]:
-    """Top-level modules that cells have imported, the interpreter's and our own left out."""
+def modules_in_use(imported: Iterable[str]) -> list[checkpoint_pb2.ModuleInUse]:
+    """Top-level modules of those that cells have imported, the interpreter's and our own left out."""
     found = []
-    for name in sorted(sys.modules.keys() - before):
+    for name in sorted(imported):
         if "." in name or name.startswith("_") or name in _STANDARD or name in _OURS:
             continue
         version = getattr(sys.modules[name], "__version__", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ __builtins__ = BUILTINS
 _BACKEND = f"module://{figure_backend.__name__}"
 _MOST_PIXELS = 8_000_000
 _modules = sys.modules
+_NO_SCREEN = ".*is non-interactive, and thus cannot be shown"
+re.compile(_NO_SCREEN, re.IGNORECASE)  # into the module's cache: see ProcessState
 
 
 def select_backend() -> None:
@@ -28,7 +31,7 @@ def select_backend() -> None:
     if (matplotlib := _modules.get("matplotlib")) is not None:
         matplotlib.rcParams["backend"] = _BACKEND
     # `matplotlib.use("Agg")` is a habit of scripts; their figures are shown at the end of the cell instead.
-    warnings.filterwarnings("ignore", message=".*is non-interactive, and thus cannot be shown")
+    warnings.filterwarnings("ignore", message=_NO_SCREEN)
 
 
 def open_figures() -> list[Figure]:

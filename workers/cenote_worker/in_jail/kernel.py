@@ -62,6 +62,7 @@ class Kernel:
     ) -> None:
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
+        self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
         sys.modules["__main__"] = self.module
         self._limits = limits
         self._pid = getpid()

@@ -34,17 +34,22 @@ class JournalFile:
     @classmethod
     def create(cls, entries: Iterable[journal_pb2.JournalEntry] = ()) -> Self:
         file = cls(os.memfd_create("cenote-journal", os.MFD_CLOEXEC))
-        for entry in entries:
-            file.append(entry)
+        try:
+            file._write(b"".join(map(_encoded, entries)))
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def append(self, entry: journal_pb2.JournalEntry) -> None:
         """Raises OSError when the machine has no memory for it; what was there is as it was."""
-        data = entry.SerializeToString()
-        written = os.pwritev(self.descriptor, [_LENGTH.pack(len(data)), data], self.size)
-        if written != _LENGTH.size + len(data):
+        self._write(_encoded(entry))
+
+    def _write(self, data: bytes) -> None:
+        written = os.pwrite(self.descriptor, data, self.size)
+        if written != len(data):
             os.ftruncate(self.descriptor, self.size)
-            raise OSError(f"{written} bytes of a journal's entry could be written")
+            raise OSError(f"{written} bytes of a journal's {len(data)} could be written")
         self.size += written
 
     def read(self) -> bytes:
@@ -52,6 +57,11 @@ class JournalFile:
 
     def close(self) -> None:
         os.close(self.descriptor)
+
+
+def _encoded(entry: journal_pb2.JournalEntry) -> bytes:
+    data = entry.SerializeToString()
+    return _LENGTH.pack(len(data)) + data
 
 
 def entries_of(data: bytes) -> Iterator[journal_pb2.JournalEntry]:

@@ -103,6 +103,8 @@ class Story:
                 self._print(_stream(entry.printed), entry.printed.text)
             case "settled":
                 self._settle(entry.settled)
+            case "forgotten":
+                self._forget(zip(entry.forgotten.keys, entry.forgotten.steps, strict=False))
             case "accepted":
                 self.injections = [n for n in self.injections if n not in entry.accepted.superseded]
                 self.injections.append(entry.accepted.injection)
@@ -171,8 +173,7 @@ class Story:
 
     def _give_up_held(self) -> None:
         """The jail that did it is gone: whether anything of it was stored is not for a journal to say."""
-        for key, request in self.held.items():
-            self.forgotten[key] = request.asked.step
+        self._forget((key, request.asked.step) for key, request in self.held.items())
         self.held.clear()
 
     def _hear(self, arrived: journal_pb2.Arrived) -> None:
@@ -228,16 +229,9 @@ class Story:
             for piece in settled.printed:
                 printed.add(_stream(piece), piece.text)
             settled = _without_output(settled)
-        self.steps = max(self.steps, settled.result.step, settled.step)
-        match settled.WhichOneof("outcome"):
-            case "nothing_ran":
-                return
-            case None:
-                self.forgotten[settled.key] = settled.step
-            case _:
-                self._keep(Outcome(settled, printed))
-        while len(self.forgotten) > MAX_KEYS:
-            self.forgotten.popitem(last=False)
+        self.steps = max(self.steps, settled.result.step)
+        if settled.WhichOneof("outcome") not in (None, "nothing_ran"):
+            self._keep(Outcome(settled, printed))
 
     def _keep(self, outcome: Outcome) -> None:
         former = self.outcomes.pop(outcome.settled.key, None)
@@ -247,7 +241,13 @@ class Story:
         while len(self.outcomes) > 1 and (len(self.outcomes) > MAX_OUTCOMES or self._size > 4 * self._limit):
             key, gone = self.outcomes.popitem(last=False)
             self._size -= gone.size
-            self.forgotten[key] = gone.settled.result.step
+            self._forget([(key, gone.settled.result.step)])
+
+    def _forget(self, steps: Iterable[tuple[str, int]]) -> None:
+        """What is known of these keys is that they had an outcome."""
+        self.forgotten.update(steps)
+        while len(self.forgotten) > MAX_KEYS:
+            self.forgotten.popitem(last=False)
 
     # -- the same, written anew --
 
@@ -256,8 +256,9 @@ class Story:
         yield JournalEntry(counted=journal_pb2.Counted(steps=self.steps))
         for injection in self.injections:
             yield JournalEntry(accepted=journal_pb2.Accepted(injection=injection))
-        for key, step in self.forgotten.items():
-            yield JournalEntry(settled=journal_pb2.Settled(key=key, step=step))
+        if self.forgotten:
+            keys, steps = self.forgotten.keys(), self.forgotten.values()
+            yield JournalEntry(forgotten=journal_pb2.Forgotten(keys=keys, steps=steps))
         for outcome in self.outcomes.values():
             yield JournalEntry(settled=_with_output(outcome))
         if self.patch is not None:

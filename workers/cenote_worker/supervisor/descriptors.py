@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-from pathlib import Path
 
 from cenote_security.walls.limits import OPEN_FILES
 
@@ -34,4 +33,5 @@ def ensure_room(further: int = 0) -> None:
 
 
 def _open_now() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    with os.scandir("/proc/self/fd") as found:  # a Path of each takes ten times as long
+        return sum(1 for _ in found)

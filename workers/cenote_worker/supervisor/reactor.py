@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import os
 import selectors
 import threading
@@ -16,11 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 _log = logging.getLogger("cenote.reactor")
 
 MAX_PATIENCE = 3600.0
 """Seconds of one wait. epoll takes no more than 24 days; a cell's limit may be longer."""
+
+_AWAKE: Final = -math.inf
+"""Instead of the end of a wait: before the next one everything is looked at anyway."""
 
 Callback = Callable[[], None]
 
@@ -49,6 +54,10 @@ class Reactor:
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._woken)
         self._soon: deque[Callback] = deque()
         self._timers: list[Timer] = []
+        self._sleeps_until = _AWAKE
+        """On the monotonic clock: when the wait ends that is under way."""
+        self._horizon = 0.0
+        """When the timer was due that was cancelled last."""
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-reactor", daemon=True)
         self._thread.start()
@@ -56,13 +65,18 @@ class Reactor:
     def call_soon(self, callback: Callback) -> None:
         """From any thread: run `callback` on the reactor's."""
         self._soon.append(callback)
-        if threading.current_thread() is not self._thread:
+        if self._sleeps_until != _AWAKE:
             os.eventfd_write(self._wakeup, 1)
 
     def call_at(self, when: float, callback: Callback) -> Timer:
-        """From any thread: run `callback` at `when` on the monotonic clock."""
+        """From any thread: run `callback` at `when` on the monotonic clock.
+
+        Nobody is woken for it who wakes before that anyway: each small cell has such a time, which never comes.
+        """
         timer = Timer(when, next(self._numbers), callback)
-        self.call_soon(lambda: heapq.heappush(self._timers, timer))
+        self._soon.append(lambda: heapq.heappush(self._timers, timer))
+        if when < self._sleeps_until:
+            os.eventfd_write(self._wakeup, 1)
         return timer
 
     def watch(self, descriptor: int, callback: Callback) -> None:
@@ -79,7 +93,7 @@ class Reactor:
 
     def _run(self) -> None:
         while True:
-            for key, _ in self._selector.select(self._patience()):
+            for key, _ in self._wait():
                 self._guarded(key.data)
             while self._soon:
                 self._guarded(self._soon.popleft())
@@ -88,14 +102,22 @@ class Reactor:
                 if callback is not None:
                     self._guarded(callback)
 
-    def _patience(self) -> float | None:
-        if self._soon:
-            return 0.0
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        self._sleeps_until = until = self._next_time()
+        # Only now: whoever puts something there afterwards sees how long the wait is, all else is seen here.
+        patience = 0.0 if self._soon else until - time.monotonic()
+        try:
+            return self._selector.select(min(max(patience, 0.0), MAX_PATIENCE))
+        finally:
+            self._sleeps_until = _AWAKE
+
+    def _next_time(self) -> float:
+        """Waits end then. Not only when a timer is due, but also when one would have been that was cancelled."""
         while self._timers and self._timers[0].callback is None:
-            heapq.heappop(self._timers)
-        if not self._timers:
-            return None
-        return min(max(self._timers[0].when - time.monotonic(), 0.0), MAX_PATIENCE)
+            self._horizon = heapq.heappop(self._timers).when
+        now = time.monotonic()
+        end = self._horizon if self._horizon > now else now + MAX_PATIENCE
+        return min(end, self._timers[0].when) if self._timers else end
 
     def _woken(self) -> None:
         os.eventfd_read(self._wakeup)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
+from contextlib import suppress
 from types import FunctionType, ModuleType
+from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import arrays
@@ -18,43 +21,40 @@ __builtins__ = BUILTINS
 _modules = sys.modules
 
 
-class Handlers:
-    """By exact type where there is one for it; libraries' are known once the libraries are imported."""
+class _Libraries:
+    """What is known of those that are imported. Others are learned of when they are."""
 
     def __init__(self) -> None:
-        objects = Objects(Classes())
-        self._instance = objects.instance
-        self._exact: dict[type, Handler] = {
-            **STANDARD,
-            FunctionType: objects.function,
-            ModuleType: objects.module,
-            type: objects.cls,
-        }
-        self._frames: Frames | None = None
-        self._met: set[str] = set()
+        self.exact: dict[type, Handler] = {}
+        self.frames: Frames | None = None
+        self.met: set[str] = set()
 
-    def look_around(self) -> None:
-        """Learns of libraries that have been imported since. Raises whatever a ruined library makes of it."""
+    def look_around(self, met: Collection[str] = ()) -> None:
+        """met: those that somebody else knows. Raises whatever a ruined library makes of it."""
         for library in ("numpy", "pandas", "pyarrow"):
-            if library not in self._met and _is_ready(library):
-                self._met.add(library)
+            if library not in self.met and library not in met and _is_ready(library):
+                self.met.add(library)
                 self._learn(library, _modules[library])
 
     def _learn(self, library: str, module: ModuleType) -> None:
         if library == "numpy":
-            self._exact.update(arrays.handlers(module))
+            self.exact.update(arrays.handlers(module))
         elif library == "pandas":
-            self._frames = Frames(module)
-            self._exact.update(self._frames.exact)
+            self.frames = Frames(module)
+            self.exact.update(self.frames.exact)
         else:
-            self._exact.update(arrow_handlers(module))
+            self.exact.update(arrow_handlers(module))
 
-    def of(self, value: object) -> Handler:
-        cls = type(value)
-        handler = self._exact.get(cls)
-        if handler is None and self._frames is not None and _is_of_pandas(cls):
-            handler = self._frames.handler(cls)
-        return handler or self._instance
+
+def _imported_early() -> _Libraries:
+    """Those that are there when this module is imported: in a zygote, what it has preloaded. A worker need not make
+    this, and write to the classes of all of them (each one's count of references), but once it has to learn of more.
+    """
+    found = _Libraries()
+    with suppress(Exception):
+        found.look_around()
+        return found
+    return _Libraries()  # whoever needs them is told
 
 
 def _is_ready(library: str) -> bool:
@@ -62,6 +62,36 @@ def _is_ready(library: str) -> bool:
     module = _modules.get(library)
     specification = getattr(module, "__spec__", None)
     return type(module) is ModuleType and not getattr(specification, "_initializing", False)
+
+
+_EARLY: Final = _imported_early()
+
+
+class Handlers:
+    """By exact type where there is one for it; libraries' are known once the libraries are imported."""
+
+    def __init__(self) -> None:
+        objects = Objects(Classes())
+        self._instance = objects.instance
+        self._basic: dict[type, Handler] = {
+            **STANDARD,
+            FunctionType: objects.function,
+            ModuleType: objects.module,
+            type: objects.cls,
+        }
+        self._late = _Libraries()
+
+    def look_around(self) -> None:
+        """Learns of libraries that have been imported since. Raises whatever a ruined library makes of it."""
+        self._late.look_around(_EARLY.met)
+
+    def of(self, value: object) -> Handler:
+        cls = type(value)
+        handler = self._basic.get(cls) or _EARLY.exact.get(cls) or self._late.exact.get(cls)
+        frames = _EARLY.frames or self._late.frames
+        if handler is None and frames is not None and _is_of_pandas(cls):
+            handler = frames.handler(cls)
+        return handler or self._instance
 
 
 def _is_of_pandas(cls: type) -> bool:

@@ -17,6 +17,7 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Version
+from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
@@ -41,10 +42,10 @@ _LIBRARY: Final = {"matplotlib": "matplotlib", "pandas": "pandas", "numpy": "num
 
 def versions(used: Iterable[str]) -> dict[str, Version]:
     """Of each state that is there, by its name; of libraries' settings only if they are used."""
-    found = {state: _guarded(look) for state, look in _LOOKS}
-    numpy = _legacy_state()
-    if numpy is not None:
-        found["numpy.random"] = _guarded(numpy)
+    found = {"random": _of_random.version(_shared_random)}
+    found |= {state: _guarded(look) for state, look in _LOOKS}
+    if (numpy := _legacy()) is not None:
+        found["numpy.random"] = _of_numpy.version(numpy)
     for state, look in _SETTINGS:
         if state in used and type(_modules.get(state)) is ModuleType:
             found[state] = _guarded(look)
@@ -78,8 +79,22 @@ def _digest(value: Any) -> Version:
     return Version(xxhash.xxh3_128_hexdigest(packed(value)))
 
 
-def _random() -> object:
-    return _state_of(_shared_random)
+class _Generator:
+    """A version of a state that takes long to look at, good for as long as its mark is the same."""
+
+    def __init__(self, mark: Callable[[Any], object | None], state: Callable[[Any], object]) -> None:
+        self._mark_of, self._state_of = mark, state
+        self._mark: object | None = None
+        self._version = Version("")
+
+    def version(self, generator: object) -> Version:
+        try:
+            mark = self._mark_of(generator)
+        except Exception:  # it has been replaced by something that looks different
+            mark = None
+        if mark is None or mark != self._mark:  # what moves it in between makes another mark the next time
+            self._version, self._mark = _guarded(lambda: self._state_of(generator)), mark
+        return self._version
 
 
 def _environ() -> object:
@@ -129,18 +144,19 @@ def _locale() -> object:
     return _query_locale(_LC_ALL)
 
 
-def _legacy_state() -> Callable[[], object] | None:
+def _legacy() -> object | None:
+    """numpy's generator that all share."""
     mtrand = _modules.get("numpy.random.mtrand")
-    if type(mtrand) is not ModuleType or not hasattr(mtrand, "_rand"):
-        return None
-    shared = mtrand._rand
+    return getattr(mtrand, "_rand", None) if type(mtrand) is ModuleType else None
 
-    def look() -> object:
-        state = shared.get_state(legacy=False)
-        inner = state["state"]
-        return (inner["key"].tobytes(), inner["pos"], state["has_gauss"], state["gauss"])
 
-    return look
+def _legacy_state(shared: Any) -> object:
+    state = shared.get_state(legacy=False)
+    inner = state["state"]
+    return (inner["key"].tobytes(), inner["pos"], state["has_gauss"], state["gauss"])
+
+
+_of_random, _of_numpy = _Generator(mark_of_random, _state_of), _Generator(mark_of_legacy, _legacy_state)
 
 
 def _parameters() -> object:
@@ -178,6 +194,6 @@ _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
 )  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
-    ("random", _random), ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
+    ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
     ("logging", _logging), ("locale", _locale),
 )  # fmt: skip

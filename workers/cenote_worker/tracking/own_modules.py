@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import cenote_worker
+from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -26,24 +27,27 @@ class OwnModules:
 
     def __init__(self, *, joining: bool = False) -> None:
         self.found: dict[str, ModuleType] = {}
-        self._seen = {name for name in _modules if not joining or name.partition(".")[0] in _OURS}
-        self._end: tuple[int, str | None] = (0, None)
+        ours = (each for each in _modules if each.partition(".")[0] in _OURS)
+        self._seen = KnownModules(ours) if joining else KnownModules.imported()
+        self._end = (0, None) if joining else _end()
 
     def refresh(self) -> tuple[str, ...]:
         """Looks for modules imported since; gives the names of the packages and single modules among them."""
-        # Going through the names writes to each (its count of references): six hundred pages, which are copied
-        # again after each fork. New names come last, so a look at the end tells as much.
-        end = len(_modules), next(reversed(_modules), None)
-        if end == self._end:
+        if (end := _end()) == self._end:
             return ()
         self._end = end
-        new = _modules.keys() - self._seen
-        self._seen |= new
+        new = self._seen.unknown()
+        self._seen.add(new)
         for dotted in new:
             module = _modules.get(dotted)
             if type(module) is ModuleType and dotted != "__main__" and _is_own(module):
                 self.found[dotted] = module
         return tuple(sorted(dotted for dotted in new if type(dotted) is str and "." not in dotted))
+
+
+def _end() -> tuple[int, str | None]:
+    """New names come last, so a look there tells whether there are any, and writes to no other. See KnownModules."""
+    return len(_modules), next(reversed(_modules), None)
 
 
 def _is_own(module: ModuleType) -> bool:

@@ -1,0 +1,60 @@
+"""Names of imported modules, remembered: what is there is known, what comes later is not until it is added."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from cenote_worker import known_modules
+from cenote_worker.known_modules import KnownModules
+
+LATE = ("late_one", "wi_late_two")
+
+
+@pytest.fixture(autouse=True)
+def _modules_as_before() -> Iterator[None]:
+    before = dict(sys.modules)
+    yield
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def test_what_is_imported_is_known() -> None:
+    """Whether it was there before the module that remembers, or came behind it."""
+    sys.modules[LATE[0]] = ModuleType(LATE[0])
+    assert KnownModules.imported().unknown() == set()
+
+
+def test_what_comes_later_is_unknown_until_it_is_added() -> None:
+    """And is not told twice."""
+    known = KnownModules.imported()
+    sys.modules.update({name: ModuleType(name) for name in LATE})
+    assert known.unknown() == set(LATE)
+    known.add(LATE)
+    assert known.unknown() == set()
+
+
+def test_a_module_that_goes_and_comes_again_was_known() -> None:
+    """Code that reloads modules does that."""
+    known = KnownModules.imported()
+    sys.modules["json"] = sys.modules.pop("json", ModuleType("json"))
+    assert known.unknown() == set()
+
+
+def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
+    """It stands last then, where the names that are new are looked for."""
+    sys.modules[LATE[0]] = ModuleType(LATE[0])
+    before = KnownModules.imported()
+    sys.modules[LATE[1]] = ModuleType(LATE[1])
+    early = known_modules._LAST_OF_FIRST[0]
+    sys.modules[early] = sys.modules.pop(early)
+    assert before.unknown() == {LATE[1]}
+    assert KnownModules.imported().unknown() == set()
+
+
+def test_names_can_be_chosen() -> None:
+    """All others are unknown."""
+    assert KnownModules(["sys"]).unknown() == sys.modules.keys() - {"sys"}
