@@ -58,7 +58,7 @@ class Client:
                     self.send(victim, self.waiting[WINDOW - 1])
 
 
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -61,7 +61,7 @@ PROGRAM = "multi_agent"
 Run = Callable[[str], str]
 
 
-def run_apart(name: str, folder: Path) -> str:
+def run_example(name: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py"],
         cwd=folder,
@@ -106,7 +106,7 @@ def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Pat
 
 def test_an_example_ends_as_a_program(tmp_path: Path) -> None:
     """Exit status 0 and nothing on stderr, behind its end too."""
-    check(PROGRAM, run_apart(PROGRAM, tmp_path))
+    check(PROGRAM, run_example(PROGRAM, tmp_path))
 
 
 def test_no_example_is_left_out() -> None:
