@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import runs
 from tests.waiting import until
 
 from cenote.cli.main import build_parser, main
@@ -94,14 +95,6 @@ def up(at_home: Cenote) -> Cenote:
 @pytest.fixture
 def state(tmp_path: Path) -> StateFolder:
     return StateFolder(path=tmp_path / "state" / "cenote")
-
-
-def runs(pid: int) -> bool:
-    """Whether a process does anything still; one that nobody has buried yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
