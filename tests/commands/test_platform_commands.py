@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands.conftest import carried_out
 from tests.processes import runs
 from tests.waiting import until
 
-from cenote.cli.main import build_parser, main
+from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import running_at
 from cenote.gateway.state_folder import StateFolder
@@ -43,12 +44,7 @@ def home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             with monkeypatch.context() as patched:
                 for name, value in environment.items():
                     patched.setenv(name, value)
-                capsys.readouterr()
-                try:
-                    status = main(arguments)
-                except SystemExit as usage:
-                    status = int(usage.code or 0)
-                return Finished(arguments, status, *capsys.readouterr())
+                return carried_out(arguments, capsys)
 
         return run
 
