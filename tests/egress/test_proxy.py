@@ -18,7 +18,7 @@ from cenote_worker.egress.pace import BURST_SECONDS, Pace
 from cenote_worker.egress.patience import PATIENCE, Patience
 
 UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
-HASTY = Patience(idle=0.3)
+HASTY = Patience(idle=0.5)
 """For tunnels in which nothing moves any more: the proxy is done with them, and so is the test."""
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
