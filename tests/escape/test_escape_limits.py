@@ -35,7 +35,7 @@ def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
         assert "42" == runtime.execute("6 * 7").value
 
 
-def test_hangs_end(arena: Arena) -> None:
+def test_hangs_end(hasty: None, arena: Arena) -> None:
     """Each is killed when its time is up; all of them at once keep nobody else waiting."""
     results: dict[str, ExecutionResult] = {}
 
