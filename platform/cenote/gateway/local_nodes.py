@@ -135,7 +135,7 @@ class LocalNodes:
         node: str = "",
     ) -> Place:
         if node not in ("", NODE):
-            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}")
+            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}; name no other")
         relay = HostRelay()
         wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
         hosted = HostedRuntime(wanted, relay, name=runtime, history=keeping.record_of(runtime))
