@@ -240,7 +240,7 @@ def _started(number: int, reply: _Reply, *, egress: bool) -> StartedJail:
     if len(reply.handles) != 1 + egress:  # the kernel drops what a full table cannot take
         _close(reply.handles)
         raise UnavailableError(
-            "this process has too many files open to take over a jail; close runtimes, or raise its limit (`ulimit -n`)"
+            "this process has too many files open to take over a jail; close runtimes, or raise `ulimit -n`"
         )
     pidfd, *way_out = reply.handles
     way = way_out[0] if egress else None
