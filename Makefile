@@ -7,8 +7,8 @@
 #   make bench                     benchmarks against other runtimes (own environment)
 #   make clean                     removes what these targets made
 #
-# PYTHON chooses the interpreter (each one other than python3 gets an environment of its own), JOBS the test processes,
-# beside one whose tests wait for a standing platform most of the time.
+# PYTHON chooses the interpreter (each one other than python3 gets an environment of its own), JOBS the cores that
+# tests may take: they get one process more, since all wait a third of their time.
 
 PYTHON ?= python3
 JOBS ?= 2

@@ -60,25 +60,17 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
 
 TOGETHER = "tests/cluster/"
-"""One process of a run does all of these: a standing platform is dear, and two of them are in each other's way.
-
-Of three and more processes it does no others: most of its time it waits, while the rest keep the cores at work.
-"""
+"""One process of a run does all of these, before any others: a standing platform is dear, and two of them are in each
+other's way. Most of its time it waits, so a run has a process more than cores."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling
-    from xdist.workermanage import WorkerController
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return TOGETHER if nodeid.startswith(TOGETHER) else nodeid
-
-        def _assign_work_unit(self, node: WorkerController) -> None:
-            super()._assign_work_unit(node)
-            if self.numnodes > 2 and TOGETHER in self.assigned_work[node]:
-                node.shutdown()  # when it has done what it has
 
         def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
             """After each test it would count all that were before, which thousands are."""

@@ -186,7 +186,7 @@ class Platform:
 
     def teams(self) -> list[TeamStatus]:
         """All teams that the token's tenant has."""
-        from cenote.platform_team import status_of
+        from cenote.platform_team.reports import status_of
         from cenote.runtime.remote.teams import TeamClient
 
         return [status_of(message) for message in self._ask(TeamClient(self._destination).all())]

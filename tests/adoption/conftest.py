@@ -27,11 +27,17 @@ from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.keeper.message import close_all
 from cenote_worker.results import OnError
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.start import start_ends
+from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+NUDGED = "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(3))\n"
+"""From then on the worker ends when the test says so."""
 
 
 class Victim:
@@ -133,6 +139,19 @@ class Node:
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip)
         self._until.callback(runtime.close)
         return runtime
+
+    def worker(self) -> int:
+        """The process of the runtime's cells, until a copy of it has taken its place."""
+        kept = self.keeper.get(f"runtime/{NAME}/jail")
+        assert kept is not None
+        process = WorkerProcess(pid_of(kept.descriptors[0]))
+        process.close()
+        close_all(kept.descriptors)
+        return process.pid
+
+    def nudge(self) -> None:
+        """What the runtime's code takes as a sign, with nobody in between: see `NUDGED`."""
+        os.kill(self.worker(), signal.SIGUSR1)
 
     def begin(self, keeping: Keeping) -> HostedRuntime:
         """One of which nothing is there but what is stored."""

@@ -8,13 +8,12 @@ import select
 import signal
 import socket
 import struct
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.adoption.conftest import POLICY, Node, Victim, join, value
+from tests.adoption.conftest import NUDGED, POLICY, Node, Victim, join, value
 from tests.adoption.supervising import gift
 from tests.descriptors import MEMORY, all_closed, opened
 from tests.hosted.listening import Heard, NoHosts
@@ -158,10 +157,10 @@ def test_a_jail_that_died_alone_is_reported(node: Node) -> None:
     """Nobody supervised it: its cell is lost, with what it printed, and the next call starts a fresh jail."""
     victim = node.victim(snapshots=False)
     victim.tell("inject", "gift", name="gift", value=7, size=100_000)
-    victim.execute("import time, os\nprint('begun', flush=True)\ntime.sleep(0.7)\nos._exit(3)", "end")
+    victim.execute(f"{NUDGED}print('begun', flush=True)\nsignal.pause()", "end")
     victim.heard("end", "begun")
     victim.kill()
-    listener = Heard()
+    node.nudge()
     wait_for_end(node)
     node.spare()
     runtime = node.adopt()
@@ -176,10 +175,12 @@ def test_a_worker_that_died_alone_is_followed_by_its_snapshot(node: Node) -> Non
     victim = node.victim()
     victim.execute("x = 1", "first")
     victim.value("first")
-    victim.execute("import time, os\nx = 2\nprint('begun', flush=True)\ntime.sleep(0.7)\nos._exit(3)", "end")
+    victim.execute(f"{NUDGED}x = 2\nprint('begun', flush=True)\nsignal.pause()", "end")
     victim.heard("end", "begun")
     victim.kill()
-    threading.Event().wait(1)
+    former = node.worker()
+    node.nudge()
+    until(lambda: node.worker() != former)
     runtime = node.adopt()
     result = join(runtime, "end").result()
     assert ("rolled_back", "begun\n", 1) == (result.state, result.stdout, result.back_at)
@@ -222,9 +223,10 @@ def wait_for_end(node: Node) -> None:
 def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None:
     """The next call hears of it, the one after that has a fresh jail."""
     victim = node.victim(snapshots=False)
-    victim.execute("import os, threading\nthreading.Timer(0.5, os._exit, [3]).start()", "end")
+    victim.execute(NUDGED, "end")
     victim.value("end")
     victim.kill()
+    node.nudge()
     wait_for_end(node)
     node.spare()
     runtime = node.adopt()
@@ -433,12 +435,16 @@ def test_an_idle_runtime_is_handed_over(node: Node) -> None:
 def test_a_runtime_that_works_is_not_handed_over(node: Node) -> None:
     """Nothing changes: its cell goes on."""
     victim = node.victim()
-    victim.execute(COUNT, "count")
-    victim.heard("count", "10\n")
+    waiting = (
+        "told = []\nsignal.signal(signal.SIGUSR1, lambda *_: told.append(1))\nprint('begun', flush=True)\n"
+    )
+    victim.execute(f"import signal, time\n{waiting}while not told: time.sleep(0.01)\n'done'", "wait")
+    victim.heard("wait", "begun")
     victim.kill()
     runtime = node.adopt()
     assert not runtime.hand_over()
-    assert COUNTED == join(runtime, "count").result().stdout
+    node.nudge()
+    assert "'done'" == join(runtime, "wait").result().value
 
 
 def test_what_is_not_kept_cannot_be_handed_over() -> None:
@@ -450,8 +456,9 @@ def test_what_is_not_kept_cannot_be_handed_over() -> None:
 def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> None:
     """The jail died between two cells, and then its process: the reason is the jail's."""
     victim = node.victim(snapshots=False)
-    victim.execute("import os, threading\nthreading.Timer(0.2, os._exit, [3]).start()", "end")
+    victim.execute(NUDGED, "end")
     victim.value("end")
+    node.nudge()
     until(lambda: "runtime/adopted/jail" not in keys(node))
     victim.kill()
     node.spare()

@@ -9,6 +9,7 @@ from queue import Empty
 import pytest
 from tests.adoption.conftest import Node, Victim, value
 from tests.hosted.listening import Heard
+from tests.waiting import PATIENCE
 
 from cenote_worker.hosted.keyed_call import RequestKey
 
@@ -44,11 +45,11 @@ class Client:
         victim.execute(LINE.format(number=number), str(number))
 
     def collect(self, victim: Victim, seconds: float) -> None:
-        """Takes answers for so long."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        """Takes answers for so long, and at least one."""
+        deadline, before = time.monotonic() + seconds, len(self.waiting)
+        while (left := deadline - time.monotonic()) > 0 or len(self.waiting) == before:
             try:
-                report = victim.report(left)
+                report = victim.report(left if left > 0 else PATIENCE)
             except Empty:
                 return
             if "done" in report and report["key"].isdecimal():
@@ -58,7 +59,7 @@ class Client:
                     self.send(victim, self.waiting[WINDOW - 1])
 
 
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

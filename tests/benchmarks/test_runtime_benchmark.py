@@ -9,33 +9,64 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from benchmarks.runtime.contenders import load_contender
+from benchmarks.runtime.driver import take_sample
+from benchmarks.runtime.measure import Measure
 from benchmarks.runtime.measures import MEASURES
+from benchmarks.runtime.parameters import QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAIN = "plain exec"
 RIVAL, RIVALS_LIBRARY = "smolagents local", "smolagents"
 
 
-def run_quick(contender: str, data: Path) -> tuple[str, dict[str, list[dict[str, str]]]]:
+def run_quick(data: Path, contender: str, *measures: str) -> tuple[str, list[dict[str, str]]]:
+    chosen = [word for name in measures for word in ("--measure", name)]
     command = [sys.executable, "-m", "benchmarks", "runtime", "--quick", "--contender", contender]
     done = subprocess.run(
-        [*command, "--json", str(data)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=110
+        [*command, *chosen, "--json", str(data)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=110,
     )
-    return done.stdout, json.loads(data.read_text())
+    return done.stdout, json.loads(data.read_text())["samples"]
 
 
-@pytest.mark.parametrize("contender", [pytest.param("cenote bare", marks=pytest.mark.long), "plain exec"])
-def test_every_measure_gives_figures(contender: str, tmp_path: Path) -> None:
-    """With tiny sizes each measure of a contender ends with figures, in the table as in the data."""
-    table, data = run_quick(contender, tmp_path / "data.json")
-    expected = [m.name for m in MEASURES if not m.only or contender in m.only]
-    assert [(name, "measured", "") for name in expected] == [
-        (s["measure"], s["outcome"], s["reason"]) for s in data["samples"]
+def offered(contender: str) -> list[Measure]:
+    return [measure for measure in MEASURES if not measure.only or contender in measure.only]
+
+
+@pytest.mark.parametrize("measure", offered(PLAIN), ids=lambda measure: measure.name)
+def test_every_measure_gives_figures(
+    measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiny sizes, as the process that takes a sample does it."""
+    monkeypatch.setenv("BENCH_SCRATCH", str(tmp_path))
+    answer = take_sample(lambda: measure.run(load_contender(PLAIN), QUICK))
+    assert ("measured", "") == (answer.outcome, answer.reason)
+    assert answer.figures
+
+
+@pytest.mark.parametrize(
+    ("contender", "names"),
+    [
+        (PLAIN, ["assign", "flood"]),
+        pytest.param("cenote bare", [m.name for m in offered("cenote bare")], marks=pytest.mark.long),
+    ],
+)
+def test_the_command_takes_samples(contender: str, names: list[str], tmp_path: Path) -> None:
+    """Each measure ends with figures, in the table as in the data."""
+    table, samples = run_quick(tmp_path / "data.json", contender, *names)
+    assert [(name, "measured", "") for name in names] == [
+        (s["measure"], s["outcome"], s["reason"]) for s in samples
     ]
-    assert all(f"{name}: " in table for name in expected)
+    assert all(f"{name}: " in table for name in names)
 
 
 @pytest.mark.skipif(find_spec(RIVALS_LIBRARY) is not None, reason="the rival is installed here")
 def test_a_library_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
     """The benchmark runs without the rivals; their lines say why they are empty."""
-    _, data = run_quick(RIVAL, tmp_path / "data.json")
-    assert {"not installed"} == {s["outcome"] for s in data["samples"]}
+    _, samples = run_quick(tmp_path / "data.json", RIVAL, "assign")
+    assert ["not installed"] == [s["outcome"] for s in samples]

@@ -15,6 +15,16 @@ from cenote.cli.main import main
 Finished = subprocess.CompletedProcess[str]
 
 
+def carried_out(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> Finished:
+    """The command in this process and environment."""
+    capsys.readouterr()
+    try:
+        status = main(arguments)
+    except SystemExit as usage:
+        status = int(usage.code or 0)
+    return Finished(arguments, status, *capsys.readouterr())
+
+
 @pytest.fixture
 def cenote_command() -> list[str]:
     """The words that start the command, for tests that need its process."""
@@ -53,11 +63,6 @@ def cenote_here(
             for name, value in environment.items():
                 patched.setenv(name, value)
             patched.chdir(tmp_path)
-            capsys.readouterr()
-            try:
-                status = main(arguments)
-            except SystemExit as usage:
-                status = int(usage.code or 0)
-            return Finished(arguments, status, *capsys.readouterr())
+            return carried_out(arguments, capsys)
 
     return run

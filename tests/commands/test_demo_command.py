@@ -70,10 +70,10 @@ def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
     assert "orchestrator" in done.stdout
 
 
-def test_a_folder_that_cannot_be_written(cenote: Cenote) -> None:
-    """One line that names it, status 2."""
-    done = cenote("demo", "--output", "/proc/nowhere")
-    assert 2 == done.returncode
+def test_a_folder_that_cannot_be_written(cenote_here: Cenote) -> None:
+    """One line that names it, status 2; nobody has begun to work."""
+    done = cenote_here("demo", "--output", "/proc/nowhere")
+    assert (2, "") == (done.returncode, done.stdout)
     assert "cannot write /proc/nowhere" in done.stderr
 
 

@@ -14,10 +14,10 @@ from cenote.cli.execute import preload_for
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_output_value_and_status(cenote: Cenote) -> None:
+def test_output_value_and_status(cenote_here: Cenote) -> None:
     """stdout and stderr pass apart, the value of the last expression is shown, success is status 0."""
     code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"
-    done = cenote("exec", "-c", code)
+    done = cenote_here("exec", "-c", code)
     assert (0, "out\n42\n", "err\n") == (done.returncode, done.stdout, done.stderr)
 
 
@@ -28,53 +28,53 @@ def test_a_file_and_standard_input(cenote: Cenote, tmp_path: Path) -> None:
     assert ["main\n"] * 2 == [cenote("exec", "program.py").stdout, cenote("exec", "-", text=code).stdout]
 
 
-def test_failing_code_is_status_1(cenote: Cenote) -> None:
+def test_failing_code_is_status_1(cenote_here: Cenote) -> None:
     """The user's frames are on stderr, none of ours."""
-    done = cenote("exec", "-c", "def f():\n    return 1 / 0\n\nf()")
+    done = cenote_here("exec", "-c", "def f():\n    return 1 / 0\n\nf()")
     assert (1, "") == (done.returncode, done.stdout)
     assert "ZeroDivisionError" in done.stderr
     assert "return 1 / 0" in done.stderr
     assert "cenote" not in done.stderr
 
 
-def test_refused_code_is_status_3(cenote: Cenote) -> None:
+def test_refused_code_is_status_3(cenote_here: Cenote) -> None:
     """A rule's refusal says why; nothing ran."""
-    done = cenote("exec", "--rules", "strict", "-c", "print('ran')\nimport subprocess")
+    done = cenote_here("exec", "--rules", "strict", "-c", "print('ran')\nimport subprocess")
     assert (3, "") == (done.returncode, done.stdout)
     assert "subprocess" in done.stderr
 
 
-def test_a_network_is_opened_by_name(cenote: Cenote) -> None:
+def test_a_network_is_opened_by_name(cenote_here: Cenote) -> None:
     """With a list there is a proxy, and what is not on it is refused there; a name that is none is a usage error."""
     code = "import urllib.request\nurllib.request.urlopen('https://other.test/')"
-    done = cenote(
+    done = cenote_here(
         "exec", "--isolation", "strict", "--allow", "files.test", "--allow", "*.files.test:8443", "-c", code
     )
     assert (1, True) == (done.returncode, "other.test:443 is not on the allow-list" in done.stderr)
-    assert 2 == cenote("exec", "--allow", "127.0.0.1", "-c", "1").returncode
+    assert 2 == cenote_here("exec", "--allow", "127.0.0.1", "-c", "1").returncode
 
 
-def test_a_timeout_is_a_failure(cenote: Cenote) -> None:
+def test_a_timeout_is_a_failure(cenote_here: Cenote) -> None:
     """A cell that runs too long ends, with status 1 and the reason."""
-    done = cenote("exec", "--timeout", "0.5", "-c", "while True: pass")
+    done = cenote_here("exec", "--timeout", "0.5", "-c", "while True: pass")
     assert 1 == done.returncode
     assert "0.5" in done.stderr or "time" in done.stderr.lower()
 
 
-def test_the_death_of_the_jail_is_a_failure(cenote: Cenote) -> None:
+def test_the_death_of_the_jail_is_a_failure(cenote_here: Cenote) -> None:
     """A crash is reported, not passed on."""
-    done = cenote("exec", "-c", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    done = cenote_here("exec", "-c", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     assert 1 == done.returncode
     assert "signal 11" in done.stderr
 
 
-def test_figures_are_saved(cenote: Cenote, tmp_path: Path) -> None:
+def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
     """With `--save`, a displayed figure becomes a file; without, it is mentioned."""
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
-    done = cenote("exec", "-c", code, "--save", "figures")
+    done = cenote_here("exec", "-c", code, "--save", "figures")
     assert (0, "[saved figures/figure-1.png]\n") == (done.returncode, done.stderr)
     assert (tmp_path / "figures" / "figure-1.png").read_bytes().startswith(b"\x89PNG")
-    assert "image/png" in cenote("exec", "-c", code).stderr
+    assert "image/png" in cenote_here("exec", "-c", code).stderr
 
 
 def test_ctrl_c_ends_it_cleanly(cenote_command: list[str]) -> None:

@@ -14,11 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.commands.conftest import carried_out
+from tests.processes import runs
 from tests.waiting import until
 
-from cenote.cli.main import build_parser, main
+from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import running_at
 from cenote.gateway.state_folder import StateFolder
@@ -41,12 +44,7 @@ def home(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             with monkeypatch.context() as patched:
                 for name, value in environment.items():
                     patched.setenv(name, value)
-                capsys.readouterr()
-                try:
-                    status = main(arguments)
-                except SystemExit as usage:
-                    status = int(usage.code or 0)
-                return Finished(arguments, status, *capsys.readouterr())
+                return carried_out(arguments, capsys)
 
         return run
 
@@ -94,14 +92,6 @@ def up(at_home: Cenote) -> Cenote:
 @pytest.fixture
 def state(tmp_path: Path) -> StateFolder:
     return StateFolder(path=tmp_path / "state" / "cenote")
-
-
-def runs(pid: int) -> bool:
-    """Whether a process does anything still; one that nobody has buried yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
@@ -286,20 +276,24 @@ def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
     assert (1, True) == (done.returncode, json.loads(done.stdout)["broken"]["number"] > 0)
 
 
-def test_the_record_is_shown(up: Cenote) -> None:
+def test_the_record_is_shown(standing: Cenote) -> None:
     """What was done, to lines or as JSON; of one tenant, of one runtime, of the last hour."""
-    assert 0 == up("runtime", "create", "etl").returncode
-    assert 0 == up("runtime", "exec", "etl", "-c", "print(6 * 7)").returncode
-    up("down")
-    shown = [json.loads(line) for line in up("audit", "show", "--json", "--since", "1h").stdout.splitlines()]
-    (cell,) = [entry for entry in shown if entry["event"]["kind"] == "cell"]
-    assert ("print(6 * 7)", 3) == tuple(
-        cell["event"]["facts"][name] for name in ("first_line", "output_bytes")
-    )
-    about = up("audit", "show", "--runtime", cell["event"]["runtime"], "--tenant", "default").stdout
-    assert 1 == about.count("first_line='print(6 * 7)'")
-    assert "" == up("audit", "show", "--since", "2999-01-01T00:00Z").stdout
-    assert 2 == up("audit", "show", "--since", "yesterday").returncode
+    assert 0 == standing("runtime", "create", "shown").returncode
+    assert 0 == standing("runtime", "exec", "shown", "-c", "print(6 * 70)").returncode
+
+    def shown() -> list[dict[str, Any]]:
+        lines = standing("audit", "show", "--json", "--since", "1h").stdout.splitlines()
+        entries = [json.loads(line)["event"] for line in lines]
+        return [entry for entry in entries if entry["facts"].get("first_line") == "print(6 * 70)"]
+
+    until(shown)  # the platform collects what its machines have done
+    (cell,) = shown()
+    assert ("cell", 4) == (cell["kind"], cell["facts"]["output_bytes"])
+    about = standing("audit", "show", "--runtime", cell["runtime"], "--tenant", "default").stdout
+    assert 1 == about.count("first_line='print(6 * 70)'")
+    assert "" == standing("audit", "show", "--since", "2999-01-01T00:00Z").stdout
+    assert 2 == standing("audit", "show", "--since", "yesterday").returncode
+    assert 0 == standing("runtime", "rm", "shown").returncode
 
 
 def test_operators_commands_need_a_platform(at_home: Cenote) -> None:

@@ -95,7 +95,8 @@ def network_runtime(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(hosted, "start_jail", nursery.start)
 
     def make(*destinations: str, **settings: Any) -> PythonRuntime:
-        policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(destinations), **settings)
+        plain = {"isolation": "strict", "preload": (), "snapshots": "none"}
+        policy = SandboxPolicy(**plain | settings, network=Allow(destinations))
         made.append(PythonRuntime(sandbox=policy))
         return made[-1]
 

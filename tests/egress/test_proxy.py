@@ -18,6 +18,9 @@ from cenote_worker.egress.pace import BURST_SECONDS, Pace
 from cenote_worker.egress.patience import PATIENCE, Patience
 
 UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
+HASTY = Patience(idle=0.5)
+"""For tunnels in which nothing moves any more: the proxy is done with them, and so is the test."""
+
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -58,7 +61,7 @@ def test_tls_through_a_tunnel(open_door: OpenDoor, tls_site: Site) -> None:
 
 def test_a_hello_that_comes_with_the_request(open_door: OpenDoor, sink: Sink) -> None:
     """Bytes behind the request are the first of the tunnel: checked like any other, then passed on unchanged."""
-    door = open_door(f"files.test:{sink.port}")
+    door = open_door(f"files.test:{sink.port}", patience=HASTY)
     sample = hello("files.test")
     with door.connect() as sock:
         sock.sendall(connect_request("files.test", sink.port) + sample)
@@ -142,7 +145,7 @@ def test_of_several_addresses_only_permitted_ones_are_dialled(
     """A private address that hides among public ones is passed over; one that does not answer leads to the next."""
     world.permitted = ("127.0.0.1", "127.0.0.3")
     world.names["files.test"] = [["10.0.0.1", "127.0.0.3", "127.0.0.1"]]
-    door = open_door(f"files.test:{sink.port}")
+    door = open_door(f"files.test:{sink.port}", patience=HASTY)
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test"))
         until(lambda: ["127.0.0.1"] == [decision.address for decision in door.ledger.decisions])
@@ -225,7 +228,7 @@ def test_a_second_hello_that_nobody_has_asked_for_yet(open_door: OpenDoor, retry
 
 def test_a_server_that_answers_nothing(open_door: OpenDoor, sink: Sink) -> None:
     """Nothing behind the hello reaches it; the tunnel ends when nothing moves."""
-    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=1.0))
+    door = open_door(f"files.test:{sink.port}", patience=HASTY)
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test") + b"\x14\x03\x03\x00\x01\x01")
         assert b"" == read_all(sock)
@@ -294,7 +297,7 @@ def test_slow_requests_end(open_door: OpenDoor) -> None:
 
 def test_idle_tunnels_end(open_door: OpenDoor, sink: Sink) -> None:
     """A tunnel in which nothing moves is closed."""
-    door = open_door(f"files.test:{sink.port}", patience=Patience(idle=1.0))
+    door = open_door(f"files.test:{sink.port}", patience=HASTY)
     with tunnel(door, "files.test", sink.port) as sock:
         sock.sendall(hello("files.test"))
         assert b"" == read_all(sock)
@@ -394,7 +397,7 @@ def test_each_decision_is_logged(open_door: OpenDoor, caplog: pytest.LogCaptureF
 
 def test_bytes_are_told_when_a_connection_has_ended(open_door: OpenDoor, sink: Sink) -> None:
     """Of each decision at once, and of one that let something pass once more, with what passed both ways."""
-    door, heard = open_door(f"files.test:{sink.port}"), list[tuple[bool, int | None]]()
+    door, heard = open_door(f"files.test:{sink.port}", patience=HASTY), list[tuple[bool, int | None]]()
     door.ledger.witness = lambda decision, passed: heard.append((decision.allowed, passed))
     door.ask(connect_request("evil.test", 443))
     greeting = hello("files.test")

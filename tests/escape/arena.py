@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from tests.processes import children_of, status_of, tree_of
 
 from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.supervisor.worker_process import pid_of
 
 PATIENCE = 30.0
 """Seconds. Only a cell that hangs takes so long."""
@@ -93,39 +94,11 @@ def warden_of(runtime: PythonRuntime) -> int:
     assert isinstance(host, HostedRuntime)
     supervisor = host.supervisor
     assert supervisor is not None
-    for line in Path(f"/proc/self/fdinfo/{supervisor._ends.pidfd}").read_text().splitlines():
-        if line.startswith("Pid:"):
-            return int(line.split()[1])
-    raise AssertionError("a pidfd without a pid")
+    return pid_of(supervisor._ends.pidfd)
 
 
 def worker_of(runtime: PythonRuntime) -> int:
     return children_of(warden_of(runtime))[0]
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def tree_of(pid: int) -> list[int]:
-    """A process and all below it. One that ends meanwhile is left out."""
-    found, new = [], [pid]
-    while new:
-        found.append(new.pop())
-        try:
-            new += children_of(found[-1])
-        except (FileNotFoundError, ProcessLookupError):
-            found.pop()
-    return found
-
-
-def status_of(pid: int) -> Mapping[str, str]:
-    """Fields of `/proc/PID/status`, empty when the process is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
-    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
 
 
 WALLS = {"NoNewPrivs": "1", "Seccomp": "2"}
@@ -144,11 +117,6 @@ def unconfined(top: int) -> list[tuple[int, str]]:
         if os.geteuid() == 0 and "0" in status["Uid"].split():
             found.append((pid, "root"))
     return found
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process runs. A zombie is as good as gone."""
-    return status_of(pid).get("State", "X")[0] not in "ZX"
 
 
 def stop_for_good(pid: int) -> None:

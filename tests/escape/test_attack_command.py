@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 
-from cenote.cli.attack import LEVELS, attack
-
-
-def doctor(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cenote.cli.main", "doctor", "--attack", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90)
+from cenote.cli.attack import LEVELS, Verdict, attack, describe
+from cenote.terminal.screen import Screen
 
 
 def test_each_level_is_attacked() -> None:
     """Every attempt at every level that is there, all held, exit status 0."""
-    done = doctor("--json")
+    command = [sys.executable, "-m", "cenote.cli.main", "doctor", "--attack", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     report = json.loads(done.stdout)
     assert [] == [verdict for verdict in report["verdicts"] if not verdict["held"]]
     assert 0 == done.returncode
@@ -24,10 +22,27 @@ def test_each_level_is_attacked() -> None:
 
 
 def test_people_get_a_table_of_attempts() -> None:
-    """One line per attempt, with what it is known as."""
-    lines = doctor().stdout.splitlines()
-    assert any("held  read_a_secret" in line and "reading by path" in line for line in lines)
-    assert not any("FAIL" in line for line in lines)
+    """Per level a line for each attempt: what it is known as, and what was seen, be it from outside or by itself."""
+    out = io.StringIO()
+    verdicts = [
+        verdict("read_a_secret", "reading by path", outcome="EACCES", held=True),
+        verdict("signal_by_pidfd", "pidfd_send_signal", breaches=("the bystander changed",)),
+    ]
+    describe(verdicts, {"landlock": "the kernel has none"}, Screen(out, io.StringIO()))
+    assert [
+        "strict: 1 of 2 held",
+        "  held  read_a_secret                     EACCES          reading by path",
+        "  FAIL  signal_by_pidfd                   the bystander changed  pidfd_send_signal",
+        "landlock: the kernel has none",
+    ] == out.getvalue().splitlines()
+
+
+def verdict(
+    name: str, reference: str, outcome: str = "", breaches: tuple[str, ...] = (), held: bool = False
+) -> Verdict:
+    return Verdict(
+        level="strict", name=name, reference=reference, outcome=outcome, breaches=breaches, held=held
+    )
 
 
 def test_what_gets_through_is_seen() -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from tests.escape.arena import Arena, is_there, outcome, status_of, stop_for_good, tree_of, warden_of
+from tests.escape.arena import Arena, outcome, stop_for_good, warden_of
 from tests.escape.attempts_bombs import BOMBS, HANGS
+from tests.processes import runs, status_of, tree_of
 
 from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt
@@ -34,7 +35,7 @@ def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
         assert "42" == runtime.execute("6 * 7").value
 
 
-def test_hangs_end(arena: Arena) -> None:
+def test_hangs_end(hasty: None, arena: Arena) -> None:
     """Each is killed when its time is up; all of them at once keep nobody else waiting."""
     results: dict[str, ExecutionResult] = {}
 
@@ -78,7 +79,7 @@ def test_nothing_survives_its_jail(arena: Arena) -> None:
         runtime.execute(LEFT_BEHIND)
         left = tree_of(warden_of(runtime))
         assert len(left) >= 5
-    assert _in_time(lambda: not any(is_there(pid) for pid in left))
+    assert _in_time(lambda: not any(runs(pid) for pid in left))
 
 
 def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
@@ -92,7 +93,7 @@ def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
         left = tree_of(warden)
         assert len(left) >= 5
         stop_for_good(int(status_of(warden)["PPid"]))
-    assert _in_time(lambda: not any(is_there(pid) for pid in left))
+    assert _in_time(lambda: not any(runs(pid) for pid in left))
 
 
 CROWD = """

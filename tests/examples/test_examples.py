@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,10 @@ SHOWN = {
 }
 
 FIGURES = {"data_analysis": "revenue.png"}
+PROGRAM = "multi_agent"
+"""One with several runtimes."""
+
+Run = Callable[[str], str]
 
 
 def run_example(name: str, folder: Path) -> str:
@@ -69,13 +75,38 @@ def run_example(name: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_an_example_shows_what_it_claims(name: str, tmp_path: Path) -> None:
-    """Exit status 0, nothing on stderr, each claimed line, and the figure is one that a viewer opens."""
-    output = run_example(name, tmp_path)
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """As the program of this process, which has imported Cenote and has warm jails."""
+
+    def run(name: str) -> str:
+        monkeypatch.delenv("CENOTE_MODEL", raising=False)
+        monkeypatch.syspath_prepend(EXAMPLES)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        output, errors = capsys.readouterr()
+        assert "" == errors
+        return output
+
+    return run
+
+
+def check(name: str, output: str) -> None:
     assert [] == [line for line in SHOWN[name] if line not in output], output
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Path) -> None:
+    """It runs to its end with nothing on stderr, each claimed line, and a figure that a viewer opens."""
+    check(name, run_here(name))
     if name in FIGURES:
         assert (tmp_path / "demo-output" / FIGURES[name]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_an_example_ends_as_a_program(tmp_path: Path) -> None:
+    """Exit status 0 and nothing on stderr, behind its end too."""
+    check(PROGRAM, run_example(PROGRAM, tmp_path))
 
 
 def test_no_example_is_left_out() -> None:

@@ -34,4 +34,4 @@ def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
 @pytest.fixture(params=["strict", "landlock"])
 def runtime(request: pytest.FixtureRequest, make_runtime: Callable[..., PythonRuntime]) -> PythonRuntime:
     """A runtime at each level in turn."""
-    return make_runtime(isolation=request.param)
+    return make_runtime(isolation=request.param, snapshots="none")

@@ -53,8 +53,10 @@ def rival(tenants: Tenants) -> Tenant:
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    """Platforms over real jails, with folders of their own."""
+def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
+    """Platforms over real jails, with folders of their own, that look more often for what has come to pass."""
+    monkeypatch.setattr("cenote.gateway.local_nodes.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("cenote.gateway.server.COLLECT_EVERY", 0.1)
     made: list[World] = []
 
     def make(**settings: Any) -> World:

@@ -179,10 +179,10 @@ def test_what_strangers_send_is_not_parsed(world: World) -> None:
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
     """Not while it has a client; after that its name is free and its part of the quotas given back."""
     acme = world.user("acme")
-    made = acme.create("", lease=0.6)
+    made = acme.create("", lease=0.2)
     line = acme.line(made)
     line.welcome()
-    threading.Event().wait(1.8)  # one look of those who look after leases, at least
+    threading.Event().wait(0.6)  # some looks of those who look after leases
     assert line.run("1").success
     line.finish()
     until(lambda: not acme.names())

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import parent_of
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
@@ -154,10 +155,6 @@ def test_one_keeper_serves_a_folder(folder: Path) -> None:
     ensure_keeper(folder)
     assert first == pid_of(folder)
     assert os.getpid() not in (parent := parent_of(first), os.getsid(first)), parent
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_output(start_runtime: StartRuntime) -> None:
     assert len(result.stdout) < 8 * 2**10
 
 
-def test_a_cell_that_never_ends(start_runtime: StartRuntime) -> None:
+def test_a_cell_that_never_ends(hasty: None, start_runtime: StartRuntime) -> None:
     """Ignoring the interrupt costs what the cell did; usage and limit are named."""
     source = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     result = start_runtime().execute(source, timeout=0.2)

@@ -99,19 +99,23 @@ def test_an_injection_is_carried_out_once(world: World) -> None:
     assert back.answer(back.send("other", injection=injection)).reply.HasField("refusal")
 
 
+def returning(world: World, name: str) -> bool:
+    """Whether the client that comes now is one that the server still knows."""
+    line = Line(world.address, name)
+    world.lines.append(line)
+    return line.welcome().returning
+
+
 def test_a_returning_client_is_known(make_world: Callable[..., World]) -> None:
     """Within the grace; after it, it is a new one."""
-    world = make_world(grace=0.2)
-    name = world.runtime()
-    gone(world.line(name))
-    line = Line(world.address, name)
-    world.lines.append(line)
-    assert line.welcome().returning
-    gone(line)
-    until(lambda: world.server.attached(name) == 0)
-    line = Line(world.address, name)
-    world.lines.append(line)
-    assert not line.welcome().returning
+    patient, hasty = make_world(grace=600), make_world(grace=0.01)
+    name = patient.runtime()
+    gone(patient.line(name))
+    assert returning(patient, name)
+    name = hasty.runtime()
+    gone(hasty.line(name))
+    until(lambda: hasty.server.attached(name) == 0)
+    assert not returning(hasty, name)
 
 
 def test_a_client_that_leaves_is_not_waited_for(make_world: Callable[..., World]) -> None:
@@ -171,15 +175,23 @@ def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., Wor
 
 def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..., World]) -> None:
     """The grace of the broken line takes back only what the client left behind for good."""
-    world = make_world(grace=1)
+    world = make_world(grace=1.5)
     name = world.runtime()
     line = world.line(name)
-    line.cell("import time\nprint('on')\ntime.sleep(2)\n'mine'", key="k")
+    offer(line)
+    line.cell("double(1)\n'mine'", key="k")
     line.cell("late = True", key="not wanted any more")
-    line.until(lambda frame: frame.HasField("output"))
+    line.until(lambda frame: frame.HasField("host_call"))
+    supervisor = world.hosted[name].supervisor
+    assert supervisor is not None
+    until(lambda: 1 == len(supervisor._waiting))
     gone(line)
     back = world.line(name)
-    assert "'mine'" == back.run("", key="k").value
+    again = back.cell("", key="k")
+    asked = back.until(lambda frame: frame.HasField("host_call"))
+    until(lambda: 0 == len(supervisor._waiting))
+    answer(back, asked.call, None)
+    assert "'mine'" == back.answer(again).result.value
     assert "False" == back.run("'late' in globals()").value
 
 

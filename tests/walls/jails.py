@@ -12,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.processes import children_of
 from tests.waiting import PATIENCE
 
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.supervisor.descriptors import ensure_room
+from cenote_worker.supervisor.worker_process import pid_of
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.connection import StartedJail
 from cenote_worker.zygote.descriptors import JailDescriptors
@@ -83,10 +85,7 @@ class Jail:
     @property
     def warden(self) -> int:
         """The warden's pid, as this process sees it."""
-        for line in Path(f"/proc/self/fdinfo/{self.started.pidfd}").read_text().splitlines():
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-        raise AssertionError("a pidfd without a pid")
+        return pid_of(self.started.pidfd)
 
     @property
     def worker(self) -> int:
@@ -121,23 +120,3 @@ def zygote_pid(client: ZygoteClient) -> int:
     """The process behind a client. Waits until it is ready."""
     assert client.facts
     return client._current()._process.pid
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there. A zombie is as good as gone: nothing of it runs."""
-    return state_of(pid) not in ("Z", "")
-
-
-def state_of(pid: int) -> str:
-    """The letter that the kernel gives a process's state, empty when there is none."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 
 import pytest
+from tests.processes import children_of, parent_of, state_of
 from tests.waiting import until
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, children_of, parent_of, state_of, zygote_pid
+from tests.walls.jails import InJailError, zygote_pid
 
 from cenote_worker.zygote.client import ZygoteClient
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.processes import status_of
 from tests.walls.conftest import StartJail
 from tests.walls.jails import zygote_pid
 
@@ -27,11 +28,6 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to g
 
 def user_of(pid: int) -> int:
     return int(status_of(pid)["Uid"].split()[0])
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
 
 
 # -- users ------------------------------------------------------------------------------------------------

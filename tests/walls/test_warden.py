@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.processes import runs, state_of, tree_of
 from tests.waiting import until
 from tests.walls.conftest import StartJail
-from tests.walls.jails import InJailError, Jail, children_of, runs, state_of
+from tests.walls.jails import InJailError, Jail
 
 from cenote_security.walls.limits import oom_score
 
@@ -76,7 +77,7 @@ def test_orphans_end_with_the_jail(jail: Jail) -> None:
     """A daemon that left its session and its parent does not outlive the worker."""
     jail.ask("import subprocess; subprocess.run('(setsid sleep 1000 >/dev/null 2>&1 &) &', shell=True)")
     until(lambda: 2 == jail.say(op="status", id=1)["processes"])
-    inside = _descendants(jail.warden)
+    _, *inside = tree_of(jail.warden)
     jail.tell("import os; os._exit(0)")
     assert jail.wait_for_end()
     until(lambda: not any(map(runs, inside)))
@@ -84,7 +85,7 @@ def test_orphans_end_with_the_jail(jail: Jail) -> None:
 
 def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
     """The control socket is the client's life as the warden sees it."""
-    inside = [jail.warden, *_descendants(jail.warden)]
+    inside = tree_of(jail.warden)
     jail.control.close()
     assert jail.wait_for_end()
     until(lambda: not any(map(runs, inside)))
@@ -93,7 +94,7 @@ def test_the_jail_ends_when_the_client_hangs_up(jail: Jail) -> None:
 def test_a_killed_warden_takes_its_jail_along(jail: Jail) -> None:
     """Whatever kills it, nothing of the jail is left."""
     jail.ask("import subprocess; a = subprocess.Popen(['sleep', '1000'])")
-    inside = _descendants(jail.warden)
+    _, *inside = tree_of(jail.warden)
     assert 2 == len(inside)
     os.kill(jail.warden, signal.SIGKILL)
     assert jail.wait_for_end()
@@ -107,11 +108,6 @@ def test_zombies_are_reaped(start_jail: StartJail) -> None:
         until(lambda: jail.say(op="status", id=1)["processes"] == 1)
         jail.ask("import subprocess; subprocess.run('(true &) &', shell=True, check=True)")
     until(lambda: jail.say(op="status", id=1)["processes"] == 1)
-
-
-def _descendants(pid: int) -> list[int]:
-    below = children_of(pid)
-    return below + [deeper for child in below for deeper in _descendants(child)]
 
 
 COMETS = """

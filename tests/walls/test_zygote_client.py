@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.processes import runs
 from tests.waiting import PATIENCE, until
-from tests.walls.jails import Jail, runs, zygote, zygote_pid
+from tests.walls.jails import Jail, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import Isolation, SandboxPolicy

@@ -15,13 +15,20 @@ OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
 
 KeepInBand = Callable[[pickle.PickleBuffer], bool]
-"""A pickler's `buffer_callback`."""
+"""A pickler's `buffer_callback`: whether the buffer goes into the stream."""
 
 
 def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
     """What `pickle_to(stream, buffer_callback)` wrote, and the buffers it set aside: copied once, here."""
     large: list[memoryview] = []
     stream = io.BytesIO()
+
+    pickle_to(stream, setting_aside(large))
+    return Content.pack([stream.getbuffer(), *large])
+
+
+def setting_aside(large: list[memoryview]) -> KeepInBand:
+    """Has large buffers put there, instead of into the stream."""
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -33,8 +40,7 @@ def dumps(pickle_to: Callable[[io.BytesIO, KeepInBand], None]) -> Content:
         large.append(view)
         return False
 
-    pickle_to(stream, keep_in_band)
-    return Content.pack([stream.getbuffer(), *large])
+    return keep_in_band
 
 
 def loads(content: Content) -> object:

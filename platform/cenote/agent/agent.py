@@ -18,7 +18,7 @@ from cenote.agent.driver import Run, World
 from cenote.agent.errors import AgentBusyError
 from cenote.agent.events import Event
 from cenote.agent.kept_outputs import KeptOutputs
-from cenote.agent.log import AgentLog, LogLevel
+from cenote.agent.log import LogLevel, log_event
 from cenote.agent.port import HasPort, PatchableRuntime, SubAgent
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
@@ -104,7 +104,7 @@ class CaveAgent(SubAgent):
         self._patches = patches
         self._outputs = KeptOutputs()
         self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
-        self._log = AgentLog(_level(log_level))
+        self._log_level = _level(log_level)
         self._on_event = on_event
         self._busy = False
         prompt = PromptParts(
@@ -272,7 +272,7 @@ class CaveAgent(SubAgent):
         try:
             async with aclosing(run.events(task)) as events:
                 async for event in events:
-                    self._log.event(event)
+                    log_event(event, self._log_level)
                     if self._on_event is not None:
                         self._on_event(event)
                     yield event

@@ -29,15 +29,10 @@ _IMPORTANCE = {
 }
 
 
-class AgentLog:
-    """Logs events up to a level."""
-
-    def __init__(self, level: LogLevel) -> None:
-        self._level = level
-
-    def event(self, event: Event) -> None:
-        if event.type is EventType.TEXT:
-            return
-        importance = _IMPORTANCE.get(event.type, LogLevel.DEBUG)
-        if importance <= self._level:
-            _logger.log(_LEVELS[importance], "%s: %s", event.type.value, event.content)
+def log_event(event: Event, level: LogLevel) -> None:
+    """Up to a level; pieces of text never."""
+    if event.type is EventType.TEXT:
+        return
+    importance = _IMPORTANCE.get(event.type, LogLevel.DEBUG)
+    if importance <= level:
+        _logger.log(_LEVELS[importance], "%s: %s", event.type.value, event.content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -48,7 +48,7 @@ def handle(*, as_json: bool) -> int:
         report = {"verdicts": [asdict(verdict) for verdict in verdicts], "unavailable": unavailable}
         screen.line(json.dumps(report, indent=2))
     else:
-        _describe(verdicts, unavailable, screen)
+        describe(verdicts, unavailable, screen)
     all_held = all(verdict.held for verdict in verdicts)
     return ExitStatus.OK if verdicts and all_held else ExitStatus.FAILED
 
@@ -84,7 +84,8 @@ def _verdict(level: str, attempt: Attempt, outcome: str, breaches: tuple[str, ..
     )
 
 
-def _describe(verdicts: list[Verdict], unavailable: dict[str, str], screen: Screen) -> None:
+def describe(verdicts: Sequence[Verdict], unavailable: Mapping[str, str], screen: Screen) -> None:
+    """Level by level, a line for each attempt. unavailable: why a level is not there."""
     for level in LEVELS:
         if level in unavailable:
             screen.line(f"{level}: {unavailable[level]}", BOLD)

@@ -36,6 +36,25 @@ def add_address_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
+) -> argparse.ArgumentParser:
+    """One thing that can be done at a platform."""
+    parser = verbs.add_parser(name, help=text)
+    add_address_option(parser)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def add_runtime_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
+) -> argparse.ArgumentParser:
+    """One that is about a runtime."""
+    parser = add_verb(verbs, name, text, handler)
+    parser.add_argument("name", metavar="NAME", help="a name, or an id")
+    return parser
+
+
 def meant(address: str | None) -> Destination:
     """The platform that a command is about. Raises UnavailableError when none is known, UsageError."""
     from cenote.gateway.daemon_lock import running_at

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cenote.cli import runtime_exec, runtime_fork, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform_line import add_address_option, meant, platform_line
+from cenote.cli.platform_line import add_verb, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
 from cenote.cli.runtime_facts import as_data
 from cenote.runtime.remote.address import Destination
@@ -25,23 +25,23 @@ _COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("runtime", help="list, make, use and remove runtimes of a platform")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = _verb(verbs, "ls", "list your runtimes", list_all)
+    listing = add_verb(verbs, "ls", "list your runtimes", list_all)
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     _add_create(verbs)
     runtime_exec.add_to(verbs)
-    showing = _verb(verbs, "show", "what there is to know of a runtime", show)
+    showing = add_verb(verbs, "show", "what there is to know of a runtime", show)
     showing.add_argument("name", metavar="NAME", help="a name, or an id")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
     runtime_history.add_to(verbs)
     runtime_snapshots.add_to(verbs)
     runtime_fork.add_to(verbs)
     runtime_places.add_to(verbs)
-    removing = _verb(verbs, "rm", "end runtimes; their state is gone", remove)
+    removing = add_verb(verbs, "rm", "end runtimes; their state is gone", remove)
     removing.add_argument("names", nargs="+", metavar="NAME", help="a name, or an id")
 
 
 def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _verb(verbs, "create", "make a runtime that stays until it is removed", create)
+    parser = add_verb(verbs, "create", "make a runtime that stays until it is removed", create)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
         "--lease",
@@ -62,15 +62,6 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_policy_options(parser, rules=False)
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text)
-    add_address_option(parser)
-    parser.set_defaults(handler=handler)
-    return parser
 
 
 def list_all(arguments: argparse.Namespace) -> int:

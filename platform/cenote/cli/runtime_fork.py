@@ -61,21 +61,10 @@ def fork(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> platform_pb2.ForkRuntimeRequest:
-    from cenote.runtime.remote.call import new_key
-    from cenote_proto.v1 import platform_pb2
-    from cenote_worker.hosted.branching import branch_names, check_count
+    from cenote.runtime.remote.branches import fork_request
+    from cenote_worker.hosted.branching import ForkOrder, branch_names, check_count
 
     check_count(arguments.count)
-    request = platform_pb2.ForkRuntimeRequest(
-        name=arguments.name,
-        count=arguments.count,
-        names=branch_names(arguments.called, arguments.count),
-        key=new_key(),
-        deterministic=arguments.deterministic,
-        partial=arguments.partial,
-    )
-    if isinstance(arguments.step, str):
-        request.label = arguments.step
-    elif arguments.step is not None:
-        request.step = arguments.step
-    return request
+    order = ForkOrder(at=arguments.step, deterministic=arguments.deterministic, partial=arguments.partial)
+    names = branch_names(arguments.called, arguments.count)
+    return fork_request(arguments.name, order, arguments.count, names, lease=0.0)

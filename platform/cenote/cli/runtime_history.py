@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cenote.cli.attached import attached
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform_line import add_address_option, meant
+from cenote.cli.platform_line import add_runtime_verb, meant
 from cenote.terminal.screen import BOLD, Screen
 from cenote_worker.results import printable
 
@@ -22,12 +22,14 @@ _CODE = 72
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    history = _verb(commands, "history", "the steps of a runtime, by all its authors", show_history)
+    history = add_runtime_verb(
+        commands, "history", "the steps of a runtime, by all its authors", show_history
+    )
     history.add_argument(
         "--all", action="store_true", help="also of lines that were left, and changes without code"
     )
     _add_json(history)
-    graph = _verb(commands, "graph", "which step took what from which", show_graph)
+    graph = add_runtime_verb(commands, "graph", "which step took what from which", show_graph)
     graph.add_argument(
         "--format",
         choices=("mermaid", "dot", "json"),
@@ -37,23 +39,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     graph.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"
     )
-    blame = _verb(commands, "blame", "who last wrote a variable, and with which statement", show_blame)
+    blame = add_runtime_verb(
+        commands, "blame", "who last wrote a variable, and with which statement", show_blame
+    )
     blame.add_argument("symbol", metavar="SYMBOL", help="a variable, or a location such as file:report.md")
     _add_json(blame)
-    diff = _verb(commands, "diff", "how two states of a runtime differ", show_diff)
+    diff = add_runtime_verb(commands, "diff", "how two states of a runtime differ", show_diff)
     diff.add_argument("a", metavar="A", type=int, help="a step; 0 is the state before the first")
     diff.add_argument("b", metavar="B", type=int, help="another step")
     _add_json(diff)
-
-
-def _verb(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text)
-    parser.add_argument("name", metavar="NAME", help="a name, or an id")
-    add_address_option(parser)
-    parser.set_defaults(handler=handler)
-    return parser
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

@@ -5,27 +5,17 @@ from __future__ import annotations
 import argparse
 
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform_line import add_address_option, meant, platform_line
+from cenote.cli.platform_line import add_runtime_verb, meant, platform_line
 from cenote.terminal.screen import Screen
 
 
 def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    waking = _verb(verbs, "wake", "have a durable runtime served that is in the store alone", wake)
+    waking = add_runtime_verb(verbs, "wake", "have a durable runtime served that is in the store alone", wake)
     waking.add_argument(
         "--partial", action="store_true", help="without what cannot be given back, which is named else"
     )
-    moving = _verb(verbs, "move", "have a durable runtime served on another machine", move)
+    moving = add_runtime_verb(verbs, "move", "have a durable runtime served on another machine", move)
     moving.add_argument("--to", metavar="NODE", default="", help="see `cenote status` (default: any other)")
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text)
-    add_address_option(parser)
-    parser.add_argument("name", metavar="NAME", help="a name, or an id")
-    parser.set_defaults(handler=handler)
-    return parser
 
 
 def wake(arguments: argparse.Namespace) -> int:

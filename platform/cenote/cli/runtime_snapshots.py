@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cenote.cli.attached import attached
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform_line import add_address_option, meant
+from cenote.cli.platform_line import add_runtime_verb, meant
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import Screen
 from cenote_worker.results import printable
@@ -19,23 +19,16 @@ if TYPE_CHECKING:
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    keeping = _verb(commands, "snapshot", "keep the state of a runtime as it is now", keep)
+    keeping = add_runtime_verb(commands, "snapshot", "keep the state of a runtime as it is now", keep)
     keeping.add_argument("--label", default="", metavar="LABEL", help="a name for it, to go back to it by")
-    returning = _verb(commands, "rollback", "go back to a state that is kept, and forward again", roll_back)
+    returning = add_runtime_verb(
+        commands, "rollback", "go back to a state that is kept, and forward again", roll_back
+    )
     returning.add_argument(
         "to", metavar="STEP|LABEL", type=target, help="the step after which it was (0: the first state)"
     )
-
-
-def _verb(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text)
-    parser.add_argument("name", metavar="NAME", help="a name, or an id")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_address_option(parser)
-    parser.set_defaults(handler=handler)
-    return parser
+    for verb in (keeping, returning):
+        verb.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def target(text: str) -> int | str:

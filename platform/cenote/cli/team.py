@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cenote.cli.exit_status import ExitStatus
-from cenote.cli.platform_line import add_address_option, meant
+from cenote.cli.platform_line import add_verb, meant
 from cenote.terminal.screen import BOLD, Screen
 
 if TYPE_CHECKING:
@@ -24,32 +24,23 @@ _SHOWN = 400
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("team", help="list, follow, set to work and stop teams of a platform")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = _verb(verbs, "ls", "list your teams", list_all)
+    listing = add_verb(verbs, "ls", "list your teams", list_all)
     listing.add_argument("--json", action="store_true", help="print one JSON array")
-    showing = _verb(verbs, "show", "members, runs and steps of a team", show)
+    showing = add_verb(verbs, "show", "members, runs and steps of a team", show)
     showing.add_argument("name", metavar="NAME")
     showing.add_argument("--json", action="store_true", help="print one JSON object")
-    running = _verb(verbs, "run", "set a team to work on a task, and follow it", run)
+    running = add_verb(verbs, "run", "set a team to work on a task, and follow it", run)
     running.add_argument("name", metavar="NAME")
     running.add_argument("task", metavar="TASK")
     running.add_argument("--detach", action="store_true", help="print the number of the run and leave")
     running.add_argument(
         "--json", action="store_true", help="print the run as one JSON object, when it is over"
     )
-    stopping = _verb(verbs, "cancel", "stop a run", cancel)
+    stopping = add_verb(verbs, "cancel", "stop a run", cancel)
     stopping.add_argument("name", metavar="NAME")
     stopping.add_argument("run", metavar="RUN", nargs="?", type=int, default=0, help="by default the newest")
-    removing = _verb(verbs, "rm", "end teams and forget them", remove)
+    removing = add_verb(verbs, "rm", "end teams and forget them", remove)
     removing.add_argument("names", nargs="+", metavar="NAME")
-
-
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=text)
-    add_address_option(parser)
-    parser.set_defaults(handler=handler)
-    return parser
 
 
 def list_all(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from pathlib import Path
 
 from cenote import tokens
@@ -29,8 +30,9 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
 
     Then patches an analysis and has it crash. Puts the figure into `folder`. True when the agents answered and left
     findings and a figure, the patch was applied, and the crash took nothing with it.
-    Raises UsageError when the folder cannot be written, and what models and jails raise.
+    Raises UsageError when the folder cannot be written, before any model is asked, and what models and jails raise.
     """
+    path = figure_path(folder)
     who = (
         f"the model {model}" if model else "scripted models: their words are canned, their code runs for real"
     )
@@ -43,7 +45,7 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
         screen.line(f"jail   isolation {team.runtimes['cleaner'].isolation}", DIM)
         response = asyncio.run(team.orchestrator.run(script.TASK))
         screen.clear_progress()
-        done = save_figure(team, folder, screen) and response.status.value == "success"
+        done = save_figure(team, path, screen) and response.status.value == "success"
         print_ledger(team, screen)
     return show_mending(screen) and done
 
@@ -63,7 +65,18 @@ def choose_models(name: str | None) -> Models:
     )
 
 
-def save_figure(team: Team, folder: Path, screen: Screen) -> bool:
+def figure_path(folder: Path) -> Path:
+    """Where the figure will go, in a folder that is made and tried now."""
+    path = folder / "penguins.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return path
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def save_figure(team: Team, path: Path, screen: Screen) -> bool:
     """Takes the figure out of the analyst's namespace. False, and a line that says so, if there is none."""
     try:
         data = team.runtimes["analyst"].retrieve("figure")
@@ -72,12 +85,7 @@ def save_figure(team: Team, folder: Path, screen: Screen) -> bool:
     if not (isinstance(data, bytes) and data.startswith(PNG)):
         screen.line("The analyst left no figure.")
         return False
-    path = folder / "penguins.png"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    path.write_bytes(data)
     screen.line(f"figure {path} ({len(data):,} bytes, retrieved from the analyst's namespace)", BOLD)
     return True
 

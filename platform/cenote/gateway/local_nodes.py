@@ -43,7 +43,7 @@ NODE: Final = "local"
 REFERENCE_ROOM: Final = 4 << 30
 """Bytes of all shared values together, unless told otherwise."""
 
-_LOOK_EVERY: Final = 1.0
+LOOK_EVERY: Final = 1.0
 """Seconds between two looks for runtimes whose lease has run out."""
 
 
@@ -135,7 +135,7 @@ class LocalNodes:
         node: str = "",
     ) -> Place:
         if node not in ("", NODE):
-            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}")
+            raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}; name no other")
         relay = HostRelay()
         wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
         hosted = HostedRuntime(wanted, relay, name=runtime, history=keeping.record_of(runtime))
@@ -253,7 +253,7 @@ class LocalNodes:
             return self._hosted[runtime]
 
     def _watch_leases(self) -> None:
-        while not self._closing.wait(_LOOK_EVERY):
+        while not self._closing.wait(LOOK_EVERY):
             with self._lock:
                 hosted = list(self._hosted.items())
             for name, each in hosted:

@@ -35,7 +35,9 @@ class FinalState:
         before = self._runtime.snapshot().step
         result = self._runtime.execute(code, timeout)
         if result.state == "lost":
-            raise UnavailableError("the runtime ended while it was checked")
+            raise UnavailableError(
+                "the runtime ended while it was checked, with what it had; run the task again"
+            )
         if result.state == "kept":
             self._runtime.rollback(before)
         return result

@@ -140,11 +140,6 @@ class JailGroup:
         self._cpu = self._open(*self._dialect.cpu, os.O_RDONLY)
 
     @property
-    def has_quota(self) -> bool:
-        """Whether CPU time is bounded."""
-        return "cpu" in self.folders
-
-    @property
     def counts_cpu(self) -> bool:
         """Whether `cpu_seconds` says anything."""
         return self._cpu >= 0
@@ -179,14 +174,6 @@ class JailGroup:
     def kills(self) -> int:
         """How many processes of this group the kernel has killed for memory."""
         return self._count(*self._dialect.kills, name="oom_kill")
-
-    def refused_tasks(self) -> int:
-        """How many forks the kernel has refused for this group's limit."""
-        return self._count("pids", "pids.events", name="max")
-
-    def throttled(self) -> int:
-        """In how many periods the group was made to wait."""
-        return self._count("cpu", "cpu.stat", name="nr_throttled")
 
     # -- end --
 

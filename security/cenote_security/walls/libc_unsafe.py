@@ -100,9 +100,9 @@ class _MountAttr(ctypes.Structure):
     )
 
 
-def mount_setattr(target: str, set_flags: int, *, propagation: int = 0) -> None:
+def mount_setattr(target: str, set_flags: int) -> None:
     """Set attributes of a mount and of all mounts below it, or of none of them."""
-    attr = _MountAttr(attr_set=set_flags, propagation=propagation)
+    attr = _MountAttr(attr_set=set_flags)
     _syscall(
         "mount_setattr",
         f"mount_setattr {target}",
@@ -210,13 +210,13 @@ HIGHEST_DESCRIPTOR = 0x7FFF_FFFF
 """Linux takes larger numbers for a range's end, gVisor does not; no descriptor has one."""
 
 
-def close_range(first: int, last: int = HIGHEST_DESCRIPTOR) -> None:
-    """Close every descriptor from `first` to `last`, both included."""
+def close_from(first: int) -> None:
+    """Close every descriptor from `first` on."""
     _syscall(
         "close_range",
-        f"close_range({first}, {last})",
+        f"close_range from {first}",
         ctypes.c_uint(first),
-        ctypes.c_uint(last),
+        ctypes.c_uint(HIGHEST_DESCRIPTOR),
         ctypes.c_uint(0),
     )
 

@@ -177,7 +177,9 @@ class Node:
         except HostGone as gone:
             self.left(host.id)
             self._end_all(branches)
-            raise UnavailableError("the process that made the branches has ended, and they with it") from gone
+            raise UnavailableError(
+                "the process that made the branches has ended, and they with it; fork again"
+            ) from gone
         except BaseException:
             for branch in branches:
                 self._forget(branch.runtime)

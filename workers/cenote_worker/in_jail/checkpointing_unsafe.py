@@ -26,7 +26,7 @@ from cenote_worker.in_jail.array_views import bytes_of, over_memory, view_of
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
-from cenote_worker.pickled_unsafe import OUT_OF_BAND
+from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CACHED = type(functools.lru_cache(len))
@@ -53,7 +53,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(
         self, stream: io.BytesIO, buffers: list[memoryview], namespace: Mapping[str, object], anchors: Anchors
     ) -> None:
-        super().__init__(stream, protocol=5, buffer_callback=functools.partial(_set_aside, buffers))
+        super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
@@ -181,18 +181,6 @@ def _contents(cell: types.CellType) -> tuple[object, ...]:
         return (cell.cell_contents,)
     except ValueError:
         return ()
-
-
-def _set_aside(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
-    """A pickler's `buffer_callback`: True keeps the buffer in the stream."""
-    try:
-        view = buffer.raw()
-    except BufferError:  # not contiguous: numpy copies it into the stream
-        return True
-    if view.nbytes < OUT_OF_BAND:
-        return True
-    buffers.append(view)
-    return False
 
 
 def _array(value: Any) -> tuple[Any, ...] | None:

@@ -103,7 +103,9 @@ class ServedRuntime:
         known = client is not None
         if client is None:
             if len(self._clients) >= MAX_CLIENTS:
-                raise UnavailableError(f"this runtime has {MAX_CLIENTS} clients, which is the most")
+                raise UnavailableError(
+                    f"this runtime has {MAX_CLIENTS} clients, which is the most; try again when one has left"
+                )
             client = self._clients[id] = Client(id, tenant, self._seat(hello))
         if client.line is not None:
             client.line.end(UnavailableError("this client has come back on another line"))

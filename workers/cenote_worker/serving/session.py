@@ -130,7 +130,9 @@ class Session:
             self._check_special_rights(frame, body)
             check(frame, body)
             if len(self._calls) + len(self._uploads) >= MAX_CALLS:
-                raise UnavailableError(f"{MAX_CALLS} calls of this client wait for their answers already")
+                raise UnavailableError(
+                    f"{MAX_CALLS} calls of this client wait for their answers already; await some of them first"
+                )
             payload = payload_of(frame, body)
             content = None
             if payload is not None:

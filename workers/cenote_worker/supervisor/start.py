@@ -6,8 +6,8 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from cenote_security.errors import IsolationUnavailableError, UnavailableError
 from cenote_security.network import Allow
@@ -215,18 +215,24 @@ def start_jail(
     policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
 ) -> Supervisor:
     """A fresh jail with nothing in it, supervised. See Nursery.start."""
-    try:
+    with _explained():
         return _nursery.start(policy, ledger, ends_at)
-    except OSError as error:
-        raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
 
 
 def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
     """A fresh jail with nothing in it, that nobody supervises yet. See Nursery.start_ends."""
-    try:
+    with _explained():
         return nursery.start_ends(policy)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise UnavailableError(f"this process cannot have what a jail takes: {error}") from error
+        raise UnavailableError(
+            f"this process cannot have what a jail takes: {error}; close runtimes, or raise its limits (`ulimit -a`)"
+        ) from error
 
 
 def supervise(

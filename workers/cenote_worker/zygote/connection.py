@@ -239,7 +239,9 @@ def _started(number: int, reply: _Reply, *, egress: bool) -> StartedJail:
         raise JailStartError(message["step"], message["code"], message["detail"])
     if len(reply.handles) != 1 + egress:  # the kernel drops what a full table cannot take
         _close(reply.handles)
-        raise UnavailableError("this process has too many files open to take over a jail")
+        raise UnavailableError(
+            "this process has too many files open to take over a jail; close runtimes, or raise `ulimit -n`"
+        )
     pidfd, *way_out = reply.handles
     way = way_out[0] if egress else None
     return StartedJail(number=number, pidfd=pidfd, isolation=message["isolation"], egress=way)

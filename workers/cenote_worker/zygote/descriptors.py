@@ -74,7 +74,7 @@ def place(wanted: Sequence[int]) -> None:
     lifted = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_FIXED) for descriptor in wanted]
     for number, descriptor in enumerate(lifted):
         os.dup2(descriptor, number, inheritable=number < FRAMES)
-    libc.close_range(len(lifted))
+    libc.close_from(len(lifted))
 
 
 def lift(descriptor: int) -> int:

@@ -142,5 +142,5 @@ def _listed(texts: Iterable[str]) -> list[Fact]:
     return [*shown, f"... and {more} more"] if more > 0 else shown
 
 
-def _cut(text: str, most: int = _MAX_TEXT) -> str:
-    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text)} characters)"

@@ -11,7 +11,7 @@ from cenote.runtime.backend import Backend
 from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.remote.call import new_key
-from cenote.runtime.remote.platform_client import LEASE, PlatformClient
+from cenote.runtime.remote.platform_client import PlatformClient
 from cenote_proto.v1 import platform_pb2
 from cenote_security.errors import UnavailableError
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
@@ -37,15 +37,15 @@ async def forked(
 
 
 def fork_request(
-    runtime: str, order: ForkOrder, count: int, names: Sequence[str]
+    runtime: str, order: ForkOrder, count: int, names: Sequence[str], *, lease: float
 ) -> platform_pb2.ForkRuntimeRequest:
-    """Without names branches end with their client, as other runtimes do that are given none."""
+    """names: none, to have the platform give them. lease: seconds without a client until they end; 0 for ever."""
     request = platform_pb2.ForkRuntimeRequest(
         name=runtime,
         count=count,
         key=new_key(),
         names=names,
-        lease=0.0 if names else LEASE,
+        lease=lease,
         deterministic=order.deterministic,
         partial=order.partial,
     )

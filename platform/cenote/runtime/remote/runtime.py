@@ -23,7 +23,7 @@ from cenote.runtime.remote.harness import RemoteHarness
 from cenote.runtime.remote.history_copy import HistoryCopy
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
-from cenote.runtime.remote.platform_client import PlatformClient
+from cenote.runtime.remote.platform_client import LEASE, PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError
@@ -274,7 +274,9 @@ class RemoteRuntime:
 
     def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:
         self.start()
-        request = branches.fork_request(self._id, order, count, names)
+        # Without names they end with their client, as other runtimes do that are given none.
+        lease = 0.0 if names else LEASE
+        request = branches.fork_request(self._id, order, count, names, lease=lease)
         made = background().wait(branches.forked(self._platform, request), FORK, "fork the runtime")
         return [branches.branch_there(partial(self._open_branch, lasting=bool(names)), each) for each in made]
 

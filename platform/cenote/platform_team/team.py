@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, TypeVar
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from typing import Any, Final, Self, TypeVar
 
 from cenote.plans import Plan
+from cenote.platform_team.model_spec import ModelSpec
+from cenote.platform_team.reports import (
+    TeamNews,
+    TeamRun,
+    TeamRunError,
+    TeamStatus,
+    news_of,
+    run_of,
+    status_of,
+)
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
@@ -16,7 +24,7 @@ from cenote.runtime.remote.call import new_key
 from cenote.runtime.remote.teams import TeamClient
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
-from cenote_security.errors import CenoteError, UsageError
+from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import policies
 
@@ -24,107 +32,6 @@ T = TypeVar("T")
 
 PATIENCE: Final = 40.0
 """Seconds for a question to the gateway, which has a shorter deadline of its own."""
-
-RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSpec:
-    """A model as data.
-
-    name: as its server knows it; without a `base_url` a LiteLLM name, such as `anthropic/claude-sonnet-4-5`.
-    base_url: of a server of OpenAI's chat completions, which the platform's operator has allowed.
-    secret: which of the team's secrets is the key. parameters: such as `{"temperature": 0.2}`.
-    script: answers in order, of a model for tests that asks nobody.
-    """
-
-    name: str = ""
-    base_url: str = ""
-    secret: str = ""
-    parameters: Mapping[str, object] = field(default_factory=dict)
-    script: Sequence[str] = ()
-
-    def message(self) -> team_pb2.TeamModel:
-        model = team_pb2.TeamModel(name=self.name, base_url=self.base_url, secret=self.secret)
-        model.parameters = json.dumps(dict(self.parameters)) if self.parameters else ""
-        model.script.extend(self.script)
-        if self.script:
-            model.kind = team_pb2.TeamModel.SCRIPTED
-        elif self.base_url:
-            model.kind = team_pb2.TeamModel.OPENAI
-        return model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamNews:
-    """Something that happened in a team. number: to follow it from there.
-
-    agent, type, content: as of a TeamEvent; without an agent it happened to the run, and the type is `started`,
-    `resumed`, `restarted`, `done`, `failed` or `cancelled`. at: seconds since the epoch.
-    """
-
-    number: int
-    at: float
-    run: int
-    agent: str
-    type: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamRun:
-    """What a team was set to do. answer: the last words; status: how a lead came to them, as of an AgentResponse.
-
-    references: what the steps of a plan gave; the platform keeps it for an hour. error: why it failed.
-    """
-
-    number: int
-    state: RunState
-    answer: str = ""
-    status: str = ""
-    references: tuple[ObjectReference, ...] = ()
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStatus:
-    """A step of the plan that is worked on, or was last."""
-
-    agent: str
-    task: str
-    status: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeamStatus:
-    """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last news.
-
-    starts: processes that have worked on it; more than one run needs when they were killed.
-    """
-
-    id: str
-    name: str
-    members: tuple[str, ...]
-    runs: tuple[TeamRun, ...]
-    steps: tuple[StepStatus, ...]
-    tokens: int
-    cost: float
-    newest: int
-    starts: int
-
-
-class TeamRunError(CenoteError):
-    """A run of a platform's team did not come to a good end. run: as it is."""
-
-    def __init__(self, run: TeamRun) -> None:
-        super().__init__(run)
-        self.run = run
-
-    def __str__(self) -> str:
-        return f"run {self.run.number} of the team was {self.run.state}" + (
-            f": {self.run.error}" if self.run.error else ""
-        )
 
 
 class PlatformTeam:
@@ -144,7 +51,7 @@ class PlatformTeam:
         secrets: Mapping[str, str] | None,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise UsageError("a team of a platform has a name")
+            raise UsageError(f"a team of a platform has a name, such as 'pipeline', not {name!r:.100}")
         self.name = name
         self._client = TeamClient(destination)
         self._secrets = dict(secrets or {})
@@ -243,7 +150,7 @@ class PlatformTeam:
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
         following = asyncio.run_coroutine_threadsafe(
-            self._client.follow(self.name, after, wait=wait, hear=lambda news: put(_news(news))),
+            self._client.follow(self.name, after, wait=wait, hear=lambda news: put(news_of(news))),
             background().loop,
         )
         following.add_done_callback(lambda done: put(None if done.cancelled() else done.exception()))
@@ -278,7 +185,7 @@ class PlatformTeam:
             for result in message.results
             if result.reference
         ]
-        return _of_run(message, tuple(references))
+        return run_of(message, tuple(references))
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         return background().wait(question, PATIENCE, "answer")
@@ -308,44 +215,3 @@ def _set(settings: team_pb2.AgentSettings, name: str, value: object) -> None:
             setattr(settings, name, value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}={value!r:.100} is no such setting: {error}") from None
-
-
-def _of_run(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] = ()) -> TeamRun:
-    states: tuple[RunState, ...] = ("waiting", "running", "done", "failed", "cancelled")
-    return TeamRun(
-        number=message.number,
-        state=states[message.state] if message.state < len(states) else "failed",
-        answer=message.answer,
-        status=message.status,
-        references=references,
-        error=message.error,
-    )
-
-
-def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
-    """A team as the platform describes it."""
-    return TeamStatus(
-        id=message.id,
-        name=message.name,
-        members=tuple(member.name for member in message.definition.members),
-        runs=tuple(map(_of_run, message.runs)),
-        steps=tuple(
-            StepStatus(agent=step.agent, task=step.task, status=step.status, error=step.error)
-            for step in message.steps
-        ),
-        tokens=message.tokens,
-        cost=message.nanodollars / 10**9,
-        newest=message.newest_news,
-        starts=message.starts,
-    )
-
-
-def _news(message: team_pb2.TeamNews) -> TeamNews:
-    return TeamNews(
-        number=message.number,
-        at=message.at,
-        run=message.run,
-        agent=message.agent,
-        type=message.type,
-        content=message.content,
-    )

@@ -1,0 +1,48 @@
+"""Other processes, as the kernel shows them to whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there. One that nobody has buried yet is as good as gone: nothing of it runs."""
+    return state_of(pid) not in ("Z", "X", "")
+
+
+def state_of(pid: int) -> str:
+    """The letter that the kernel gives a process's state, empty when there is none."""
+    return next(iter(_stat(pid)), "")
+
+
+def parent_of(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """What is behind its name, which may hold anything."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def status_of(pid: int) -> Mapping[str, str]:
+    """Fields of `/proc/PID/status`, empty when the process is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    return {}
+
+
+def children_of(pid: int) -> list[int]:
+    """The oldest first; none of a process that is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process and all below it."""
+    return [pid, *(deeper for child in children_of(pid) for deeper in tree_of(child))]
