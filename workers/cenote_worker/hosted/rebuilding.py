@@ -1,14 +1,12 @@
-"""Has a jail that is being filled run steps again, for what a checkpoint cannot have."""
+"""Has a jail that is being filled run steps again, for what a copied state cannot have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
-from cenote_security.errors import MalformedValueError
 from cenote_worker.checkpoints.rebuild import Rebuild
-from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.content import Content
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
@@ -17,7 +15,6 @@ from cenote_worker.hosted.replays import Replay
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import told
 from cenote_worker.rebuilding.line import Line
-from cenote_worker.rebuilding.line_record import read_line
 from cenote_worker.rebuilding.obstacles import (
     DRAWN,
     CannotRebuildError,
@@ -33,28 +30,37 @@ SLOWER: Final = 10.0
 
 
 class Rebuilding:
-    """Of one restore. What the steps find has been restored in that jail; all else comes after them."""
+    """Of one state. What the steps find has been put into that jail; all else comes after them."""
 
-    def __init__(self, runtime: HostedRuntime, supervisor: Supervisor, ready: Restoration) -> None:
+    def __init__(
+        self,
+        runtime: HostedRuntime,
+        supervisor: Supervisor,
+        rebuild: Rebuild,
+        hosts: Iterable[str],
+        patience: Callable[[], float] | None = None,
+    ) -> None:
+        """hosts: names that stand for something of the client. patience: seconds that are left for all of it."""
         self._runtime = runtime
         self._supervisor = supervisor
-        self._ready = ready
-        self._hosts = frozenset(ready.manifest.state.message.hosts)
-        self.line: Line | None = None
-        """The recorded one, once it has been read."""
+        self._rebuild = rebuild
+        self._hosts = frozenset(hosts)
+        self._patience = patience
 
-    def carry_out(self) -> str:
+    def carry_out(self, line: Line) -> str:
         """Why nothing comes of it; empty once the variables are there. Raises UnavailableError."""
-        rebuild = self._ready.manifest.rebuild
         try:
-            self.line = read_line(self._ready.record)
-            reason = self._run(rebuild, self.line) or self._end(rebuild.names)
-        except (MalformedValueError, CannotRebuildError) as error:
+            reason = self._run(self._rebuild, line) or self._end(self._rebuild.names)
+        except CannotRebuildError as error:
             reason = str(error)
         if reason:
-            self._end(())
+            self.give_up()
         self._runtime.recorder.host_calls.take()  # they are in the record already
         return reason
+
+    def give_up(self) -> None:
+        """All else comes now, and what was to be made again does not. Raises UnavailableError."""
+        self._end(())
 
     def _run(self, rebuild: Rebuild, line: Line) -> str:
         records = {record.number: record for record in line.steps}
@@ -89,6 +95,8 @@ class Rebuilding:
         message: checkpoint_pb2.RebuildBegin | checkpoint_pb2.RepeatedStep | checkpoint_pb2.RebuildEnd,
         timeout: float = FETCH_TIMEOUT,
     ) -> str:
+        if self._patience is not None:
+            timeout = min(timeout, self._patience())
         content = Content.pack([message.SerializeToString()])
         try:
             return told(self._supervisor, kind, content, timeout=timeout)
