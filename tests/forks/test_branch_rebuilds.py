@@ -76,7 +76,9 @@ def test_host_calls_are_answered_from_the_record(make: Make, fork: Fork) -> None
 def test_what_cannot_be_made_again_is_named_with_the_reason(source: PythonRuntime, fork: Fork) -> None:
     """Before anything starts where that is known, else before anybody has a branch; with `partial` all else is."""
     run(source, "import time; t = time.time(); g = (t + x for x in range(3)); kept = [1]")
-    with pytest.raises(IncompleteForkError, match="cannot be made again: step 1 may give something else each time"):
+    with pytest.raises(
+        IncompleteForkError, match="cannot be made again: step 1 may give something else each time"
+    ):
         source.fork()
     run(source, "del g, t", "data = [open('/proc/uptime').read()]; h = (x for x in data)")
     with pytest.raises(IncompleteForkError, match="data, h: step 3 leaves another data than the first time"):
@@ -94,7 +96,9 @@ def test_a_kept_state_has_the_generator_as_it_was_there(make: Make, fork: Fork) 
     assert "3" == run(source, "next(h)") == run(fork(source, step=3)[0], "next(h)")
 
 
-def test_a_branch_of_what_was_restored_has_what_the_restore_had(make: Make, fork: Fork, tmp_path: Path) -> None:
+def test_a_branch_of_what_was_restored_has_what_the_restore_had(
+    make: Make, fork: Fork, tmp_path: Path
+) -> None:
     """The steps that were read from the store lead to it; the branch can be stored, and comes back too."""
     source = make(sandbox=SANDBOX, store=tmp_path / "s", name="r")
     run(source, "g = (x for x in 'abcd')", "next(g);")

@@ -209,8 +209,8 @@ class Worker:
 
     def _snapshot(self, label: str) -> int:
         """The state was copied, or could not be, before this was asked for."""
-        if self._copies.unkept:
-            raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
+        if reason := self._copies.unkept():
+            raise Refused(jail_pb2.Refusal.FAILED, message=reason)
         if label:  # a state that has one keeps it
             self._copies.label(label)
         return self._copies.step
@@ -230,7 +230,7 @@ class Worker:
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
-        executed.unkept = self._copies.unkept
+        executed.unkept = self._copies.unkept()
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
