@@ -29,7 +29,7 @@ from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
-from cenote_worker.in_jail.snapshots.sweeps import LARGE, swept_bytes
+from cenote_worker.in_jail.snapshots.sweeping_calls import sweeps_much
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
@@ -236,7 +236,7 @@ class Worker:
         _fill_outcome(executed, outcome)
 
     def _foresee(self, cell: Cell) -> None:
-        if cell.sweeps and swept_bytes(cell.sweeps, self._kernel.namespace) >= LARGE:
+        if cell.ahead and sweeps_much(cell.ahead, self._kernel.namespace, self._kernel.definition):
             self._copies.forgo()
 
     # -- checkpoints --
