@@ -10,7 +10,7 @@ import pytest
 
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.snapshots.sweeping_calls import LARGE, sweeps_much
-from cenote_worker.in_jail.snapshots.sweeps import sweeps
+from cenote_worker.in_jail.snapshots.sweeps import may_sweep, sweeps
 
 SWEEPING = {
     "a += 1": ("a",),
@@ -66,7 +66,8 @@ NOT_SWEEPING = (
 @pytest.mark.parametrize("code", SWEEPING)
 def test_whole_arrays_by_plain_statements(code: str) -> None:
     """In their order, each once. Whether a name has an array is for the namespace to say."""
-    assert SWEEPING[code] == sweeps(ast.parse(code).body)
+    body = ast.parse(code).body
+    assert (SWEEPING[code], True) == (sweeps(body), may_sweep(body))
 
 
 @pytest.mark.parametrize("code", NOT_SWEEPING)
@@ -116,7 +117,7 @@ def much(code: str) -> bool:
     body = compiler.compile("1\ndef known(x):\n    x += 1\n", 1).body
     assert body is not None
     namespace["known"] = FunctionType(body.co_consts[0], namespace)
-    return sweeps_much(compiler.compile(code, 2).ahead, namespace, compiler.definition)
+    return sweeps_much(compiler.compile(code, 2).statements, namespace, compiler.definition)
 
 
 @pytest.mark.parametrize("code", MUCH)

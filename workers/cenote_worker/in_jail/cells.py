@@ -11,7 +11,6 @@ from types import CodeType, FunctionType
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rewrite import split_lines, to_python
-from cenote_worker.in_jail.snapshots.sweeps import Ahead, sweeps
 
 __builtins__ = BUILTINS
 
@@ -28,12 +27,12 @@ _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Compiled code of one cell. body: all but a last bare expression, which is `last`. ahead: see `sweeps`."""
+    """Compiled code of one cell. body: all but a last bare expression, which is `last`. statements: of both."""
 
     filename: str
     body: CodeType | None
     last: CodeType | None
-    ahead: tuple[Ahead, ...] = ()
+    statements: tuple[ast.stmt, ...] = ()
 
     @property
     def awaits(self) -> bool:
@@ -67,12 +66,12 @@ class CellCompiler:
         filename = f"<cell {step}>"
         self._register(filename, source)
         tree, source = self._parse_any(source, filename)
-        ahead = sweeps(tree.body)
+        statements = tuple(tree.body)
         last = self._take_last(tree, source, filename)
         body = _compile(tree, filename, "exec", self.futures | _AWAIT, True) if tree.body else None
         if body is not None:
             self.futures |= body.co_flags & _FUTURES
-        return Cell(filename=filename, body=body, last=last, ahead=ahead)
+        return Cell(filename=filename, body=body, last=last, statements=statements)
 
     def is_cell(self, filename: str) -> bool:
         return filename in self._sources

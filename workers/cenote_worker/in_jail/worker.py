@@ -236,7 +236,7 @@ class Worker:
         _fill_outcome(executed, outcome)
 
     def _foresee(self, cell: Cell) -> None:
-        if cell.ahead and sweeps_much(cell.ahead, self._kernel.namespace, self._kernel.definition):
+        if sweeps_much(cell.statements, self._kernel.namespace, self._kernel.definition):
             self._copies.forgo()
 
     # -- checkpoints --

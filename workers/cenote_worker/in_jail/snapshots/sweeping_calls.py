@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Final
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.snapshots.sweeps import Ahead, CallAhead, nodes, sweeps
+from cenote_worker.in_jail.snapshots.sweeps import Ahead, CallAhead, may_sweep, nodes, sweeps
 
 __builtins__ = BUILTINS
 
@@ -26,12 +26,14 @@ _Names = Mapping[str, str | None]
 """What the parameters of a function are called in the namespace; None for what has no name there."""
 
 
-def sweeps_much(ahead: Sequence[Ahead], namespace: Mapping[str, object], definitions: Definitions) -> bool:
-    """Whether so much is rewritten that a snapshot is not worth its price."""
-    if sum(map(_size, list(namespace.values()))) < LARGE:
-        return False  # no source is looked at for that
-    names = set(_names(ahead, namespace, definitions, _DEEPEST))
-    return sum(_size(namespace.get(name)) for name in names) >= LARGE
+def sweeps_much(
+    statements: Sequence[ast.stmt], namespace: Mapping[str, object], definitions: Definitions
+) -> bool:
+    """Whether a cell rewrites so much that a snapshot is not worth its price."""
+    if not may_sweep(statements) or _size(namespace.values()) < LARGE:
+        return False  # most cells are not looked at any closer
+    names = set(_names(sweeps(statements), namespace, definitions, _DEEPEST))
+    return _size([namespace.get(name) for name in names]) >= LARGE
 
 
 def _names(
@@ -92,7 +94,8 @@ def _local(parts: ast.arguments, found: Sequence[ast.AST]) -> set[str]:
     return own - {name for node in found if isinstance(node, ast.Global) for name in node.names}
 
 
-def _size(value: object) -> int:
-    """Bytes of an array. Memory that two of them share counts twice."""
+def _size(values: Iterable[object]) -> int:
+    """Bytes of those that are arrays. Memory that two of them share counts twice."""
     numpy = sys.modules.get("numpy")
-    return getattr(value, "nbytes", 0) if type(value) is getattr(numpy, "ndarray", None) else 0
+    kind = getattr(numpy, "ndarray", None)
+    return sum(getattr(value, "nbytes", 0) for value in list(values) if type(value) is kind)

@@ -84,11 +84,13 @@ is known of what comes behind a call."""
 
 def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
     """What code does to whole arrays before it does anything that takes time."""
-    statements = list(body[:_MOST])
-    while statements and not _is_of_interest(statements[-1]):
-        statements.pop()  # most cells rewrite nothing, and are not looked at any closer
-    ahead = list(_swept(statements, {}, set()))
+    ahead = list(_swept(body[:_MOST], {}, set()))
     return tuple(each for index, each in enumerate(ahead) if each not in ahead[:index])
+
+
+def may_sweep(body: Sequence[ast.stmt]) -> bool:
+    """Whether `sweeps` may give anything: most code does nothing of the kind, as this tells in microseconds."""
+    return any(map(_is_of_interest, body[:_MOST]))
 
 
 def _swept(
