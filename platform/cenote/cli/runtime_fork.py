@@ -42,7 +42,7 @@ def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--partial",
         action="store_true",
-        help="without what can neither be copied nor made again, which is named else",
+        help="without what cannot come along, which is named else",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     add_address_option(parser)
