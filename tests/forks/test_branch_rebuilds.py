@@ -120,6 +120,24 @@ def test_a_branch_goes_on_behind_what_a_client_has_put_in(source: PythonRuntime,
     assert 3 == branch.execute("a + b").step
 
 
+def test_what_was_put_in_at_first_is_put_in_again(make: Make, fork: Fork) -> None:
+    """Steps that have changed it change it again, also where a step may have changed anything; aliases stay."""
+    rows = [1, 2, 3]
+    source = make(sandbox=SANDBOX, variables=[Variable("rows", rows), Variable("same", rows)])
+    run(
+        source,
+        "g = (x for x in rows); next(g)",
+        "same.append(4)",
+        "import sqlite3; conn = sqlite3.connect(':memory:'); conn.execute('create table t (x)');",
+        "rows.append(5)",
+    )
+    (branch,) = fork(source)
+    ask = "rows is same, list(g), len(rows), conn.execute('select count(*) from t').fetchone()"
+    assert "(True, [2, 3, 4, 5], 5, (0,))" == run(branch, ask) == run(source, ask)
+    (again,) = fork(branch)
+    assert "([1, 2, 3, 4, 5], True)" == run(again, "rows, rows is same")
+
+
 async def test_an_agent_branches_with_its_generator(source: PythonRuntime) -> None:
     """Best of n, each from where the generator stood."""
     run(source, "g = (x for x in range(9))", "next(g);")

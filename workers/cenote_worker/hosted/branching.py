@@ -120,7 +120,7 @@ class StateCopy:
         self._order = order
         self._until = None if order.patience is None else time.monotonic() + order.patience
         self._held, self._head = self._taken()
-        self._plan = plan_of(source, self._held.state, self._head)
+        self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
     def _taken(self) -> tuple[HandedOver, int]:
         source, order = self._source, self._order
@@ -183,7 +183,9 @@ class StateCopy:
         state, rebuild = self._held.state, self._plan.rebuild
         groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
         self._put(supervisor, RebuildGiven(groups=groups, files=files))
-        rebuilding = Rebuilding(branch, supervisor, rebuild, state.message.hosts, self._patience)
+        rebuilding = Rebuilding(
+            branch, supervisor, rebuild, state.message.hosts, self._patience, self._plan.injected
+        )
         reason = rebuilding.carry_out(line)
         if reason and not self._order.partial:
             raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))

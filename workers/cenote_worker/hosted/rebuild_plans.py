@@ -8,6 +8,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Part, State
 from cenote_worker.checkpoints.writer import Draft
+from cenote_worker.history.step import START
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.rebuilding.line_record import MAX_LINE, LineWriter
@@ -16,22 +17,33 @@ from cenote_worker.rebuilding.plan import rebuild_of
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """line: that led to the state; None where nothing is rebuilt."""
+    """line: that led to the state; None where nothing is rebuilt. injected: names that the steps find as at first."""
 
     rebuild: Rebuild
     line: Line | None
+    injected: frozenset[str] = frozenset()
 
 
-def plan_of(runtime: HostedRuntime, state: State, head: int) -> RebuildPlan:
-    """For a state of this runtime. head: the step whose end it is."""
+def plan_of(runtime: HostedRuntime, state: State, head: int, *, beside: bool = False) -> RebuildPlan:
+    """For a state of this runtime. head: the step whose end it is. beside: the jail has the same injected values."""
     lost = {thing.name for thing in state.unkept} & set(state.message.names)
     if not lost:
         return RebuildPlan(NOTHING_REBUILT, None)
     if head not in runtime.history.tree:
         return RebuildPlan(_refused(lost, f"there is no record of step {head}"), None)
     line = _line(runtime, head)
-    rebuild = rebuild_of(state, line, reaches_out=reaches_out(runtime.policy))
-    return RebuildPlan(rebuild, line if rebuild.steps else None)
+    injected = _put_in_at_first(runtime) if beside else frozenset[str]()
+    rebuild = rebuild_of(state, line, reaches_out=reaches_out(runtime.policy), injected=injected)
+    return RebuildPlan(rebuild, line if rebuild.steps else None, injected)
+
+
+def _put_in_at_first(runtime: HostedRuntime) -> frozenset[str]:
+    """Names of what is kept of it. Where the history began in another process, nobody knows what was put in there."""
+    if runtime.earlier is not None:
+        return frozenset()
+    noted = [each for each in runtime.noted.all() if not each.seat.private]
+    later = {name for each in noted if each.step != START for name in each.names}
+    return frozenset(name for each in noted if each.step == START for name in each.names) - later
 
 
 class RebuildPlans:

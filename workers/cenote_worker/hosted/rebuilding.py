@@ -39,13 +39,18 @@ class Rebuilding:
         rebuild: Rebuild,
         hosts: Iterable[str],
         patience: Callable[[], float] | None = None,
+        injected: Iterable[str] = (),
     ) -> None:
-        """hosts: names that stand for something of the client. patience: seconds that are left for all of it."""
+        """hosts: names that stand for something of the client. patience: seconds that are left for all of it.
+
+        injected: names of what that jail was given, which the steps find as it is.
+        """
         self._runtime = runtime
         self._supervisor = supervisor
         self._rebuild = rebuild
         self._hosts = frozenset(hosts)
         self._patience = patience
+        self._injected = sorted(injected)
 
     def carry_out(self, line: Line) -> str:
         """Why nothing comes of it; empty once the variables are there. Raises UnavailableError."""
@@ -69,9 +74,23 @@ class Rebuilding:
             return "not all of the steps that make it are recorded"
         for record in steps:  # the policy may be another one by now
             check_repeatable(record, self._hosts, reaches_out=reaches_out(self._runtime.policy))
-        if reason := self._tell(jail_pb2.RestorePiece.REBUILD, _beginning(rebuild, line)):
+        if reason := self._tell(jail_pb2.RestorePiece.REBUILD, self._beginning(rebuild, line)):
             return reason
         return next(filter(None, (self._repeat(step, rebuild) for step in steps)), "")
+
+    def _beginning(self, rebuild: Rebuild, line: Line) -> checkpoint_pb2.RebuildBegin:
+        """A step that is not run again has its imports all the same: later ones may rely on them."""
+        before = line.until(rebuild.steps[-1]) or line
+        others = [each for each in before.steps if each.number not in rebuild.steps]
+        modules = dict.fromkeys(
+            name for each in others if each.trace is not None for name in each.trace.modules
+        )
+        return checkpoint_pb2.RebuildBegin(
+            names=sorted(rebuild.given_of("name")),
+            states=sorted(rebuild.given_of("hidden")),
+            modules=modules,
+            injected=self._injected,
+        )
 
     def _repeat(self, record: StepRecord, rebuild: Rebuild) -> str:
         replay = Replay(record.host_calls, tentative=True, alone=True)
@@ -102,16 +121,6 @@ class Rebuilding:
             return told(self._supervisor, kind, content, timeout=timeout)
         finally:
             content.close()
-
-
-def _beginning(rebuild: Rebuild, line: Line) -> checkpoint_pb2.RebuildBegin:
-    """A step that is not run again has its imports all the same: later ones may rely on them."""
-    before = line.until(rebuild.steps[-1]) or line
-    others = [each for each in before.steps if each.number not in rebuild.steps]
-    modules = dict.fromkeys(name for each in others if each.trace is not None for name in each.trace.modules)
-    return checkpoint_pb2.RebuildBegin(
-        names=sorted(rebuild.given_of("name")), states=sorted(rebuild.given_of("hidden")), modules=modules
-    )
 
 
 def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedStep:
