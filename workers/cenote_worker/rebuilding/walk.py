@@ -147,7 +147,7 @@ class _Walk:
         if not injected.isdisjoint(
             self._wanted
         ):  # they may share objects: all of them are as they were put in
-            self._forbid(injected & self._given)
+            self._forbid(self._given & injected)
 
     def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
         """See `steps_for`."""
