@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cenote.agent import CaveAgent
 from cenote.models import ScriptedModel
@@ -136,6 +138,55 @@ def test_what_was_put_in_at_first_is_put_in_again(make: Make, fork: Fork) -> Non
     assert "(True, [2, 3, 4, 5], 5, (0,))" == run(branch, ask) == run(source, ask)
     (again,) = fork(branch)
     assert "([1, 2, 3, 4, 5], True)" == run(again, "rows, rows is same")
+
+
+CELLS = (
+    "g = (x * 2 for x in data)",
+    "next(g)",
+    "g = itertools.chain(g, data)",
+    "both = [g, data]",
+    "def f():\n    for x in data: yield x + 1\ng = f()",
+    "k = (note(x) for x in rows)",
+    "next(k)",
+    "data.append(len(rows))",
+    "data = [1, 2, 3]",
+    "rows.append(4)",
+    "copy = rows",
+    "z = zip(g, k); next(z)",
+    "w = open('out', 'w'); w.write('a')",
+    "w.write('b'); w.flush()",
+    "lock = threading.Lock()",
+    "lock.acquire(blocking=False)",
+    "random.seed(3)",
+    "r = random.random(); next(g)",
+    "c = sqlite3.connect(':memory:')",
+    "c.execute('create table t (x)')",
+    "1 / 0",
+)
+LEFT = """
+found = globals()
+[(n, [*itertools.islice(found[n], 9)]) for n in 'gkz' if n in found], data, rows, found.get('copy') is rows
+"""
+OTHERS = """
+'lock' in globals() and lock.locked(), 'w' in globals() and (w.close(), open('out').read()), random.random()
+"""
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.sampled_from(CELLS), min_size=5, max_size=15))
+def test_a_branch_is_what_its_source_is(cells: list[str]) -> None:
+    """Whatever was done until then; nothing outside is done again for it."""
+    calls = list[int]()
+    functions = [Function(calls.append, name="note", host=True)]
+    with PythonRuntime(sandbox=SANDBOX, functions=functions, variables=[Variable("rows", [1, 2])]) as source:
+        run(source, "import itertools, random, sqlite3, threading; random.seed(1); data = [5, 6]")
+        for cell in cells:
+            source.execute(cell)
+        before = list(calls)
+        with source.fork(deterministic=True) as branch:
+            assert before == calls
+            for what in (OTHERS, LEFT):
+                assert run(source, what) == run(branch, what)
 
 
 async def test_an_agent_branches_with_its_generator(source: PythonRuntime) -> None:

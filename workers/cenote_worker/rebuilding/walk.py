@@ -172,8 +172,9 @@ class _Walk:
         trace = record.trace
         if trace is None:
             return
-        if record.status == "ok":  # one that failed may not have come to bind them
-            for location in changes - trace.mutated:
+        for location in changes - trace.mutated:
+            # One that failed may not have come to bind a name; in which state it left the process is known.
+            if record.status == "ok" or kind_of(location) == "hidden":
                 _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
         ignored = {ANYTHING, *not_drawn(record)}
         for location, version in trace.reads.items():
