@@ -75,8 +75,9 @@ def test_host_calls_are_answered_from_the_record(make: Make, fork: Fork) -> None
     assert "2" == run(one, "send('b')")
 
 
-def test_what_cannot_be_made_again_is_named_with_the_reason(source: PythonRuntime, fork: Fork) -> None:
+def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fork) -> None:
     """Before anything starts where that is known, else before anybody has a branch; with `partial` all else is."""
+    source = make(sandbox=SANDBOX, variables=[Variable("h", "as it was put in")])
     run(source, "import time; t = time.time(); g = (t + x for x in range(3)); kept = [1]")
     with pytest.raises(
         IncompleteForkError, match="cannot be made again: step 1 may give something else each time"

@@ -8,7 +8,7 @@ be made again is named before anything starts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -175,11 +175,12 @@ class StateCopy:
 
         Raises IncompleteForkError, UnavailableError.
         """
-        if self._plan.line is not None:
-            self._make_again(branch, supervisor, self._plan.line)
-        self._put(supervisor, self._end())
+        line = self._plan.line
+        made = self._made_again(branch, supervisor, line) if line is not None else ()
+        self._put(supervisor, self._end(made))
 
-    def _make_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> None:
+    def _made_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> tuple[str, ...]:
+        """What is there now of what could not be copied, by name, with what shares objects with it."""
         state, rebuild = self._held.state, self._plan.rebuild
         groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
         self._put(supervisor, RebuildGiven(groups=groups, files=files))
@@ -189,14 +190,15 @@ class StateCopy:
         reason = rebuilding.carry_out(line)
         if reason and not self._order.partial:
             raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
+        return () if reason else rebuild.names
 
     def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> None:
         put_whole(supervisor, self._held, what, partial=self._order.partial, patience=self._patience())
 
-    def _end(self) -> RestoreEnd:
+    def _end(self, made: Iterable[str]) -> RestoreEnd:
         message = self._held.state.message
         there = {name for group in self._held.state.groups for name in group.names}
-        there |= {*message.hosts, *self._plan.rebuild.names}
+        there |= {*message.hosts, *made}
         return RestoreEnd(
             names=[name for name in message.names if name in there],
             modules=message.modules,
