@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from cenote_security.capability import RuntimeKey
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
@@ -126,7 +128,10 @@ class FakeHost:
 
 
 class World:
-    """A node whose hosts are hired from `staff`; when that is empty none can be had. coming: when they come."""
+    """A node whose hosts are hired from `staff`; when that is empty as one is asked for, none can be had.
+
+    coming: when they come, or it is said that they do not.
+    """
 
     def __init__(self, folder: Path) -> None:
         ensure_keeper(folder)
@@ -149,12 +154,13 @@ class World:
         return FakeHost(name, self.keeper, dying)
 
     def _hire(self) -> None:
-        threading.Thread(target=self._answer, daemon=True).start()
+        hired = self.staff.pop(0) if self.staff else None
+        threading.Thread(target=self._answer, args=(hired,), daemon=True).start()
 
-    def _answer(self) -> None:
+    def _answer(self, hired: FakeHost | None) -> None:
         self.coming.wait(PATIENCE)
-        if self.staff:
-            self.node.joined(self.staff.pop(0), expected=True)
+        if hired is not None:
+            self.node.joined(hired, expected=True)
         else:
             self.node.not_hired()
 
@@ -268,6 +274,25 @@ def test_a_host_that_dies_in_a_fork_leaves_no_branch(world: World) -> None:
     assert at("b") == within(lambda: world.node.locate("r"))
     assert [KEY.format("r")] == world.keeper.keys("runtime/")
     assert 1 == world.node.facts().runtimes
+
+
+def test_a_host_that_will_not_come_is_asked_for_once_more(world: World) -> None:
+    """It was asked for before there was need of it, and that there is none is heard when there is."""
+    dying = world.host("a", dying="fork")
+    world.staff = [dying]
+    world.node.get_ready()
+    assert at("a").components == world.node.any_address()
+    world.coming.clear()
+    world.node.create(assignment())  # and a host for the next one, which cannot be had
+    world.staff = [world.host("b")]
+    with ThreadPoolExecutor() as thread:
+        branches = [assignment("one"), assignment("two")]
+        forking = thread.submit(world.node.fork, "r", branches, ForkOrder())
+        until(lambda: dying.dismissed.is_set() and world.node._news._waiters)  # type: ignore[attr-defined]
+        world.coming.set()
+        with pytest.raises(UnavailableError, match="with it"):
+            forking.result(PATIENCE)
+    assert at("b") == within(lambda: world.node.locate("r"))
 
 
 def test_where_no_host_can_be_had_it_is_said_at_once(world: World) -> None:

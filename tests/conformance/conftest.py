@@ -66,4 +66,4 @@ def hosted(runtime: PythonRuntime, platform: Where) -> HostedRuntime:
 @pytest.fixture
 def waiting(hosted: HostedRuntime) -> Callable[[], int]:
     """How many requests wait for the jail."""
-    return lambda: 0 if hosted.supervisor is None else len(hosted.supervisor._waiting)
+    return lambda: 0 if hosted.supervisor is None else len(hosted.supervisor._work.waiting)

@@ -94,7 +94,7 @@ def test_the_clients_functions_are_offered_in_branches(make: Make, fork: Fork) -
 def test_what_cannot_come_along_is_named_before_anything_starts(make: Make, fork: Fork) -> None:
     """With `partial` the branch does without it."""
     source = make()
-    source.execute("g = (i for i in range(3))\nx = 5")
+    source.execute("import time\ng = (i for i in range(3) if time.time())\nx = 5")
     with pytest.raises(IncompleteForkError) as refused:
         source.fork()
     (missing,) = refused.value.missing

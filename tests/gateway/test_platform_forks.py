@@ -219,6 +219,17 @@ def test_branches_of_a_durable_runtime(owner: Owner) -> None:
     assert "[1]" == owner.runtime().execute("x").value
 
 
+def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
+    """A generator stands where it stood: in a branch, and in the branch that its own store gives back."""
+    runtime = owner.runtime()
+    runtime.execute("x = [1, 2, 3]; g = (each * 2 for each in x)")
+    runtime.execute("next(g)")
+    owner.user.fork("r", names=["kept"])
+    assert "4" == value(owner, "kept", "next(g)") == runtime.execute("next(g)").value
+    owner.reopen()
+    assert "([6], 3)" == owner.runtime("kept").execute("list(g), x[2]").value
+
+
 def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
     """Neither the line of the parent's steps nor its stored states know of the visit."""
     runtime = owner.runtime(sandbox=SandboxPolicy(preload=(), memory="256MiB"))

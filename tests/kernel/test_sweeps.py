@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from types import FunctionType
 
 import numpy as np
 import pytest
 
-from cenote_worker.in_jail.snapshots.sweeps import sweeps, swept_bytes
+from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.in_jail.snapshots.sweeping_calls import LARGE, sweeps_much
+from cenote_worker.in_jail.snapshots.sweeps import may_sweep, sweeps
 
 SWEEPING = {
     "a += 1": ("a",),
@@ -22,6 +25,9 @@ SWEEPING = {
     "np.add(a, 1, out=a)": ("a",),
     "numpy.sqrt(a, out=a[:])": ("a",),
     "a[:] = np.where(a > 0, np.exp(b), 0)": ("a",),
+    "np.add(b, 1, a); np.copyto(b, 0)": ("a", "b"),
+    "b += 1; a.fill(0.5); c += 1": ("b", "a"),
+    "for i in range(3):\n    a += i\nb += 1": ("a",),
 }
 
 NOT_SWEEPING = (
@@ -33,7 +39,6 @@ NOT_SWEEPING = (
     "a[:, 0] = 0",
     "a[mask] = 0",
     "a.b += 1",
-    "f(); a += 1",
     "a += f()",
     "a += np.random.random(9)",
     "a += np.linalg.inv(b)",
@@ -45,7 +50,13 @@ NOT_SWEEPING = (
     "f(b)(c); a += 1",
     "a[:] = [g(each) for each in b]",
     "b = c @ c; a += 1",
-    "for i in range(3):\n    a += 1",
+    "for i in range(0):\n    a += 1",
+    "for i in range(n):\n    a += 1",
+    "for i in range(3):\n    f.g()\n    a += 1",
+    "a = b + 1; a.fill(0)",
+    "a.fill(f())",
+    "f(*b)",
+    "f(g.h())",
     "def f(a):\n    a += 1",
     "if n:\n    a += 1",
     "await b\na += 1",
@@ -55,22 +66,73 @@ NOT_SWEEPING = (
 @pytest.mark.parametrize("code", SWEEPING)
 def test_whole_arrays_by_plain_statements(code: str) -> None:
     """In their order, each once. Whether a name has an array is for the namespace to say."""
-    assert SWEEPING[code] == sweeps(ast.parse(code))
+    body = ast.parse(code).body
+    assert (SWEEPING[code], True) == (sweeps(body), may_sweep(body))
 
 
 @pytest.mark.parametrize("code", NOT_SWEEPING)
 def test_parts_and_what_may_take_its_time(code: str) -> None:
     """A copy is worth keeping where little of an array changes, or the cell runs for long anyway."""
-    assert () == sweeps(ast.parse(code))
+    assert () == sweeps(ast.parse(code).body)
 
 
-def test_only_arrays_are_swept() -> None:
-    """A number is bound anew; so is what numpy does not know, as far as anybody can tell."""
-    namespace = {"a": np.zeros(1000), "n": 1, "t": (1,)}
-    assert 8000 == swept_bytes(("a", "n", "t", "missing"), namespace)
+BIG = np.zeros(LARGE, dtype=np.int8)
+
+MUCH = (
+    "a += 1",
+    "def f(x, y=1):\n    'doc'\n    n = y\n    x *= n\n    return x\nb = f(a)",
+    "def f(*, x):\n    x[:] = 1\nf(x=a)",
+    "def f():\n    a[:] = 0\nf()",
+    "def f():\n    global a\n    a += 1\nf()",
+    "def g(z, n):\n    z.fill(n)\ndef f(x):\n    g(n=1, z=x)\nf(a)",
+    "def f(x):\n    def g(y):\n        y += 1\n    g(x)\nf(a)",
+    "known(a)",
+    "def f(x):\n    known(x)\nf(a)",
+)
+
+LITTLE = (
+    "small += 1; n += 1; missing += 1; t += [2]",
+    "def f(x):\n    x = x + 1\n    x += 1\nf(a)",
+    "def f(x):\n    x[0] = 1\nf(a)",
+    "def f(x):\n    x.mean()\n    x += 1\nf(a)",
+    "def f(x):\n    if len(x):\n        x += 1\nf(a)",
+    "def f(x):\n    return x\n    x += 1\nf(a)",
+    "def f(x):\n    x += 1\n    yield x\nf(a)",
+    "def f(x, a):\n    a += 1\nf(a, small)",
+    "def f(x):\n    x += 1\nf(a[1:])",
+    "def f(x):\n    x += 1\na = a * 2\nf(a)",
+    "def f():\n    a = 1\n    a += 1\nf()",
+    "def f(x):\n    f(x)\nf(a)",
+    "@known\ndef f(x):\n    x += 1\nf(a)",
+    "len.known(a); a += 1",
+    "unknown(a); a += 1",
+    "n(a)",
+)
+
+
+def much(code: str) -> bool:
+    """Whether a cell is taken to sweep so much, where `known` was defined by the one before, and `a` is large."""
+    compiler = CellCompiler(8)
+    namespace = {"a": BIG, "small": BIG[:1000], "n": 1, "t": [1]}
+    body = compiler.compile("1\ndef known(x):\n    x += 1\n", 1).body
+    assert body is not None
+    namespace["known"] = FunctionType(body.co_consts[0], namespace)
+    return sweeps_much(compiler.compile(code, 2).statements, namespace, compiler.definition)
+
+
+@pytest.mark.parametrize("code", MUCH)
+def test_functions_of_the_users_are_followed(code: str) -> None:
+    """By the names that they are given, and those of the namespace; one that calls another, too."""
+    assert much(code)
+
+
+@pytest.mark.parametrize("code", LITTLE)
+def test_what_is_no_sweep_of_a_large_array(code: str) -> None:
+    """Numbers and lists, parts and new memory, what may not run, and what comes behind that which takes its time."""
+    assert not much(code)
 
 
 @pytest.mark.parametrize("value", [" + ".join(["1"] * 2000), f"[{'1, ' * 2000}]"], ids=["deep", "wide"])
 def test_trees_of_any_size(value: str) -> None:
     """What a program has written may be a sum of thousands: it is not looked at to its end."""
-    assert () == sweeps(ast.parse(f"a += {value}"))
+    assert () == sweeps(ast.parse(f"a += {value}").body)

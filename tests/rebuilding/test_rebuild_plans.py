@@ -61,11 +61,44 @@ def step(
     return replace(record, **more)  # type: ignore[arg-type]
 
 
-def planned(found: State, *steps: StepRecord, begun: tuple[str, ...] = (), out: bool = False) -> Rebuild:
-    return rebuild_of(found, Line(begun, steps), reaches_out=out)
+def planned(
+    found: State, *steps: StepRecord, begun: tuple[str, ...] = (), out: bool = False, injected: str = ""
+) -> Rebuild:
+    return rebuild_of(found, Line(begun, steps), reaches_out=out, injected=injected)
 
 
 A, B, G, H = map(name, "abgh")
+RAISED = ErrorInfo(type="NameError", message="", reason="exception")
+
+
+def test_what_was_put_in_at_first_and_is_kept_is_there_for_the_steps() -> None:
+    """Then nothing else that was put in is given as it is stored: they may share objects."""
+    line = (
+        step(1, {A: "a1", B: "b1"}, {G: "?1"}),
+        step(2, {A: "a1"}, {A: "a2"}, mutates="a"),
+    )
+    refused = planned(state("ab", "g"), *line, begun=("a", "b"))
+    assert "`a` had at the start is kept no more" in refused.refused["g"]
+    found = planned(state("ab", "g"), *line, begun=("a", "b"), injected="ab")
+    assert (("g",), (1,), frozenset()) == (found.names, found.steps, found.given)
+    unchanged = planned(state("ab", "g"), line[0], begun=("a", "b"), injected="ab")
+    assert {A, B} == unchanged.given
+
+
+def test_a_failed_step_has_left_the_process_in_a_state_too() -> None:
+    """What later steps have found of it is what that one left, not what was there before."""
+    line = (
+        step(1, {RANDOM: "?0"}, {RANDOM: "r1"}, code="random.seed(1)"),
+        step(
+            2,
+            {RANDOM: "r1"},
+            {RANDOM: "r2"},
+            status="failed",
+            error=ErrorInfo(type="NameError", message="", reason="exception"),
+        ),
+        step(3, {RANDOM: "r2"}, {RANDOM: "r3", G: "?1"}),
+    )
+    assert (1, 2, 3) == planned(state("", "g"), *line).steps
 
 
 def test_the_steps_that_made_and_advanced_it_are_run() -> None:

@@ -298,7 +298,7 @@ def test_a_withdrawn_cell(world: World, sent: bool) -> None:
     second = line.cell("second = 1")
     if not sent:
         # One that is still on its way to the jail would be interrupted, behind whatever ends before.
-        until(lambda: 1 == len(world.hosted[name].supervisor._waiting))
+        until(lambda: 1 == len(world.hosted[name].supervisor._work.waiting))
         line.put(runtime_pb2.ClientFrame(call=second, withdraw=runtime_pb2.Withdraw()))
     line.put(runtime_pb2.ClientFrame(call=first, withdraw=runtime_pb2.Withdraw()))
     last = line.cell("'second' in globals()")

@@ -84,6 +84,6 @@ def waiting(runtime: PythonRuntime) -> Callable[[], int]:
 
     def count() -> int:
         supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]
-        return 0 if supervisor is None else len(supervisor._waiting)
+        return 0 if supervisor is None else len(supervisor._work.waiting)
 
     return count

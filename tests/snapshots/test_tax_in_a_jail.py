@@ -28,7 +28,9 @@ def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: Make
     assert [2] == [each.step for each in runtime.snapshots()]
     runtime.execute("a = None")
     runtime.rollback(2)
-    assert "2.0" == runtime.execute("float(a[-1])").value
+    runtime.execute("def grow(x):\n    x *= 2")
+    assert "would have taken too long" in runtime.execute("grow(a)").unkept
+    assert "4.0" == runtime.execute("float(a[-1])").value
 
 
 def test_what_somebody_has_asked_for_is_not_given_up(make_runtime: MakeRuntime) -> None:

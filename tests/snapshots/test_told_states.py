@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -152,20 +153,44 @@ def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> No
 
 
 def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
-    """Then another is made. Until the worker hears of it, what is told in vain is not kept."""
+    """The state of then is copied anew before the next cell, which falls back to it; others told so far are gone."""
     runtime.execute("data = [1]")
     runtime.execute("x = 1")
-    runtime.snapshot()
+    step = runtime.execute("x = 2").step
+    _kill(runtime, _copies(runtime))
+    result = runtime.execute(CRASH)
+    assert ("rolled_back", step + 1, "") == (result.state, result.back_at, result.unkept)
+    assert "([1], 2)" == runtime.execute("data, x").value
+    _kill(runtime, _copies(runtime))
+    assert "here" in {info.label for info in (runtime.snapshot("here"), *runtime.snapshots())}
+
+
+def test_a_copy_that_ends_while_a_cell_runs(runtime: PythonRuntime) -> None:
+    """The cell's result says that the state before it is not kept; the one behind it is."""
+    runtime.execute("data = [1]; x = 1")
     copies = _copies(runtime)
+    with ThreadPoolExecutor() as thread:
+        running = thread.submit(runtime.execute, "while True: pass")
+        until(lambda: _is_busy(runtime))
+        _kill(runtime, copies)
+        runtime.interrupt()
+        assert "the copy that had it has ended" in running.result().unkept
+    result = runtime.execute(CRASH)
+    assert ("rolled_back", "") == (result.state, result.unkept)
+    assert "[1]" == runtime.execute("data").value
+
+
+def _is_busy(runtime: PythonRuntime) -> bool:
+    status = runtime.status()
+    return status is not None and status.step is not None
+
+
+def _kill(runtime: PythonRuntime, copies: list[int]) -> None:
+    """And waits until the warden has taken note of it."""
     assert copies
     for pid in copies:
         os.kill(pid, signal.SIGKILL)
     until(lambda: not runtime.snapshots())
-    runtime.execute("x = 2")
-    step = runtime.execute("x = 3").step
-    result = runtime.execute(CRASH)
-    assert ("rolled_back", step) == (result.state, result.back_at)
-    assert "([1], 3)" == runtime.execute("data, x").value
 
 
 def _copies(runtime: PythonRuntime) -> list[int]:

@@ -40,7 +40,9 @@ def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="draw the random numbers that the runtime goes on to draw",
     )
     parser.add_argument(
-        "--partial", action="store_true", help="without what cannot be copied, which is named else"
+        "--partial",
+        action="store_true",
+        help="without what cannot come along, which is named else",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     add_address_option(parser)

@@ -256,13 +256,16 @@ class PythonRuntime:
         instead, as in `rollback`; this runtime goes there and comes back, and calls of others wait
         meanwhile. deterministic: draw the random numbers that this runtime goes on to draw; otherwise the
         generators of `random`, numpy and torch begin anew, while those that are variables are copied as they
-        are. partial: begin without what cannot be copied.
+        are. What cannot be copied each runtime makes again, as a restore does: by running the steps that
+        made it, with recorded answers of the client's functions. partial: begin without what cannot be made
+        again either.
 
         On a platform it is done there, next to the jail: branches are the same tenant's, with the same policy, and
         end when they are closed. name: they stay instead until they are deleted, under this name, of several
         NAME-1, NAME-2 and so on, and are durable if this runtime is.
 
-        Raises IncompleteForkError, before anything starts, naming what cannot be: generators, sockets, threads;
+        Raises IncompleteForkError naming what that is, with the reasons: threads, sockets, what draws random
+        numbers that nobody has seeded; before anything starts, or where a step does something else this time;
         NotKeptError and UnavailableError for `step`; UsageError for an author who is attached. What a platform
         refuses, such as NameExistsError and QuotaExceededError, it refuses for all branches.
         """

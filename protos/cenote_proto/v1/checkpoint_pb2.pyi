@@ -499,6 +499,32 @@ class RecordedLine(_message.Message):
 Global___RecordedLine: _TypeAlias = RecordedLine  # noqa: Y015
 
 @_typing.final
+class RebuildGiven(_message.Message):
+    """Supervisor -> jail: which parts of a whole state the steps find, by their places in its lists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[_builtins.int] | None = ...,
+        groups: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildGiven: _TypeAlias = RebuildGiven  # noqa: Y015
+
+@_typing.final
 class RebuildBegin(_message.Message):
     """Supervisor -> jail, when what the steps are given has been restored: the namespace and the process become what the
     first of them finds.
@@ -509,6 +535,7 @@ class RebuildBegin(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
+    INJECTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of what was restored"""
@@ -521,16 +548,21 @@ class RebuildBegin(_message.Message):
     def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """that other steps have imported"""
 
+    @_builtins.property
+    def injected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of what was put in at first, as it was then"""
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         states: _abc.Iterable[_builtins.str] | None = ...,
         modules: _abc.Iterable[_builtins.str] | None = ...,
+        injected: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["modules", b"modules", "names", b"names", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["injected", b"injected", "modules", b"modules", "names", b"names", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

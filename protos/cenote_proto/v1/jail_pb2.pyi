@@ -778,6 +778,8 @@ class RestorePiece(_message.Message):
         """a RepeatedStep"""
         REBUILT: RestorePiece._Kind.ValueType  # 7
         """a RebuildEnd"""
+        GIVEN: RestorePiece._Kind.ValueType  # 8
+        """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FILES: RestorePiece.Kind.ValueType  # 0
@@ -797,6 +799,8 @@ class RestorePiece(_message.Message):
     """a RepeatedStep"""
     REBUILT: RestorePiece.Kind.ValueType  # 7
     """a RebuildEnd"""
+    GIVEN: RestorePiece.Kind.ValueType  # 8
+    """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
 
     KIND_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int

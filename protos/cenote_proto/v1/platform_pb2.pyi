@@ -337,7 +337,7 @@ class ForkRuntimeRequest(_message.Message):
     deterministic: _builtins.bool
     """They draw the random numbers that the runtime goes on to draw."""
     partial: _builtins.bool
-    """They begin without what cannot be copied; else that is refused."""
+    """They begin without what can neither be copied nor made again; else that is refused."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of the branches, one each; none: made up from the name of the runtime."""

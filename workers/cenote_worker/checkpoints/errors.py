@@ -103,7 +103,7 @@ class IncompleteRestoreError(CheckpointError):
 
 
 class IncompleteForkError(CheckpointError):
-    """A state cannot be copied in full. Nothing was started.
+    """A state can neither be copied nor made again in full. There are no branches.
 
     missing: each thing that a branch would not have, with the reason.
     """

@@ -71,9 +71,9 @@ def fidelity(manifest: Manifest, offered: Iterable[str]) -> Fidelity:
     return _fidelity(manifest.number, manifest.state, offered, manifest.rebuild)
 
 
-def missing_of(state: State) -> tuple[str, ...]:
+def missing_of(state: State, rebuild: Rebuild = NOTHING_REBUILT) -> tuple[str, ...]:
     """Each thing that a fork will not have of a state, the client's functions not among them."""
-    return _fidelity(0, state, state.message.hosts, NOTHING_REBUILT).missing
+    return _fidelity(0, state, state.message.hosts, rebuild).missing
 
 
 def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuild) -> Fidelity:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.checkpoints.state import MAX_TEXT, MAX_THINGS
+from cenote_worker.checkpoints.state import MAX_TEXT, MAX_THINGS, Group, StoredFile
 from cenote_worker.trace import Location, key_of, kind_of
 
 
@@ -28,6 +28,22 @@ class Rebuild:
     def given_of(self, kind: str) -> frozenset[str]:
         """Names, paths or states. kind: as `kind_of` has it."""
         return frozenset(key_of(each) for each in self.given if kind_of(each) == kind)
+
+    def given_groups(self, groups: Sequence[Group]) -> list[int]:
+        """Places of those that the steps find: all of a group, or none."""
+        names = self.given_of("name")
+        return [place for place, group in enumerate(groups) if not names.isdisjoint(group.names)]
+
+    def given_files(self, files: Sequence[StoredFile]) -> list[int]:
+        """Places of those that the steps find, and of the folders that these lie in."""
+        paths = self.given_of("file")
+        return [place for place, file in enumerate(files) if "." in paths or _is_on_the_way(file, paths)]
+
+
+def _is_on_the_way(file: StoredFile, paths: Collection[str]) -> bool:
+    """Whether it is one of these, or a folder that one lies in."""
+    path = file.message.path.decode("utf-8", "surrogateescape")
+    return path in paths or (file.content is None and any(each.startswith(f"{path}/") for each in paths))
 
 
 NOTHING_REBUILT: Final = Rebuild()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,9 +105,9 @@ class _Reader:
         state = self._manifest.state
         yield from self._files(state.files, damage)
         yield from self._process(damage)
-        given, made = rebuild.given_of("name"), set(rebuild.names)
-        for group in state.groups:
-            if given.isdisjoint(group.names) and not (made and made.issuperset(group.names)):
+        given, made = set(rebuild.given_groups(state.groups)), set(rebuild.names)
+        for place, group in enumerate(state.groups):
+            if not (place in given or (made and made.issuperset(group.names))):
                 yield from self._variables(group, damage)
 
     def record(self, damage: list[str]) -> bytes:
@@ -122,14 +122,12 @@ class _Reader:
     def given(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
         """What the steps that are run again find, of what is stored."""
         state = self._manifest.state
-        paths = rebuild.given_of("file")
-        files = [file for file in state.files if "." in paths or _is_on_the_way(file, paths)]
-        yield from self._files(tuple(files), damage)
+        yield from self._files(
+            tuple(state.files[place] for place in rebuild.given_files(state.files)), damage
+        )
         yield from self._process(damage)
-        names = rebuild.given_of("name")
-        for group in state.groups:
-            if not names.isdisjoint(group.names):
-                yield from self._variables(group, damage)
+        for place in rebuild.given_groups(state.groups):
+            yield from self._variables(state.groups[place], damage)
 
     def _process(self, damage: list[str]) -> Iterator[Piece]:
         process = self._manifest.state.process
@@ -235,12 +233,6 @@ def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece
     parts = [(table.SerializeToString(),), *contents]
     paths = tuple(file.message.path.decode("utf-8", "backslashreplace") for file, _ in batch)
     return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
-
-
-def _is_on_the_way(file: StoredFile, paths: Collection[str]) -> bool:
-    """Whether it is one of these, or a folder that one lies in."""
-    path = file.message.path.decode("utf-8", "surrogateescape")
-    return path in paths or (file.content is None and any(each.startswith(f"{path}/") for each in paths))
 
 
 def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added: Iterable[str]) -> Piece:

@@ -355,8 +355,12 @@ class Node:
             return self._hosts[host]
 
     def _wait_for_host(self) -> None:
+        coming = self._placement.expects
         self._hire_one()
         self._news.wait_for(lambda: self._hosts or self._placement.hopeless, PATIENCE)
+        if coming and self._placement.hopeless:  # that one was asked for in other times
+            self._hire_one()
+            self._news.wait_for(lambda: self._hosts or self._placement.hopeless, PATIENCE)
         if not self._hosts:
             raise UnavailableError(f"node {self.id} has no process that serves runtimes; try again")
 

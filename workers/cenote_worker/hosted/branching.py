@@ -1,19 +1,20 @@
 """Branches of a runtime: its state by value, copied once in memory, and fresh runtimes that begin with it.
 
 By value, not by forking the process: a branch is a jail of its own, with limits, files and a history of its own, and
-ends on its own. What a pickle cannot carry is named before anything starts.
+ends on its own. What a pickle cannot carry each of them makes again, by running the steps that made it; what cannot
+be made again is named before anything starts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cenote_proto.v1.checkpoint_pb2 import RestoreEnd
+from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UsageError
 from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
@@ -22,10 +23,13 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
+from cenote_worker.hosted.rebuild_plans import plan_of
+from cenote_worker.hosted.rebuilding import Rebuilding
 from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.hosted.visiting import visiting
+from cenote_worker.rebuilding.line import Line
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -41,8 +45,8 @@ _AT_A_TIME: Final = 8
 class ForkOrder:
     """What branches begin with. at: a kept state, by step or label; None for the present one.
 
-    deterministic: they draw the random numbers that the source goes on to draw. partial: what cannot be copied is
-    left out; else nothing starts. patience: seconds for all of it; None to wait for cells that run.
+    deterministic: they draw the random numbers that the source goes on to draw. partial: what can neither be copied
+    nor made again is left out; else nothing starts. patience: seconds for all of it; None to wait for cells that run.
     """
 
     at: int | str | None = None
@@ -115,9 +119,10 @@ class StateCopy:
         self._source = source
         self._order = order
         self._until = None if order.patience is None else time.monotonic() + order.patience
-        self._held: HandedOver = self._taken()
+        self._held, self._head = self._taken()
+        self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
-    def _taken(self) -> HandedOver:
+    def _taken(self) -> tuple[HandedOver, int]:
         source, order = self._source, self._order
         if order.at is None:
             return handed_over(source, source.started(), order.patience)
@@ -126,17 +131,18 @@ class StateCopy:
 
     @property
     def point(self) -> ForkPoint:
-        """Where its branches leave the source: at the last step that the state has, as its jail says.
+        """Where its branches leave the source: behind the step whose end the state is.
 
-        One that says a step that was never taken is believed to be where the source is.
+        One that no step has led to is believed to be where the source is.
         """
-        history, step = self._source.history, self._held.state.message.step
-        return ForkPoint(history=history.id, step=step if step in history.tree else history.tree.head)
+        history = self._source.history
+        step = self._head if self._head in history.tree else history.tree.head
+        return ForkPoint(history=history.id, step=step)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Each thing that branches will not have, with the reason."""
-        return missing_of(self._held.state)
+        return missing_of(self._held.state, self._plan.rebuild)
 
     def runtime(
         self,
@@ -160,20 +166,45 @@ class StateCopy:
             if not injection.seat.private:
                 branch.declare(replace(injection, values=injection.values.duplicate(), number=0))
         branch.count_on(max(self.point.step, history.tree.last), None)
-        branch.refill = _Beginning(self)
+        branch.earlier = self._source.earlier
+        branch.refill = _Beginning(self, branch)
         return branch
 
-    def fill(self, supervisor: Supervisor) -> None:
-        """Puts the state into a jail that has the injected values. Raises IncompleteForkError, UnavailableError."""
+    def fill(self, branch: HostedRuntime, supervisor: Supervisor) -> None:
+        """Puts the state into a branch's jail, which has the injected values.
+
+        Raises IncompleteForkError, UnavailableError.
+        """
+        line = self._plan.line
+        made = self._made_again(branch, supervisor, line) if line is not None else ()
+        self._put(supervisor, self._end(made))
+
+    def _made_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> tuple[str, ...]:
+        """What is there now of what could not be copied, by name, with what shares objects with it."""
+        state, rebuild = self._held.state, self._plan.rebuild
+        groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
+        self._put(supervisor, RebuildGiven(groups=groups, files=files))
+        rebuilding = Rebuilding(
+            branch, supervisor, rebuild, state.message.hosts, self._patience, self._plan.injected
+        )
+        reason = rebuilding.carry_out(line)
+        if reason and not self._order.partial:
+            raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
+        return () if reason else rebuild.names
+
+    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> None:
+        put_whole(supervisor, self._held, what, partial=self._order.partial, patience=self._patience())
+
+    def _end(self, made: Iterable[str]) -> RestoreEnd:
         message = self._held.state.message
-        there = {name for group in self._held.state.groups for name in group.names} | set(message.hosts)
-        end = RestoreEnd(
+        there = {name for group in self._held.state.groups for name in group.names}
+        there |= {*message.hosts, *made}
+        return RestoreEnd(
             names=[name for name in message.names if name in there],
             modules=message.modules,
             step=self.point.step,
             draw_anew=not self._order.deterministic,
         )
-        put_whole(supervisor, self._held, end, partial=self._order.partial, patience=self._patience())
 
     def _patience(self) -> float:
         return FETCH_TIMEOUT if self._until is None else max(self._until - time.monotonic(), 1.0)
@@ -189,8 +220,9 @@ class _Beginning:
     exact = False
     stores = False
 
-    def __init__(self, copy: StateCopy) -> None:
+    def __init__(self, copy: StateCopy, branch: HostedRuntime) -> None:
         self.step = copy.point.step
+        self._branch = branch
         self._copy: StateCopy | None = copy
 
     def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
@@ -201,10 +233,10 @@ class _Beginning:
         if copy is None:
             self.step = 0
         else:
-            copy.fill(supervisor)
+            copy.fill(self._branch, supervisor)
 
     def forget(self) -> None:
-        self._copy = None
+        self._copy, self._branch.earlier = None, None
 
     def rest(self) -> None:
         raise UsageError("nothing of this runtime is stored; its jail would end with its state")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from cenote_security.errors import EntryExistsError, UnavailableError, UsageError
+from cenote_security.errors import EntryExistsError, MalformedValueError, UnavailableError, UsageError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -27,6 +27,7 @@ from cenote_worker.hosted.refill import Source
 from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.hosted.state_transfer import collected, put
+from cenote_worker.rebuilding.line_record import read_line
 from cenote_worker.results import printable
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -97,7 +98,7 @@ class Checkpoints:
         self._added = tuple(added)
         self._unkept: frozenset[Unkept] = frozenset()
         self._ready: Restoration | None = None
-        self._plans = RebuildPlans(runtime.policy, runtime.history)
+        self._plans = RebuildPlans(runtime)
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -291,7 +292,7 @@ class Checkpoints:
         try:
             self._put_all(supervisor, ready.given)
             if ready.record:
-                self._rebuild(Rebuilding(self._runtime, supervisor, ready), ready)
+                self._rebuild(supervisor, ready)
             self._put_all(supervisor, ready.pieces)
         finally:
             ready.close()
@@ -305,17 +306,22 @@ class Checkpoints:
                 if not self._partial:
                     raise
 
-    def _rebuild(self, rebuilding: Rebuilding, ready: Restoration) -> None:
+    def _rebuild(self, supervisor: Supervisor, ready: Restoration) -> None:
         manifest = ready.manifest
-        reason = rebuilding.carry_out()
+        rebuilding = Rebuilding(self._runtime, supervisor, manifest.rebuild, manifest.state.message.hosts)
+        try:
+            self._runtime.earlier = line = read_line(ready.record)
+            reason = rebuilding.carry_out(line)
+        except MalformedValueError as error:
+            reason = str(error)
+            rebuilding.give_up()
         if reason and not self._partial:
             lost = ", ".join(manifest.rebuild.names)
             raise IncompleteRestoreError(self.name, manifest.number, (f"{lost}: {reason}",))
-        self._plans.earlier = rebuilding.line
 
     def forget(self) -> None:
         self._forget_ready()
-        self._base, self._plans.earlier = None, None
+        self._base, self._runtime.earlier = None, None
 
     def began_anew(self) -> None:
         if self.durable or self.store.folder(self.name).numbers():

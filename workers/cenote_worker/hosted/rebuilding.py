@@ -1,14 +1,12 @@
-"""Has a jail that is being filled run steps again, for what a checkpoint cannot have."""
+"""Has a jail that is being filled run steps again, for what a copied state cannot have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
-from cenote_security.errors import MalformedValueError
 from cenote_worker.checkpoints.rebuild import Rebuild
-from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.content import Content
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
@@ -17,7 +15,6 @@ from cenote_worker.hosted.replays import Replay
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import told
 from cenote_worker.rebuilding.line import Line
-from cenote_worker.rebuilding.line_record import read_line
 from cenote_worker.rebuilding.obstacles import (
     DRAWN,
     CannotRebuildError,
@@ -33,28 +30,42 @@ SLOWER: Final = 10.0
 
 
 class Rebuilding:
-    """Of one restore. What the steps find has been restored in that jail; all else comes after them."""
+    """Of one state. What the steps find has been put into that jail; all else comes after them."""
 
-    def __init__(self, runtime: HostedRuntime, supervisor: Supervisor, ready: Restoration) -> None:
+    def __init__(
+        self,
+        runtime: HostedRuntime,
+        supervisor: Supervisor,
+        rebuild: Rebuild,
+        hosts: Iterable[str],
+        patience: Callable[[], float] | None = None,
+        injected: Iterable[str] = (),
+    ) -> None:
+        """hosts: names that stand for something of the client. patience: seconds that are left for all of it.
+
+        injected: names of what that jail was given, which the steps find as it is.
+        """
         self._runtime = runtime
         self._supervisor = supervisor
-        self._ready = ready
-        self._hosts = frozenset(ready.manifest.state.message.hosts)
-        self.line: Line | None = None
-        """The recorded one, once it has been read."""
+        self._rebuild = rebuild
+        self._hosts = frozenset(hosts)
+        self._patience = patience
+        self._injected = sorted(injected)
 
-    def carry_out(self) -> str:
+    def carry_out(self, line: Line) -> str:
         """Why nothing comes of it; empty once the variables are there. Raises UnavailableError."""
-        rebuild = self._ready.manifest.rebuild
         try:
-            self.line = read_line(self._ready.record)
-            reason = self._run(rebuild, self.line) or self._end(rebuild.names)
-        except (MalformedValueError, CannotRebuildError) as error:
+            reason = self._run(self._rebuild, line) or self._end(self._rebuild.names)
+        except CannotRebuildError as error:
             reason = str(error)
         if reason:
-            self._end(())
+            self.give_up()
         self._runtime.recorder.host_calls.take()  # they are in the record already
         return reason
+
+    def give_up(self) -> None:
+        """All else comes now, and what was to be made again does not. Raises UnavailableError."""
+        self._end(())
 
     def _run(self, rebuild: Rebuild, line: Line) -> str:
         records = {record.number: record for record in line.steps}
@@ -63,9 +74,23 @@ class Rebuilding:
             return "not all of the steps that make it are recorded"
         for record in steps:  # the policy may be another one by now
             check_repeatable(record, self._hosts, reaches_out=reaches_out(self._runtime.policy))
-        if reason := self._tell(jail_pb2.RestorePiece.REBUILD, _beginning(rebuild, line)):
+        if reason := self._tell(jail_pb2.RestorePiece.REBUILD, self._beginning(rebuild, line)):
             return reason
         return next(filter(None, (self._repeat(step, rebuild) for step in steps)), "")
+
+    def _beginning(self, rebuild: Rebuild, line: Line) -> checkpoint_pb2.RebuildBegin:
+        """A step that is not run again has its imports all the same: later ones may rely on them."""
+        before = line.until(rebuild.steps[-1]) or line
+        others = [each for each in before.steps if each.number not in rebuild.steps]
+        modules = dict.fromkeys(
+            name for each in others if each.trace is not None for name in each.trace.modules
+        )
+        return checkpoint_pb2.RebuildBegin(
+            names=sorted(rebuild.given_of("name")),
+            states=sorted(rebuild.given_of("hidden")),
+            modules=modules,
+            injected=self._injected,
+        )
 
     def _repeat(self, record: StepRecord, rebuild: Rebuild) -> str:
         replay = Replay(record.host_calls, tentative=True, alone=True)
@@ -89,21 +114,13 @@ class Rebuilding:
         message: checkpoint_pb2.RebuildBegin | checkpoint_pb2.RepeatedStep | checkpoint_pb2.RebuildEnd,
         timeout: float = FETCH_TIMEOUT,
     ) -> str:
+        if self._patience is not None:
+            timeout = min(timeout, self._patience())
         content = Content.pack([message.SerializeToString()])
         try:
             return told(self._supervisor, kind, content, timeout=timeout)
         finally:
             content.close()
-
-
-def _beginning(rebuild: Rebuild, line: Line) -> checkpoint_pb2.RebuildBegin:
-    """A step that is not run again has its imports all the same: later ones may rely on them."""
-    before = line.until(rebuild.steps[-1]) or line
-    others = [each for each in before.steps if each.number not in rebuild.steps]
-    modules = dict.fromkeys(name for each in others if each.trace is not None for name in each.trace.modules)
-    return checkpoint_pb2.RebuildBegin(
-        names=sorted(rebuild.given_of("name")), states=sorted(rebuild.given_of("hidden")), modules=modules
-    )
 
 
 def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedStep:

@@ -34,6 +34,7 @@ from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target, keeping
 from cenote_worker.hosted.submissions import Submissions
+from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler
@@ -91,6 +92,8 @@ class HostedRuntime:
         self.patches = Patches(self, legacy)
         self.refill: Refill = NO_REFILL
         """What fills a fresh jail once it has the injected values."""
+        self.earlier: Line | None = None
+        """The steps that led to the state which the history begins with, where that is known from elsewhere."""
 
     # -- what another process has left --
 

@@ -6,7 +6,7 @@ import socket
 import time
 
 from cenote_proto.v1 import jail_pb2
-from cenote_proto.v1.checkpoint_pb2 import RestoreEnd
+from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UnavailableError
 from cenote_worker.checkpoints.collector import Collector
 from cenote_worker.checkpoints.errors import (
@@ -49,8 +49,10 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> t
     return state, answer.head
 
 
-def handed_over(runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None) -> HandedOver:
-    """The state of that jail as a whole, when what was sent to it before is over. Raises as `collected`.
+def handed_over(
+    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None
+) -> tuple[HandedOver, int]:
+    """As `collected`, the state of that jail as a whole, and the step whose end it is.
 
     patience: seconds for all of it; None to wait for cells that run however long they take.
     """
@@ -65,24 +67,27 @@ def handed_over(runtime: HostedRuntime, supervisor: Supervisor, patience: float 
     if isinstance(outcome, Exception):
         received.close()
         raise outcome
-    return received
+    return received, answer.head
 
 
 def put_whole(
     supervisor: Supervisor,
     whole: HandedOver,
-    end: RestoreEnd,
+    what: RestoreEnd | RebuildGiven,
     *,
     partial: bool,
     patience: float = FETCH_TIMEOUT,
 ) -> None:
     """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
 
+    what: all of it; or what steps are given of it, which are run before the rest is put in.
     Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
-    message.restore.kind, message.restore.partial = jail_pb2.RestorePiece.WHOLE, partial
-    described = Content.pack([whole.state.message.SerializeToString(), end.SerializeToString()])
+    kinds = jail_pb2.RestorePiece
+    message.restore.kind = kinds.WHOLE if isinstance(what, RestoreEnd) else kinds.GIVEN
+    message.restore.partial = partial
+    described = Content.pack([whole.state.message.SerializeToString(), what.SerializeToString()])
     described.to_wire(message.restore.content, descriptors)
     for memory in whole.memories:
         memory.to_wire(message.restore.memories.add(), descriptors)

@@ -7,11 +7,10 @@ import ast
 import linecache
 from collections import OrderedDict
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rewrite import split_lines, to_python
-from cenote_worker.in_jail.snapshots.sweeps import sweeps
 
 __builtins__ = BUILTINS
 
@@ -28,12 +27,12 @@ _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Compiled code of one cell. body: all but a last bare expression, which is `last`. sweeps: see that function."""
+    """Compiled code of one cell. body: all but a last bare expression, which is `last`. statements: of both."""
 
     filename: str
     body: CodeType | None
     last: CodeType | None
-    sweeps: tuple[str, ...] = ()
+    statements: tuple[ast.stmt, ...] = ()
 
     @property
     def awaits(self) -> bool:
@@ -67,12 +66,12 @@ class CellCompiler:
         filename = f"<cell {step}>"
         self._register(filename, source)
         tree, source = self._parse_any(source, filename)
-        swept = sweeps(tree)
+        statements = tuple(tree.body)
         last = self._take_last(tree, source, filename)
         body = _compile(tree, filename, "exec", self.futures | _AWAIT, True) if tree.body else None
         if body is not None:
             self.futures |= body.co_flags & _FUTURES
-        return Cell(filename=filename, body=body, last=last, sweeps=swept)
+        return Cell(filename=filename, body=body, last=last, statements=statements)
 
     def is_cell(self, filename: str) -> bool:
         return filename in self._sources
@@ -88,6 +87,17 @@ class CellCompiler:
         """A cell as it was written; empty for what is no cell, or one too old."""
         source = self._sources.get(filename)
         return "" if source is None else "\n".join(source.lines)
+
+    def definition(self, function: FunctionType) -> ast.FunctionDef | None:
+        """What a cell has defined a function by; None where its source was too old, or more than Python."""
+        code = function.__code__
+        try:
+            tree = self._parse(self.source(code.co_filename), code.co_filename)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
+        defined = (each for each in tree.body if isinstance(each, ast.FunctionDef))
+        made = code.co_name, code.co_firstlineno
+        return next((each for each in defined if (each.name, each.lineno) == made), None)
 
     def is_rewritten(self, filename: str, number: int) -> bool:
         """Whether a line was not Python as written, so that columns of the compiled code mean nothing in it."""

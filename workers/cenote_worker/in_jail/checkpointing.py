@@ -186,11 +186,9 @@ class Checkpointing:
         match request.kind:
             case jail_pb2.RestorePiece.FILES:
                 batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
-                checkpointing_files.put(self._workdir, batch, parts[1:])
-                self._files.update(file.path for file in batch.files)
+                self._put(checkpointing_files.with_contents(batch.files, parts[1:]))
             case jail_pb2.RestorePiece.PROCESS:
-                self._process = load(parts, self.landing())
-                checkpointing_process.put_back(self._process)
+                self._take_process(parts)
             case jail_pb2.RestorePiece.GROUP:
                 self._restored.update(load(parts, self.landing()))
             case jail_pb2.RestorePiece.END:
@@ -203,23 +201,41 @@ class Checkpointing:
             case jail_pb2.RestorePiece.REBUILT:
                 rebuilding.end(checkpoint_pb2.RebuildEnd.FromString(bytes(parts[0])))
                 self._files.clear()
+            case jail_pb2.RestorePiece.GIVEN:
+                places = checkpoint_pb2.RebuildGiven.FromString(bytes(parts[1]))
+                whole = WholeState.opened(parts[0], _delivered(request, descriptors)).given(places)
+                self._restore_whole(whole, partial=request.partial)
             case jail_pb2.RestorePiece.WHOLE:
-                memories = [Content.delivered(memory, descriptors) for memory in request.memories]
-                self._restore_whole(WholeState.opened(parts[0], parts[1], memories), partial=request.partial)
+                end = checkpoint_pb2.RestoreEnd.FromString(bytes(parts[1]))
+                whole = WholeState.opened(parts[0], _delivered(request, descriptors))
+                self._restore_whole(whole, partial=request.partial)
+                self._end(end, partial=request.partial)
+
+    def _put(self, entries: list[checkpointing_files.Entry]) -> None:
+        checkpointing_files.put(self._workdir, entries)
+        self._files.update(file.path for file, _ in entries)
+
+    def _take_process(self, parts: list[memoryview]) -> None:
+        self._process = load(parts, self.landing())
+        checkpointing_process.put_back(self._process)
 
     def _restore_whole(self, whole: WholeState, *, partial: bool) -> None:
-        """All pieces of a state that was handed over; what cannot be rebuilt is left out if `partial`."""
-        checkpointing_files.put(self._workdir, whole.files, whole.contents)
-        self._process = load(whole.process, self.landing())
-        checkpointing_process.put_back(self._process)
+        """All pieces of a state that was handed over; what cannot be rebuilt is left out if `partial`.
+
+        What steps were given and what they have made is there already.
+        """
+        self._put(whole.files)
+        self._take_process(whole.process)
+        there = self._restored.keys() | self._begun().made.keys()
         for names, parts in whole.groups:
+            if there.issuperset(names):
+                continue
             try:
                 self._restored.update(load(parts, self.landing()))
             except Exception as error:
                 if not partial:
                     named = ", ".join(names[:_MOST_NAMED])
                     raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
-        self._end(whole.end, partial=partial)
 
     def landing(self) -> Landing:
         """Where stored values are rebuilt."""
@@ -268,3 +284,8 @@ class Checkpointing:
             draw_anew()
         self._restored, self._process, self._step = {}, None, end.step
         self._rebuilding, self._files = None, set()
+
+
+def _delivered(request: jail_pb2.RestorePiece, descriptors: list[int]) -> list[Content]:
+    """The memories of a whole state."""
+    return [Content.delivered(memory, descriptors) for memory in request.memories]

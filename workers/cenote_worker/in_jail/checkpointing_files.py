@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,18 +72,29 @@ def content_of(path: Path) -> memoryview:
         os.close(file)
 
 
-def put(top: Path, batch: checkpoint_pb2.FileBatch, contents: list[memoryview]) -> None:
-    """Makes the entries of a batch, whose folders came before. Raises OSError."""
+Entry = tuple[checkpoint_pb2.StoredFile, memoryview | None]
+"""With the content of a regular file."""
+
+
+def with_contents(files: Iterable[checkpoint_pb2.StoredFile], contents: Iterable[memoryview]) -> list[Entry]:
+    """contents: of the regular ones among the files."""
     waiting = iter(contents)
-    for file in batch.files:
+    return [
+        (file, next(waiting) if file.kind == checkpoint_pb2.StoredFile.REGULAR else None) for file in files
+    ]
+
+
+def put(top: Path, entries: Iterable[Entry]) -> None:
+    """Makes these entries, whose folders came before. Raises OSError."""
+    for file, content in entries:
         path = top / os.fsdecode(file.path)
         if file.kind == checkpoint_pb2.StoredFile.FOLDER:
             path.mkdir(exist_ok=True)
             path.chmod(file.mode | stat.S_IRWXU)
         elif file.kind == checkpoint_pb2.StoredFile.LINK:
             path.symlink_to(os.fsdecode(file.target))
-        else:
-            _write(path, next(waiting), file)
+        elif content is not None:
+            _write(path, content, file)
 
 
 def _write(path: Path, content: memoryview, file: checkpoint_pb2.StoredFile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import sys
 import threading
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from os import _exit, getpid
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TypeVar
 
 from cenote_worker.in_jail import figure_backend, figures, shared_names
@@ -156,6 +157,10 @@ class Kernel:
     def describe_one(self, name: str) -> VariableInfo:
         """One variable, private or not. Raises KeyError if there is none of that name."""
         return describe_variable(name, self.namespace[name])
+
+    def definition(self, function: FunctionType) -> ast.FunctionDef | None:
+        """See CellCompiler."""
+        return self._compiler.definition(function)
 
     def revive(self) -> None:
         """In a process that goes on where the one that was the kernel had been copied."""

@@ -45,6 +45,7 @@ class Rebuilding:
     ) -> None:
         """The namespace and the process become what the first step finds."""
         self._empty()
+        self._namespace.update((name, self._injected[name]) for name in request.injected)
         self._namespace.update((name, restored[name]) for name in request.names)
         states = {**self._began, **{key: process[key] for key in request.states}}
         checkpointing_process.put_back(states)

@@ -29,7 +29,7 @@ from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
-from cenote_worker.in_jail.snapshots.sweeps import LARGE, swept_bytes
+from cenote_worker.in_jail.snapshots.sweeping_calls import sweeps_much
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
@@ -209,8 +209,8 @@ class Worker:
 
     def _snapshot(self, label: str) -> int:
         """The state was copied, or could not be, before this was asked for."""
-        if self._copies.unkept:
-            raise Refused(jail_pb2.Refusal.FAILED, message=self._copies.unkept)
+        if reason := self._copies.unkept():
+            raise Refused(jail_pb2.Refusal.FAILED, message=reason)
         if label:  # a state that has one keeps it
             self._copies.label(label)
         return self._copies.step
@@ -230,13 +230,13 @@ class Worker:
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
-        executed.unkept = self._copies.unkept
+        executed.unkept = self._copies.unkept()
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
 
     def _foresee(self, cell: Cell) -> None:
-        if cell.sweeps and swept_bytes(cell.sweeps, self._kernel.namespace) >= LARGE:
+        if sweeps_much(cell.statements, self._kernel.namespace, self._kernel.definition):
             self._copies.forgo()
 
     # -- checkpoints --

@@ -15,14 +15,18 @@ from cenote_worker.trace import Location, key_of, name
 _Group = frozenset[Location]
 
 
-def rebuild_of(state: State, line: Line, *, reaches_out: bool) -> Rebuild:
-    """line: that led to the state. reaches_out: see `check_repeatable`.
+def rebuild_of(state: State, line: Line, *, reaches_out: bool, injected: Iterable[str] = ()) -> Rebuild:
+    """line: that led to the state. reaches_out: see `check_repeatable`. injected: see `Around`.
 
     As many as can be. What shares objects with a variable that is made again is made with it.
     """
     sharing = Sharing(line.steps, line.begun)
     around = Around(
-        stored=Stored.of(state, line), sharing=sharing, first=first_versions(line), reaches_out=reaches_out
+        stored=Stored.of(state, line),
+        injected=frozenset(map(name, injected)),
+        sharing=sharing,
+        first=first_versions(line),
+        reaches_out=reaches_out,
     )
     groups = _groups(state, sharing)
     try:

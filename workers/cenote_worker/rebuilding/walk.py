@@ -65,9 +65,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known besides the line. reaches_out: see `check_repeatable`. first: see `first_versions`."""
+    """What is known besides the line. reaches_out: see `check_repeatable`. first: see `first_versions`.
+
+    injected: names of what clients have put in before the first step, and is there as it was then.
+    """
 
     stored: Stored
+    injected: frozenset[Location]
     sharing: Sharing
     first: Mapping[Location, Version]
     reaches_out: bool
@@ -139,6 +143,11 @@ class _Walk:
                 return
             if record.stays:
                 self._pass(record)
+        injected = self._around.injected
+        if not injected.isdisjoint(
+            self._wanted
+        ):  # they may share objects: all of them are as they were put in
+            self._forbid(self._given & injected)
 
     def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
         """See `steps_for`."""
@@ -163,8 +172,9 @@ class _Walk:
         trace = record.trace
         if trace is None:
             return
-        if record.status == "ok":  # one that failed may not have come to bind them
-            for location in changes - trace.mutated:
+        for location in changes - trace.mutated:
+            # One that failed may not have come to bind a name; in which state it left the process is known.
+            if record.status == "ok" or kind_of(location) == "hidden":
                 _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
         ignored = {ANYTHING, *not_drawn(record)}
         for location, version in trace.reads.items():
@@ -202,6 +212,8 @@ class _Walk:
         """What nobody has written has to be in a fresh runtime."""
         wanted = {*self._wanted, *(map(name, self._line.begun) if self._everything else ())}
         for location in sorted(wanted):
+            if location in self._around.injected:
+                continue
             if self._wanted.get(location, location) is None and not self._everything:
                 raise CannotRebuildError(f"no step is known to have made `{key_of(location)}`")
             if kind_of(location) == "name" and self._was_put_in(location):

@@ -117,7 +117,7 @@ class Record:
             reply=reply.reply if success else None,
             notices=reply.notices,
             trace=reply.trace,
-            unkept=reply.unkept or self.unkept,
+            unkept=self.unkept or reply.unkept,
         )
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:

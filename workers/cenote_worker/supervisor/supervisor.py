@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -23,7 +22,6 @@ from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.account import Account, Baseline, Spent
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
-from cenote_worker.supervisor.control import ControlLine
 from cenote_worker.supervisor.farewell import decline, expired, ignored
 from cenote_worker.supervisor.grip import Grip
 from cenote_worker.supervisor.host_watch import HostWatch
@@ -31,16 +29,16 @@ from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.record import BACKGROUND, Printed, Record
-from cenote_worker.supervisor.recovery import Recovery
+from cenote_worker.supervisor.record import Record
 from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
-from cenote_worker.supervisor.revival import Revival
+from cenote_worker.supervisor.successors import Successors
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
+from cenote_worker.supervisor.work import Work
 
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
-class Supervisor(Revival):
+class Supervisor:
     """One jail and the requests to it, answered in the order in which they came."""
 
     def __init__(
@@ -80,16 +78,28 @@ class Supervisor(Revival):
         )
         self.hosts = HostWatch(reactor, self._lock, self.violated)
         self._conversation = Conversation()
-        self._waiting: deque[JailRequest] = deque()
-        self._running: Record | None = None
-        self._background = Printed(BACKGROUND)
+        self._work = Work()
         self._left = False
         """Set when a successor may go on: nothing is read or decided here any more."""
         self._sentence: Death | None = None
         self.death: Death | None = None
         self._interrupted = False  # an interrupt was sent since the last cell was
-        self._recovery = Recovery()
-        self._control = ControlLine(ends.control, self)
+        self._successors = Successors(
+            self,
+            self._work,
+            reactor=reactor,
+            lock=self._lock,
+            ends=ends,
+            account=account,
+            chronicle=chronicle,
+            conversation=self._conversation,
+            intake=self._intake,
+            hosts=self.hosts,
+        )
+        self._recovery, self._control = self._successors.recovery, self._successors.control
+        self.strike = self._successors.strike
+        """See there, as for what is asked of the warden about kept states."""
+        self.hold, self.snapshots = self._successors.hold, self._successors.snapshots
         self._grip.call_at(ends_at, self._expire)
         account.watch(self.strike)
         if succession is not None:
@@ -119,12 +129,12 @@ class Supervisor(Revival):
                 self._take_up_request(under)
 
     def _take_up_request(self, under: Underway) -> None:
-        self._running = Record.taken_up(under, self._policy.output_bytes)
+        self._work.running = Record.taken_up(under, self._policy.output_bytes)
         for piece in under.heard:
             self._replay(piece)
-        if self._running is not None:
+        if self._work.running is not None:
             if not under.sent or self._recovery.setback is not None:
-                self._find_out(under.request, sent=under.sent)
+                self._successors.find_out(under.request, sent=under.sent)
             self._arm()
 
     def _replay(self, piece: Piece) -> None:
@@ -132,6 +142,22 @@ class Supervisor(Revival):
             self._print(*piece)
             return
         self._intake.replay(piece)
+
+    @property
+    def head(self) -> int:
+        """The step whose end the live namespace is at."""
+        return self._recovery.head
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        asked = self._work.is_there or self._control.busy
+        return bool(asked or self._conversation.phase is not Phase.IDLE or self.is_sentenced)
+
+    def begins_at(self, step: int) -> None:
+        """The namespace was filled with the state after this step, before anybody else could use it."""
+        with self._lock:
+            self._recovery.ran(step)
 
     @property
     def limits(self) -> str:
@@ -149,28 +175,28 @@ class Supervisor(Revival):
         """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
         with self._lock:
             if self.death is None:
-                enqueue(self._waiting, request)
-                self._send_next()
+                enqueue(self._work.waiting, request)
+                self.send_next()
                 return
         decline(request, self.death)
 
     def withdraw(self, request: JailRequest, *, waiting: bool = True) -> None:
         """Takes a request back: see Withdraw."""
         with self._lock:
-            if request in self._waiting:
+            if request in self._work.waiting:
                 if not waiting:
                     return
-                self._waiting.remove(request)
+                self._work.waiting.remove(request)
                 request.dispose()
                 request.listener.done(UnavailableError("the request was withdrawn before it was carried out"))
-            elif self._running is not None and self._running.request is request:
+            elif self._work.running is not None and self._work.running.request is request:
                 self.interrupt()
 
     def vacate(self, seat: Seat) -> list[JailRequest]:
         """The seat's holder has gone: interrupts what runs of theirs. Gives what waited, which its taker ends."""
         with self._lock:
             self.interrupt(seat)
-            return withdrawn(self._waiting, seat)
+            return withdrawn(self._work.waiting, seat)
 
     def interrupt(self, seat: Seat | None = None) -> bool:
         """Interrupts the running cell; kills the jail if it goes on. False when nothing runs.
@@ -178,9 +204,9 @@ class Supervisor(Revival):
         seat: only if it is of this seat; False when another's runs.
         """
         with self._lock:
-            if self._running is None or seat not in (None, self._running.request.seat):
+            if self._work.running is None or seat not in (None, self._work.running.request.seat):
                 return False
-            self._running.clock.interrupt(now := time.monotonic())
+            self._work.running.clock.interrupt(now := time.monotonic())
             self._chronicle.interrupted(now, expired=False)
             self._send_interrupt()
             self._arm()
@@ -196,7 +222,7 @@ class Supervisor(Revival):
             if self.death is not None:
                 answer(None)
                 return
-            running = self._running.request if self._running is not None else None
+            running = self._work.running.request if self._work.running is not None else None
             cell = running if running is not None and running.ask is Ask.EXECUTE else None
 
             def enrich(memory: int, processes: int) -> None:
@@ -253,20 +279,30 @@ class Supervisor(Revival):
                 self._intake.deafen()
                 self._grip.kill()
 
-    # -- sending --
+    @property
+    def is_sentenced(self) -> bool:
+        """Whether the jail is about to be ended, or was."""
+        return self._sentence is not None
 
-    def _send_next(self) -> None:
-        if self._running is not None or not self._waiting or self._conversation.phase is not Phase.IDLE:
+    # -- sending, under the lock --
+
+    def send_next(self) -> None:
+        """Whatever waits, if nothing is under way."""
+        if (
+            self._work.running is not None
+            or not self._work.waiting
+            or self._conversation.phase is not Phase.IDLE
+        ):
             return
         if self._control.interrupting:  # it could hit the next cell: `_on_control` comes back here
             return
-        request = self._waiting.popleft()
-        if self._is_told_of_setback(request):
+        request = self._work.waiting.popleft()
+        if self._successors.is_told_of_setback(request):
             self._reactor.call_soon(self._send_waiting)
             return
         self._recovery.begin()
         now = time.monotonic()
-        self._running = Record.begun(request, now, self._policy.output_bytes)
+        self._work.running = Record.begun(request, now, self._policy.output_bytes)
         number = self._conversation.ask(request.ask)
         request.address(number)
         begun = Baseline()
@@ -278,9 +314,10 @@ class Supervisor(Revival):
             self._control.rollback(request.step, request.label)
             self._arm()
         else:
-            self._send(request)
+            self.send(request)
 
-    def _send(self, request: JailRequest) -> None:
+    def send(self, request: JailRequest) -> None:
+        """Now: it is the running one."""
         try:
             send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
             self._chronicle.sent()
@@ -297,7 +334,7 @@ class Supervisor(Revival):
         """The system would not carry the request: too many descriptors are on their way, or no memory is left."""
         self._conversation.unsent()
         self._chronicle.unsent()
-        self._running = None
+        self._work.running = None
         request.dispose()
         text = f"the request could not be sent to the runtime ({error.strerror}); nothing ran, try again"
         request.listener.done(UnavailableError(text))
@@ -305,10 +342,10 @@ class Supervisor(Revival):
 
     def _send_waiting(self) -> None:
         with self._lock:
-            self._send_next()
+            self.send_next()
 
     def _arm(self) -> None:
-        running = self._running
+        running = self._work.running
         if running is None:
             return
         deadline = running.clock.deadline
@@ -316,9 +353,9 @@ class Supervisor(Revival):
 
     def _on_deadline(self) -> None:
         with self._lock:
-            if self._running is None:
+            if self._work.running is None:
                 return
-            clock = self._running.clock
+            clock = self._work.running.clock
             match clock.due(time.monotonic()):
                 case "interrupt":
                     self._chronicle.interrupted(time.monotonic(), expired=True)
@@ -342,14 +379,14 @@ class Supervisor(Revival):
         reply = self._conversation.hear(event) if self._sentence is None else None
         if isinstance(event, edge.OutputEvent):
             self._print(event.stream, event.text)
-        elif isinstance(event, edge.DisplayEvent) and self._running is not None:
-            self._running.display(event)
+        elif isinstance(event, edge.DisplayEvent) and self._work.running is not None:
+            self._work.running.display(event)
         elif isinstance(reply, NeverLeft):
-            self._never_left(reply)
+            self._successors.never_left(reply)
         elif reply is not None:
             self._finish(reply)
         else:  # the jail has said that it is ready, or answered a question that nobody has asked for its own sake
-            self._send_next()
+            self.send_next()
 
     def _on_control(self) -> None:
         with self._lock:
@@ -359,9 +396,9 @@ class Supervisor(Revival):
                 self._control.read()
             except ProtocolViolation as violation:
                 self.violated(violation)
-                self._bury(_broken(violation))
+                self.bury(_broken(violation))
             if self.death is None:
-                self._send_next()
+                self.send_next()
 
     def violated(self, violation: ProtocolViolation) -> None:
         self.end(_broken(violation))
@@ -371,9 +408,9 @@ class Supervisor(Revival):
         self._print(stream, text)
 
     def _print(self, stream: StreamName, text: str) -> None:
-        running = self._running
+        running = self._work.running
         if running is None:
-            self._background.add(stream, text)
+            self._work.background.add(stream, text)
             return
         running.printed.add(stream, text)
         if not running.request.listener.output(stream, text):
@@ -387,15 +424,13 @@ class Supervisor(Revival):
 
     def _finish(self, reply: edge.ReplyBody) -> None:
         self._intake.empty_pipes()
-        running, self._running = self._running, None
-        assert running is not None
-        running.rearm(None)
+        running = self._work.take_running()
         outcome: Outcome
         if isinstance(reply, edge.ExecutedReply):
-            outcome, undo = self._ran(running, reply)
+            outcome, undo = self._successors.ran(running, reply)
             if undo is not None:
-                self._waiting.appendleft(undo)
-                self._send_next()
+                self._work.waiting.appendleft(undo)
+                self.send_next()
                 return
         else:
             outcome = self._recovery.answered(running.request, reply)
@@ -403,15 +438,11 @@ class Supervisor(Revival):
             # Before the next is sent: a chronicle has one request under way.
             running.request.listener.done(outcome)
         finally:
-            self._send_next()
-            if self._running is None:
+            self.send_next()
+            if self._work.running is None:
                 self._chronicle.rest()
 
-    def _take_background(self) -> Printed:
-        taken, self._background = self._background, Printed(BACKGROUND)
-        return taken
-
-    def _bury(self, found: Death) -> None:
+    def bury(self, found: Death) -> None:
         """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
         with self._lock:
             if self.death is not None:
@@ -420,8 +451,8 @@ class Supervisor(Revival):
             self._intake.last_words(trusted=self._sentence is None or self._sentence.reason != "protocol")
             self.death = self._sentence or self._recovery.struck or self._account.explain(found)
             self._conversation.end()
-            running, self._running = self._running, None
-            waiting, self._waiting = list(self._waiting), deque()
+            running, self._work.running = self._work.running, None
+            waiting = self._work.take_waiting()
         spent = self._account.spent()
         self._account.close()
         self._control.close()
@@ -435,7 +466,7 @@ class Supervisor(Revival):
     def _report_lost(self, running: Record, death: Death, spent: Spent) -> None:
         running.rearm(None)
         if running.request.ask is Ask.EXECUTE:
-            result = running.lost(death, self._take_background(), spent, time.monotonic())
+            result = running.lost(death, self._work.take_background(), spent, time.monotonic())
             running.request.listener.done(result)
         else:
             running.request.listener.done(JailLostError(death.describe()))

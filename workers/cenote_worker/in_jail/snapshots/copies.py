@@ -37,6 +37,8 @@ _FORESEEN: Final = (
     "it was given up: the cell rewrites so much memory that keeping it would have taken too long"
 )
 
+_ENDED: Final = "the copy that had it has ended, or was given up since the cell wrote to much memory"
+
 _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""
 
@@ -90,6 +92,10 @@ class Copies:
         self._bound: frozenset[str] | None = None
         self._passing = False
         self._base: _Base | None = None
+        self._copy = 0
+        """The pid of the copy that the state rests on which was kept last, 0 for none."""
+        self._ended = False
+        """Whether that copy has gone before its time."""
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
@@ -131,22 +137,28 @@ class Copies:
         return not poll.poll(0) and self.take()
 
     def take(self) -> bool:
-        """Copies the state if it has changed. True in a process that has come of the copy: it is the worker now."""
-        if not self._changed or self._line is None:
+        """Copies the state if it has changed, or its copy has ended.
+
+        True in a process that has come of the copy: it is the worker now.
+        """
+        if self._line is None:
             return False
-        self._changed = False
         try:
-            if os.fstat(self._line.fileno()).st_ino != self._inode:
-                raise OSError(errno.EBADF, "a cell has closed the line to the warden")
-            return not self._is_told(self._line) and self._copy(self._line)
+            self._heed(self._line)
+            if not self._changed and not self._ended:
+                return False
+            self._changed = False
+            return not self._is_told(self._line) and self._lives_again(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
             return False
 
-    @property
     def unkept(self) -> str:
-        """Why the state that was to be copied last is not; empty when it is."""
-        return self._unkept or self._files.unkept
+        """Why the state that was to be kept last is not; empty when it is, for all that the warden has said."""
+        if self._line is not None:
+            with suppress(OSError):
+                self._heed(self._line)
+        return self._unkept or (_ENDED if self._ended else self._files.unkept)
 
     def forgo(self) -> None:
         """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
@@ -161,7 +173,7 @@ class Copies:
                 say(self._line, {"op": "forgo"}, there)
             here.settimeout(_FORGOING_SECONDS)
             if here.recv(len(FORGONE)) == FORGONE:
-                self._unkept, self._base = _FORESEEN, None
+                self._unkept, self._base, self._copy = _FORESEEN, None, 0
 
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
@@ -187,10 +199,7 @@ class Copies:
 
     def _is_told(self, line: socket.socket) -> bool:
         """Whether it was enough to tell the warden what has been bound since the latest copy."""
-        if self._bound is None:
-            return False
-        self._heed(line)
-        if self._base is None or self._files.keep() != self._base.files:
+        if self._bound is None or self._base is None or self._files.keep() != self._base.files:
             return False
         bindings = difference(self._base.names, self._namespace, self._bound)
         if bindings is None:
@@ -199,13 +208,13 @@ class Copies:
         self._unkept = ""
         return True
 
-    def _copy(self, line: socket.socket) -> bool:
-        self._base = None
+    def _lives_again(self, line: socket.socket) -> bool:
+        """Copies the state. See `take`."""
+        self._base, self._copy, self._ended = None, 0, False
         self._quiet()
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
             return False
-        self._heed(line)
         files = self._files.keep()
         holdings = Holdings.now((*self._keep(), line.fileno()))
         names = Baseline.of(self._namespace)
@@ -217,23 +226,26 @@ class Copies:
                 self._unkept = ""
                 self._rest_on(pid, files, names)
                 return False
-            return self._live_again(here, there, holdings, files, names)
+            return self._freeze(here, there, holdings, files, names)
 
     def _rest_on(self, copy: int, files: int, names: Baseline | None) -> None:
+        self._copy = copy
         if names is not None and files != NONE:
             self._base = _Base(copy=copy, files=files, names=names)
 
     def _heed(self, line: socket.socket) -> None:
-        """Takes note of which copies there still are."""
+        """Takes note of which copies there still are. Raises OSError."""
+        if os.fstat(line.fileno()).st_ino != self._inode:
+            raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         with suppress(BlockingIOError, ValueError):
             while (heard := hear(line, AT_ONCE)) is not None:
-                if self._base is not None and heard.message.get("gone") == self._base.copy:
-                    self._base = None
+                if self._copy and heard.message.get("gone") == self._copy:
+                    self._base, self._copy, self._ended = None, 0, True
                 numbers = heard.message.get("files")
                 if isinstance(numbers, list):
                     self._files.wanted(numbers, number(heard.message, "newest"))
 
-    def _live_again(
+    def _freeze(
         self,
         here: socket.socket,
         there: socket.socket,
@@ -251,7 +263,8 @@ class Copies:
             holdings.restore()
             self.severed = holdings.links
             self.amiss = self._files.restore(files)
-            if os.getpid() != copy:  # else there is no such copy any more
+            self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
+            if not self._ended:
                 self._rest_on(copy, files, names)
             return True
         os._exit(1)

@@ -2,14 +2,16 @@
 
 Nothing of such an array would be shared with the copy for long, and giving the copy up beforehand costs a tenth of
 what giving it up halfway does. Only what is certain counts: plain statements that come before anything that may take
-its time. What else sweeps is found out by whoever watches the cell (`zygote/pulse.py`).
+its time, and those of a function of the user's that is called then (`sweeping_calls.py`). What else sweeps is found
+out by whoever watches the cell (`zygote/pulse.py`). Forms of pandas are not among these: what it does in place it
+mostly does to new memory, and where not depends on what else has the same columns.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -17,16 +19,22 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-LARGE: Final = 50 * 2**20
-"""Bytes: copying so much page by page takes what the warden grants each cell (`zygote/snapshot_tax.py`)."""
-
 _MOST: Final = 20
 """Statements that are looked at."""
 
 _LONGEST: Final = 200
 """Nodes of one that are: 0.1 ms. Data that is written out as code takes its time to run, too."""
 
-_PLAIN: Final = (ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.Expr, ast.Pass)
+_PLAIN: Final = (
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Pass,
+    ast.Global,
+    ast.Return,
+)
 _SLOW: Final = (
     ast.Await,
     ast.Yield,
@@ -37,6 +45,7 @@ _SLOW: Final = (
     ast.GeneratorExp,
     ast.MatMult,
     ast.Pow,
+    ast.Starred,
 )
 """What may run code of any length, or compute for long with few operands. So may calls, but for these."""
 
@@ -46,34 +55,111 @@ _ELEMENTWISE: Final = frozenset({
     "floor_divide", "int32", "int64", "log", "maximum", "minimum", "multiply", "negative", "rint", "round", "sign",
     "sin", "sqrt", "square", "subtract", "tanh", "true_divide", "where",
 })  # fmt: skip
+_TWO_OPERANDS: Final = frozenset({
+    "add", "divide", "floor_divide", "maximum", "minimum", "multiply", "subtract", "true_divide",
+})  # fmt: skip
+"""The third argument of these is what they write to."""
+
 _QUICK: Final = frozenset({"print", "len", "float", "int"})
 
 
-def sweeps(tree: ast.Module) -> tuple[str, ...]:
-    """Names whose values a cell rewrites as a whole, if they are arrays, before it does anything that takes time."""
-    statements = tree.body[:_MOST]
-    while statements and not _rewritten(statements[-1]):
-        statements.pop()  # most cells rewrite nothing, and are not looked at any closer
-    return tuple(dict.fromkeys(_swept(statements)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAhead:
+    """A function that is called by its name, before anything that takes time.
+
+    arguments, keywords: names that it is given; None for what is no name, or was bound just now. defined: functions
+    that the same code has defined before.
+    """
+
+    function: str
+    arguments: tuple[str | None, ...]
+    keywords: Mapping[str, str | None]
+    defined: Mapping[str, ast.FunctionDef]
 
 
-def swept_bytes(names: Collection[str], namespace: Mapping[str, object]) -> int:
-    """How much memory of arrays that is. Memory that two of them share counts twice."""
-    numpy = sys.modules.get("numpy")
-    arrays = [
-        value for name in names if type(value := namespace.get(name)) is getattr(numpy, "ndarray", None)
-    ]
-    return sum(getattr(array, "nbytes", 0) for array in arrays)
+Ahead = str | CallAhead
+"""A name whose value is rewritten as a whole, if it is an array; or a call, of which that is to be found out. Nothing
+is known of what comes behind a call."""
 
 
-def _swept(statements: list[ast.stmt]) -> Iterator[str]:
-    bound: set[str] = set()  # by the cell itself: new memory
+def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
+    """What code does to whole arrays before it does anything that takes time."""
+    ahead = list(_swept(body[:_MOST], {}, set()))
+    return tuple(each for index, each in enumerate(ahead) if each not in ahead[:index])
+
+
+def may_sweep(body: Sequence[ast.stmt]) -> bool:
+    """Whether `sweeps` may give anything: most code does nothing of the kind, as this tells in microseconds."""
+    return any(map(_is_of_interest, body[:_MOST]))
+
+
+def _swept(
+    statements: Sequence[ast.stmt], defined: dict[str, ast.FunctionDef], bound: set[str]
+) -> Iterator[Ahead]:
+    """defined, bound: by the same code, before; what is bound by it is new memory."""
     for statement in statements:
-        if not _is_plain(statement):
+        if isinstance(statement, ast.FunctionDef) and _is_defined_at_once(statement):
+            defined[statement.name] = statement
+        elif isinstance(statement, ast.For) and _is_counted(statement):
+            yield from _swept(statement.body[:_MOST], defined, bound)
+            return
+        elif call := _called(statement):
+            if _is_quick(*call.args, *(keyword.value for keyword in call.keywords)):
+                yield _ahead(call, defined, bound)
+            return
+        elif name := _filled(statement):
+            yield from {name} - bound
+            return
+        elif not _is_plain(statement):
             return
         yield from (name for name in _rewritten(statement) if name not in bound)
+        if isinstance(statement, ast.Return):
+            return
         if isinstance(statement, ast.Assign):
             bound.update(target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _is_of_interest(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.For):
+        return _is_counted(statement)
+    return bool(_rewritten(statement) or _called(statement) or _filled(statement))
+
+
+def _ahead(call: ast.Call, defined: Mapping[str, ast.FunctionDef], bound: Collection[str]) -> CallAhead:
+    def given(value: ast.expr) -> str | None:
+        return value.id if isinstance(value, ast.Name) and value.id not in bound else None
+
+    assert isinstance(call.func, ast.Name)
+    return CallAhead(
+        function=call.func.id,
+        arguments=tuple(map(given, call.args)),
+        keywords={keyword.arg: given(keyword.value) for keyword in call.keywords if keyword.arg},
+        defined=dict(defined),
+    )
+
+
+def _called(statement: ast.stmt) -> ast.Call | None:
+    """A call that is all that a statement does, of a function by its name, if it is none of Python's own."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call):
+            return call if name not in _QUICK else None
+        case ast.Assign(targets=[ast.Name()], value=ast.Call(func=ast.Name(id=name)) as call):
+            return call if name not in _QUICK else None
+    return None
+
+
+def _is_defined_at_once(function: ast.FunctionDef) -> bool:
+    """Whether defining it runs nothing that takes time."""
+    defaults = [each for each in function.args.kw_defaults if each is not None]
+    return not function.decorator_list and _is_quick(*function.args.defaults, *defaults)
+
+
+def _is_counted(loop: ast.For) -> bool:
+    """Whether its body certainly runs."""
+    match loop.iter:
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))], keywords=[]):
+            return count > 0
+    return False
 
 
 def _rewritten(statement: ast.stmt) -> list[str]:
@@ -86,17 +172,36 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
             return [target]
         case ast.Assign(targets=targets):
             return [target for target in targets if isinstance(target, ast.Subscript)]
-        case ast.Expr(value=ast.Call(keywords=keywords)):
-            return [keyword.value for keyword in keywords if keyword.arg == "out"]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function), args=arguments, keywords=keywords)):
+            return [*_written(function, arguments), *(each.value for each in keywords if each.arg == "out")]
     return []
 
 
+def _written(function: str, arguments: list[ast.expr]) -> list[ast.expr]:
+    """Of the arguments of a function of numpy's."""
+    if function == "copyto":
+        return arguments[:1]
+    return arguments[2:3] if function in _TWO_OPERANDS else []
+
+
+def _filled(statement: ast.stmt) -> str:
+    """The name of what a method `fill` is called of; empty for another statement."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="fill"), args=values)):
+            return name if _is_quick(*values) else ""
+    return ""
+
+
 def _is_plain(statement: ast.stmt) -> bool:
-    nodes = list(islice(_nodes(statement), _LONGEST + 1))
-    return isinstance(statement, _PLAIN) and len(nodes) <= _LONGEST and not any(map(_is_slow, nodes))
+    return isinstance(statement, _PLAIN) and _is_quick(statement)
 
 
-def _nodes(node: ast.AST) -> Iterator[ast.AST]:
+def _is_quick(*code: ast.AST) -> bool:
+    found = list(islice((node for part in code for node in nodes(part)), _LONGEST + 1))
+    return len(found) <= _LONGEST and not any(map(_is_slow, found))
+
+
+def nodes(node: ast.AST) -> Iterator[ast.AST]:
     """As `ast.walk`, which goes by builtins that a cell may have ruined. Trees may be deeper than calls, and wide."""
     waiting = [iter([node])]
     while waiting:

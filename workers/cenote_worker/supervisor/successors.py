@@ -1,0 +1,242 @@
+"""What a supervisor does when its jail's worker dies and a copy of it goes on, or is made to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
+from cenote_worker.frames import send_packet
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.account import Account, Baseline
+from cenote_worker.supervisor.autopsy import Death, Setback
+from cenote_worker.supervisor.chronicle import Chronicle
+from cenote_worker.supervisor.control import ControlLine, Told
+from cenote_worker.supervisor.edge import ExecutedReply
+from cenote_worker.supervisor.holds import Target
+from cenote_worker.supervisor.host_watch import HostWatch
+from cenote_worker.supervisor.intake import Intake
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.record import Record
+from cenote_worker.supervisor.recovery import STRIKE_SECONDS, Recovery
+from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.supervisor.undoing import undoing
+from cenote_worker.supervisor.work import Work
+
+DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
+
+
+class Jail(Protocol):
+    """What is needed of whoever owns the jail, under its lock."""
+
+    @property
+    def death(self) -> Death | None:
+        """Set when it has ended."""
+
+    @property
+    def is_sentenced(self) -> bool:
+        """Whether it is about to be ended."""
+
+    def end(self, death: Death) -> None:
+        """Kills the jail."""
+
+    def bury(self, found: Death) -> None:
+        """It has ended by itself, unless somebody ended it."""
+
+    def send(self, request: JailRequest) -> None:
+        """Now, the running one."""
+
+    def send_next(self) -> None:
+        """Whatever waits, if nothing is under way."""
+
+
+class Successors:
+    """The workers of one jail: where one has died, or is made to, a copy of it goes on. The Observer of its warden.
+
+    What to make of that `recovery` knows; this does it: to the worker by way of the warden, to the request that was
+    under way, to whoever is to be told.
+    """
+
+    def __init__(
+        self,
+        jail: Jail,
+        work: Work,
+        *,
+        reactor: Reactor,
+        lock: threading.RLock,
+        ends: JailEnds,
+        account: Account,
+        chronicle: Chronicle,
+        conversation: Conversation,
+        intake: Intake,
+        hosts: HostWatch,
+    ) -> None:
+        self._jail = jail
+        self._work = work
+        self._reactor = reactor
+        self._lock = lock
+        self._frames = ends.frames
+        self._account = account
+        self._chronicle = chronicle
+        self._conversation = conversation
+        self._intake = intake
+        self._hosts = hosts
+        self.recovery = Recovery()
+        self.control = ControlLine(ends.control, self)
+
+    # -- what is asked of the warden --
+
+    def strike(self, death: Death) -> None:
+        """Kills the worker, in whose place a copy goes on; the jail where there is none, or it was of no use."""
+        with self._lock:
+            ending = self._jail.death is not None or self._jail.is_sentenced
+            if ending or self.recovery.struck is not None:
+                return
+            if death.reason == "memory" and self.recovery.may_relieve():
+                self.control.relieve()
+                return
+            if not self.recovery.may_strike() or self._conversation.phase is Phase.STARTING:
+                self._jail.end(death)
+                return
+            self.recovery.strike(death)
+            self.control.kill_worker()
+            self._reactor.call_at(time.monotonic() + STRIKE_SECONDS, lambda: self._strike_harder(death))
+
+    def _strike_harder(self, death: Death) -> None:
+        if self.recovery.struck is death:
+            self._jail.end(death)
+
+    def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
+        """Asks the warden what is kept; `failed` is called instead if the jail has ended."""
+        with self._lock:
+            if self._jail.death is None:
+                self.control.snapshots(told, failed)
+                return
+        failed()
+
+    def hold(self, targets: Iterable[Target]) -> Callable[[], None]:
+        """What is kept of these states stays, unless memory is short, until what this returns is called."""
+        with self._lock:
+            holder = self.control.holds.add(targets)
+        return partial(self._let_go, holder)
+
+    def _let_go(self, holder: object) -> None:
+        with self._lock:
+            self.control.holds.let_go(holder)
+
+    # -- requests that meet the death of the worker --
+
+    def is_told_of_setback(self, request: JailRequest) -> bool:
+        """Whoever comes first after the worker has died between two requests hears of that, and nothing is run."""
+        setback = self.recovery.told()
+        if setback is None:
+            return False
+        request.dispose()
+        if request.ask is Ask.EXECUTE:
+            request.listener.done(setback.before_cell(request.step, request.seat.author))
+        else:
+            request.listener.done(UnavailableError(f"nothing ran, try again: {setback.as_error().message}"))
+        return True
+
+    def never_left(self, found: NeverLeft) -> None:
+        running = self._work.take_running()
+        self.recovery.found_at(found.step)
+        setback = self.recovery.told()
+        if setback is not None:
+            running.news = found.amiss
+            self._fell(running, setback, found.severed)
+            return
+        self._chronicle.unsent()
+        text = "the runtime was taken over before the request was sent; nothing ran, try again"
+        running.request.listener.done(UnavailableError(text))
+        self._jail.send_next()
+
+    def _fell(self, running: Record, setback: Setback, severed: tuple[str, ...]) -> None:
+        """The running request has died with the worker that had it."""
+        self._intake.empty_pipes()
+        if running.request.ask is Ask.EXECUTE:
+            spent, now = self._account.spent(), time.monotonic()
+            result = running.rolled_back(setback, severed, self._work.take_background(), spent, now)
+            running.request.listener.done(result)
+        else:
+            error = RolledBackError(setback.death.describe(), setback.step)
+            running.request.listener.done(error)
+        self._jail.send_next()
+
+    def ran(self, running: Record, reply: ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
+        """The result of a cell, and what has to be done before anybody hears of it."""
+        before, running.news = self.recovery.head, self.recovery.news()
+        self.recovery.ran(running.request.step)
+        spent, now = self._account.spent(), time.monotonic()
+        if spent.crowded:
+            self.control.thin()
+        result = running.finished(reply, self._work.take_background(), spent, now)
+        return result, undoing(running.request, result, before)
+
+    def find_out(self, request: JailRequest, *, sent: bool) -> None:
+        """What became of a request of a former supervisor's, which may never have left or be lost."""
+        if sent or request.ask is not Ask.ROLLBACK:
+            self._probe()
+            return
+        # The warden may have been asked, and have done it. Nothing has run since: twice is as good as once. What the
+        # worker may have answered to the survey behind the former try would come before the warden's answer to this.
+        request.message.id = number = self._conversation.again()
+        self._chronicle.asked(number, request, time.monotonic(), Baseline())
+        self.control.rollback(request.step, request.label)
+
+    def _probe(self) -> None:
+        """The running request may never have been sent, or be lost: asks behind it. Which is answered first?"""
+        probe = jail_pb2.Request(id=self._conversation.probe())
+        probe.survey.SetInParent()
+        with suppress(OSError):  # the jail is dying, which the control channel reports
+            send_packet(self._frames, probe.SerializeToString())
+
+    # -- the warden's news --
+
+    def ended(self, death: Death) -> None:
+        self._jail.bury(death)
+
+    def revived(self, death: Death, step: int, pid: int) -> None:
+        found = self._account.explain(death)
+        if found.reason == "memory":
+            self.control.thin()  # who tries again finds more room
+        self._succeeded(pid)
+        changed = self.recovery.revive(found, step)
+        self._chronicle.moved(step, self.recovery.setback)
+        if self._work.running is not None and self._conversation.phase is Phase.BUSY:
+            self._probe()
+        elif not changed:
+            self.recovery.told()  # nobody was doing anything, and nothing is missing
+
+    def dropped(self) -> None:
+        if self._work.running is not None:
+            self._work.running.unkept = DROPPED
+
+    def _succeeded(self, pid: int) -> None:
+        """Another process is the worker now."""
+        self._account.follow(pid)
+        self._hosts.abandon()
+
+    def rolled_back(self, step: int | None, pid: int) -> None:
+        running = self._work.running
+        if running is None or running.request.ask is not Ask.ROLLBACK:
+            raise ProtocolViolation("a rollback of which nobody knows")
+        if step is None:
+            self._conversation.unsent()
+            self._chronicle.unsent()
+            self._work.take_running()
+            running.request.listener.done(NotKeptError(running.request.label or running.request.step))
+            return
+        self._succeeded(pid)
+        self.recovery.ran(step)
+        self._chronicle.moved(step, None)
+        running.request.step = step
+        running.request.message.survey.SetInParent()
+        self._jail.send(running.request)
