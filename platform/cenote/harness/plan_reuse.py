@@ -6,7 +6,7 @@ from typing import Final
 
 from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, key_of, kind_of
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, StepTrace, key_of, kind_of
 
 
 def why_unwatched(record: StepRecord) -> str:
@@ -120,6 +120,8 @@ def spoken(location: Location) -> str:
             return f"the file `{key}`"
         case "hidden":
             return f"the state of {key}"
+        case "module" if location == LIBRARIES:
+            return "what was set in libraries"
         case "module":
             return f"attributes of the module `{key}`"
     return "anything"

@@ -27,7 +27,7 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, kind_of, name
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, key_of, kind_of, name
 
 
 class Walk:
@@ -137,6 +137,8 @@ class Walk:
     def _run(self, position: int, step: LineStep, reason: str) -> None:
         if step.origin is not None and not step.origin.repeatable:
             raise NoWayOn(not_repeated(step.origin))
+        if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
+            raise NoWayOn(f"`{other}` was imported, and may be another module now")
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
         self._verify(position, record.trace)
@@ -152,6 +154,14 @@ class Walk:
         equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
         verdict = Verdict(step=step, rerun=True, reason=reason, record=record, equal=equal)
         self._verdicts.append(verdict)
+
+    def _imported(self, record: StepRecord) -> str:
+        """A module that the step has brought in, and that another file may be now; empty if there is none."""
+        trace = record.trace or StepTrace()
+        files = [each for each in trace.reads if kind_of(each) == "file" and each != TREE]
+        different = {key_of(each) for each in files if self._want.version(each) != trace.reads[each]}
+        stems = {path.rpartition("/")[2].removesuffix(".py") for path in different}
+        return min(stems & set(trace.modules), default="")
 
     def _execute(self, position: int, step: LineStep) -> StepRecord:
         tentative = bool(self._stale)

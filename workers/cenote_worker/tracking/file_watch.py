@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Final
 
@@ -30,6 +31,9 @@ _ASKING: Final = frozenset(
 )  # fmt: skip
 _ASKED: Final = frozenset(("os", "os.path", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
 
+_IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
+_import_path = sys.path
+
 Seen = dict[Location, Version]
 
 
@@ -50,7 +54,7 @@ class FileWatch:
         after = files.marks()
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         different.discard(TREE)
-        read = set(self._located(noted.read)) - {TREE}
+        read = {*self._located(noted.read), *self._importable()} - {TREE}
         if (
             noted.processes
             or any(True for _ in self._located(noted.listed))
@@ -80,12 +84,23 @@ class FileWatch:
                 location = self._files.location(path)
                 if location is not None and "__pycache__" not in location:
                     yield location
+                    yield from self._files.links(path)
+
+    def _importable(self) -> Iterable[Location]:
+        """Files that would have been the modules that were looked for, were they there."""
+        if not self.noted.sought:
+            return
+        for folder in self._files.inside(_import_path):
+            for path in {sought.partition(".")[0] for sought in self.noted.sought}:
+                yield from (file(f"{folder}{path}.py"), file(f"{folder}{path}"))
 
 
 def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> bool:
     """Whether the code may ask for files in a way that nobody hears of."""
     libraries, words = packages | facts.imports, facts.attributes | facts.loads
     if libraries & _ASKED and words & _ASKING:
+        return True
+    if words & _IMPORTING:
         return True
     native = libraries & _NATIVE or ("pandas" in libraries and not noticed)
     return bool(native) and any(word.startswith(_READING) for word in words)

@@ -63,7 +63,9 @@ class Frames:
         graph.changeable(value)
         graph.packages.add("pandas")
         table = _get(value, "__dict__")
-        return [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+        flags = table.get("_flags")
+        held = [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+        return (held, flags is not None and flags.allows_duplicate_labels)
 
     def _manager(self, graph: Graph, value: Any) -> object:
         return graph.tokens([*value.blocks, *value.axes])

@@ -132,8 +132,35 @@ def _logging() -> object:
 
 
 def _logger(logger: logging.Logger) -> object:
-    handlers = [(type(handler).__qualname__, handler.level) for handler in logger.handlers]
+    handlers = [
+        (type(handler).__qualname__, handler.level, len(handler.filters), _format(handler.formatter))
+        for handler in logger.handlers
+    ]
     return (logger.level, logger.propagate, logger.disabled, handlers, len(logger.filters))
+
+
+def _format(formatter: logging.Formatter | None) -> object:
+    if formatter is None:
+        return None
+    return (
+        type(formatter).__qualname__,
+        formatter._fmt,
+        formatter.datefmt,
+        type(formatter._style).__qualname__,
+    )
+
+
+def keeping_handlers() -> list[logging.Handler]:
+    """Those that do not only show on standard output or error what is logged: it is kept where they put it."""
+    loggers = [_root, *(each for each in _manager.loggerDict.values() if type(each) is logging.Logger)]
+    return [handler for logger in loggers for handler in logger.handlers if not _is_shown(handler)]
+
+
+def _is_shown(handler: logging.Handler) -> bool:
+    if type(handler) is logging.NullHandler:
+        return True
+    home = type(getattr(handler, "stream", None)).__module__
+    return type(handler) is logging.StreamHandler and home.startswith("cenote_worker")
 
 
 _PLAIN_LOGGER: Final = (0, True, False, list[object](), 0)

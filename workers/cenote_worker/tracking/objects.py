@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import gc
 import sys
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from types import (
     BuiltinFunctionType,
@@ -45,7 +46,6 @@ _SKIPPED: Final = frozenset(
         "__module__",
         "__firstlineno__",
         "__static_attributes__",
-        "__doc__",
         "__slotnames__",
     )
 )
@@ -53,6 +53,7 @@ _NOWHERE: Final = "*"
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
 _modules = sys.modules
+_referred = weakref.ReferenceType.__call__
 _referents = gc.get_referents
 
 
@@ -111,7 +112,7 @@ class Objects:
     def _library_function(self, graph: Graph, value: FunctionType) -> object:
         """By its name, but for what a user has passed into it: a decorator's function, a callback."""
         home = str(value.__globals__.get("__name__", ""))
-        graph.tool(home.partition(".")[0])
+        graph.tool(home.partition(".")[0], value.__qualname__)
         held = [
             graph.tokens(value.__closure__ or ()),
             graph.inline(value.__dict__) if value.__dict__ else None,
@@ -278,7 +279,7 @@ def method(graph: Graph, value: MethodType) -> object:
 def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
     owner = value.__self__
     home = str(value.__module__)
-    graph.tool(home.partition(".")[0])
+    graph.tool(home.partition(".")[0], value.__qualname__)
     held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
     return ("builtin", home, value.__qualname__, held)
 
@@ -286,6 +287,12 @@ def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
 def bound_slot(graph: Graph, value: Any) -> object:
     """A special method of a built-in class, bound to an object."""
     return (value.__name__, graph.token(value.__self__))
+
+
+def weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
+    """What it refers to may go at any time; while it is there, it can be changed through the reference."""
+    graph.unknown("a weak reference")
+    return graph.tokens((_referred(value), *held_by(value)))
 
 
 def held_by(value: object) -> list[object]:

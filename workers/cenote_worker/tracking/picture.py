@@ -74,7 +74,7 @@ def picture_of(
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),
         tools=frozenset(graph.tools),
-        facts=graph.facts,
+        facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
         finalizes=graph.finalizes,
     )
