@@ -25,7 +25,7 @@ from cenote.harness.plan_contents import (
 from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
+from cenote.harness.plan_reuse import spoken, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, key_of, kind_of, name
 
@@ -49,6 +49,8 @@ class Walk:
         self._stale = self._live.differing(self._want)
         self._told = course.begin
         self._shared_numbers = {record.number for record in course.records[: course.fork]}
+        unchanged = [step.origin for step in course.line if step.origin is not None and not step.change]
+        self._standing = {number for record in unchanged for number in (record.number, record.origin)}
         self._records = {record.number: record for record in course.records}
         self._blind = ""
         self._verdicts: list[Verdict] = []
@@ -89,7 +91,7 @@ class Walk:
             return forced
         if not self._shared(step.origin) and (reason := why_unsteady(step.origin, self._was, self._want)):
             return reason
-        return self._why_versions(step.origin)
+        return why_misplaced(step.origin, self._standing) or self._why_versions(step.origin)
 
     def _shared(self, record: StepRecord) -> bool:
         """Whether both histories have it before they part: then what it gave is what it gave."""

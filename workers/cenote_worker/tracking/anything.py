@@ -81,6 +81,12 @@ _TIMES: Final = frozenset(
         "st_ctime_ns",
     )
 )
+_PLACES: Final = frozenset(
+    ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
+     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno")
+)  # fmt: skip
+"""What tells lines of code; versions of functions do not say where these stand."""
+
 _UNSEEDED: Final = (
     "default_rng()",
     "Random()",
@@ -138,6 +144,8 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
         reasons.append("it asks for the time")
     if words & _TIMES:
         reasons.append("it asks when a file was changed")
+    if words & _PLACES:
+        reasons.append("it asks where code stands")
     if words & _ENTROPY or "secrets" in libraries:
         reasons.append("it asks the system for something random")
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):

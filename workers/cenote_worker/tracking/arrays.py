@@ -97,16 +97,18 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
 
 
 def _spelled(dtype: np.dtype[Any]) -> str:
-    return dtype.str if dtype.names is None else str(dtype.descr)
+    spelled = dtype.str if dtype.names is None else str(dtype.descr)
+    return spelled if dtype.metadata is None else f"{spelled} {dict(dtype.metadata)}"
 
 
 def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     kind = value.dtype.kind
     if value.dtype.hasobject or kind == "T":
+        items = value.reshape(-1).tolist()
         if value.dtype.names is not None:
             graph.unknown("an array of records with objects")
-            return None
-        return graph.sequence(value.reshape(-1).tolist())
+            items = [item for record in items for item in record]
+        return graph.sequence(items)
     if not graph.budget.has_room(value.nbytes):
         graph.unknown("it is too large to be looked at in the time there is")
         return None

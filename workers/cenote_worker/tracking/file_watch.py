@@ -24,6 +24,7 @@ _NATIVE: Final = frozenset(
 )
 """Libraries that open files themselves, so that no hook hears of it."""
 
+_NATIVE_OF_PANDAS: Final = frozenset(("read_parquet", "read_orc", "read_hdf", "HDFStore"))
 _READING: Final = ("read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "imread")
 _ASKING: Final = frozenset(
     ("exists", "isfile", "isdir", "islink", "stat", "lstat", "getsize", "getmtime", "is_file", "is_dir", "iterdir",
@@ -54,13 +55,14 @@ class FileWatch:
         after = files.marks()
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         different.discard(TREE)
-        read = {*self._located(noted.read), *self._importable()} - {TREE}
+        read = set(self._located(noted.read)) - {TREE}
         if (
             noted.processes
             or any(True for _ in self._located(noted.listed))
             or _may_read_unseen(facts, packages, bool(read))
         ):
             read.add(TREE)
+        read.update(self._importable())
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}
         reads = {each: self._was(each, budget) for each in sorted(read)}
         if writes or self._before is None or after is None:
@@ -102,5 +104,5 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
         return True
     if words & _IMPORTING:
         return True
-    native = libraries & _NATIVE or ("pandas" in libraries and not noticed)
+    native = libraries & _NATIVE or ("pandas" in libraries and (not noticed or words & _NATIVE_OF_PANDAS))
     return bool(native) and any(word.startswith(_READING) for word in words)

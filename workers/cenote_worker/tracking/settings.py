@@ -15,7 +15,8 @@ __builtins__ = BUILTINS
 
 _SETTING: Final = (
     "set_", "setc", "setd", "setr", "setp", "sets", "reset_", "register", "unregister", "enable", "disable",
-    "install",     "configure", "add_", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall", "pickle", "umask",
+    "install", "configure", "add_", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
+    "pickle", "umask",
 )  # fmt: skip
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
