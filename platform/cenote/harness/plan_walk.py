@@ -10,7 +10,7 @@ for build systems by verifying traces: "Forward build systems, formally", CPP 20
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
 from cenote.harness.patch_errors import not_repeated
@@ -19,6 +19,7 @@ from cenote.harness.plan_contents import (
     Timeline,
     effects,
     is_known,
+    left_outside,
     reads_anything,
     writes_anything,
 )
@@ -27,7 +28,7 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, key_of, kind_of, name
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
 
 
 class Walk:
@@ -46,6 +47,8 @@ class Walk:
         self._live = known[course.base].copy()
         if self._live.era != self._want.era:
             raise NoWayOn(f"step {self._live.era} may have changed anything")
+        if not course.continues:
+            self._leave(left_outside(course.records))
         self._stale = self._live.differing(self._want)
         self._told = course.begin
         self._shared_numbers = {record.number for record in course.records[: course.fork]}
@@ -55,6 +58,12 @@ class Walk:
         self._blind = ""
         self._verdicts: list[Verdict] = []
         self._carried: list[Carried] = []
+
+    def _leave(self, files: Mapping[Location, Version]) -> None:
+        """These are as the old line left them. What was there before its first step is nobody's to bring back."""
+        for location, version in files.items():
+            if self._live.version(location) == ABSENT or self._live.writer(location) != self._live.era:
+                self._live.correct(location, version)
 
     def go(self) -> Walked:
         """To the end of the line."""

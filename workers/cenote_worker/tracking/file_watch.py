@@ -45,6 +45,7 @@ class FileWatch:
         self._files = files
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
+        self._temporary = {file(key): files.version(key, budget) for key in files.left}
         self.noted = Noted(namespace)
         audit.listen(self.noted)
 
@@ -62,7 +63,10 @@ class FileWatch:
             or _may_read_unseen(facts, packages, bool(read))
         ):
             read.add(TREE)
-        read.update(self._importable())
+            read.update(self._temporary)
+        temporary = {each for each in different if files.is_temporary(key_of(each))}
+        files.left.update(map(key_of, temporary))
+        read |= {*self._importable(), *temporary}
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}
         reads = {each: self._was(each, budget) for each in sorted(read)}
         if writes or self._before is None or after is None:
@@ -76,6 +80,8 @@ class FileWatch:
             return fresh()
         if location == TREE:
             return together(self._versions)
+        if self._files.is_temporary(key):
+            return self._temporary.get(location, ABSENT)
         if key.startswith("/"):
             return self._files.version(key, budget)
         return self._versions.get(key, ABSENT)

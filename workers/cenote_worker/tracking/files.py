@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -45,6 +46,9 @@ class Files:
 
     def __init__(self, top: str) -> None:
         self._top = os.path.realpath(top)
+        self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
+        self.left = set[str]()
+        """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
 
     def marks(self) -> dict[str, Mark] | None:
@@ -92,6 +96,10 @@ class Files:
             f"{whole}/"[len(self._top) + 1 :] for whole in wholes if f"{whole}/".startswith(f"{self._top}/")
         ]
         return list(dict.fromkeys(found))
+
+    def is_temporary(self, key: str) -> bool:
+        """Of a path as locations have it."""
+        return key.startswith(self._temporary)
 
     def versions(self, marks: Mapping[str, Mark], budget: Budget) -> dict[str, Version]:
         """Of all files that have these marks, asking the system only about those that are new."""
