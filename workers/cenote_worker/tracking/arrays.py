@@ -76,10 +76,12 @@ def array(
     view made for us."""
     owner, base = _owner(value)
     (graph.cover if covered else graph.changeable)(owner)
+    start = owner.__array_interface__["data"][0]
+    graph.owned[id(owner)] = start, start + owner.nbytes
     if not covered:
         graph.changeable(value if itself is None else itself)
     held = None if base is None else graph.token(base)
-    offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    offset = value.__array_interface__["data"][0] - start
     place = graph.place(owner), offset, value.strides, value.flags.writeable
     return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
 

@@ -120,7 +120,7 @@ class Frames:
 
 
 def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
-    """For exact types of an imported Arrow. Its memory never changes."""
+    """For exact types of an imported Arrow. Its memory never changes, unless it is also an array's."""
     found: dict[type, Handler] = {
         pyarrow.ChunkedArray: _chunked, pyarrow.Table: _table, pyarrow.RecordBatch: _table, pyarrow.Buffer: _buffer,
         pyarrow.Schema: _spelled,
@@ -143,12 +143,16 @@ def _table(graph: Graph, value: Any) -> object:
 
 
 def _arrow_array(graph: Graph, value: Any) -> object:
-    buffers = [None if part is None else graph.memory(part, part.size) for part in value.buffers()]
+    parts = value.buffers()
+    if len(parts) == 2:  # of numbers; strings are copied
+        graph.shown += [(part.address, part.address + part.size) for part in parts if part is not None]
+    buffers = [None if part is None else graph.memory(part, part.size) for part in parts]
     inner = _arrow_array(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None
     return (str(value.type), len(value), value.offset, buffers, inner)
 
 
 def _buffer(graph: Graph, value: Any) -> object:
+    graph.shown.append((value.address, value.address + value.size))
     return graph.memory(value, value.size)
 
 

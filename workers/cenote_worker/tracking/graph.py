@@ -30,6 +30,9 @@ _CHECKED_EVERY = 512
 _BULK = 16
 """Values of one container from which on looking at all of them at once pays."""
 
+Stretch = tuple[int, int]
+"""Of memory: its first address, and the one behind its last."""
+
 Handler = Callable[["Graph", Any], object]
 """Describes one object: atoms, tokens, and tuples, lists and dicts of them; `Graph.token` gives tokens."""
 
@@ -43,8 +46,9 @@ class Graph:
     """One walk from one object on.
 
     holds: ids of objects in it that can change, or be told apart, with their numbers. covered: of memory that it
-    copies before it writes. refers: locations that it leads to without holding them: names that its functions use,
-    classes of its instances. kin: names whose functions and classes it holds.
+    copies before it writes. owned: memory of arrays, by the id of what it belongs to. shown: memory that may be some
+    array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
+    functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
     functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
     when the digest says it all. finalizes: it holds a class with a `__del__`.
@@ -58,6 +62,8 @@ class Graph:
         self.budget = budget
         self.holds: dict[int, int] = {}
         self.covered: dict[int, int] = {}
+        self.owned: dict[int, Stretch] = {}
+        self.shown: list[Stretch] = []
         self.refers: set[Location] = set()
         self.kin: set[str] = set()
         self.packages: set[str] = set()

@@ -224,7 +224,9 @@ class Watch:
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
         known = ((each, self._album.known(each)) for each in writes)
-        return {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+        found = {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+        shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
+        return {**shown, **found}
 
 
 class Met:
