@@ -147,6 +147,12 @@ class Album:
         found.discard(location)
         return shown | {other for other in found if _share(picture, self._pictures[other])}
 
+    def covering_any(self, locations: Iterable[Location]) -> set[Location]:
+        """Others that show what these show, and that whoever does not copy it first changes for all of them."""
+        pictures = [picture for each in locations if (picture := self._pictures.get(each)) is not None]
+        covered = {identity for picture in pictures for identity in picture.covered}
+        return {other for identity in self._owners.keys() & covered for other in self._owners[identity]}
+
     def _shown_by(self, location: Location, picture: Picture) -> set[Location]:
         """Those that show memory of this one, and those whose memory it shows."""
         pictures = self._pictures

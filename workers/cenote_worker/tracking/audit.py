@@ -41,7 +41,15 @@ _PROCESSES: Final = frozenset(
     )
 )
 _REFLECTING: Final = frozenset(
-    ("gc.get_objects", "gc.get_referrers", "sys._current_frames", "sys.settrace", "exec")
+    (
+        "gc.get_objects",
+        "gc.get_referrers",
+        "sys._current_frames",
+        "sys.settrace",
+        "exec",
+        "os.putenv",
+        "os.unsetenv",
+    )
 )
 """`exec` is that of `exec` and `eval`, by whatever name they were called."""
 

@@ -76,13 +76,16 @@ class Frames:
         return (qualname(type(value)), value.ndim, data, value.mgr_locs.as_array.tobytes())
 
     def _range(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         held = value._range
         return (held.start, held.stop, held.step, graph.token(value._name))
 
     def _levels(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         return graph.tokens([list(value._levels), list(value._codes), list(value._names), value.sortorder])
 
     def _index(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         return (qualname(type(value)), self._part(graph, value._data, covered=True), graph.token(value._name))
 
     def _extension(self, graph: Graph, value: Any) -> object:
@@ -117,6 +120,12 @@ class Frames:
 
     def _constant(self, _graph: Graph, _value: object) -> object:
         return None
+
+
+def _named(graph: Graph, index: Any) -> None:
+    """Of an index nothing can change but its names, which all frames that have it show. Few steps set them, so that
+    having an index in common does not make one thing of two frames."""
+    (graph.changeable if index is graph.root else graph.cover)(index)
 
 
 def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:

@@ -7,6 +7,7 @@ import gc
 import sys
 import weakref
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -53,6 +54,7 @@ _NOWHERE: Final = "*"
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
 _modules = sys.modules
+_is_watched, _references = weakref.getweakrefcount, weakref.getweakrefs
 _referred = weakref.ReferenceType.__call__
 _referents = gc.get_referents
 
@@ -189,7 +191,8 @@ class Objects:
         held = [_slot(graph, getter, value) for _, getter in layout.slots]
         table = layout.table(value) if layout.table is not None else None
         content = _content(graph, layout.content, value) if layout.content is not None else None
-        return (graph.token(cls), content, held, graph.inline(table) if type(table) is dict else None)
+        inline = graph.inline(table) if type(table) is dict else None
+        return (graph.token(cls), content, held, inline, *_mourners(graph, value))
 
 
 def _by_name(graph: Graph, variable: str) -> object:
@@ -293,6 +296,16 @@ def weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
     """What it refers to may go at any time; while it is there, it can be changed through the reference."""
     graph.unknown("a weak reference")
     return graph.tokens((_referred(value), *held_by(value)))
+
+
+def _mourners(graph: Graph, value: object) -> Iterator[object]:
+    """What is called when the object goes, by weak references to it."""
+    for reference in _references(value) if _is_watched(value) else ():
+        called = reference.__callback__
+        if called is not None:
+            graph.finalizes = True
+            known = called.peek() if type(called) is weakref.finalize else None
+            yield graph.token(called) if known is None else graph.tokens(known[1:])
 
 
 def held_by(value: object) -> list[object]:

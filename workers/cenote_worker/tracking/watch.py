@@ -38,6 +38,9 @@ MIN_SECONDS: Final = 0.06
 SHARE: Final = 0.05
 """What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
 
+_NAMES: Final = frozenset(("name", "names"))
+"""Attributes that even an index can be given."""
+
 _now = time.perf_counter
 
 
@@ -66,6 +69,8 @@ class Watch:
             self._roots |= found
             before |= album.reach(found, budget)
             self._met = Met(album, before)
+        if _NAMES & (facts | self._met.facts).sets:
+            before |= album.covering_any(before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
