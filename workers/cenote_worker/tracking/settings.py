@@ -41,8 +41,9 @@ _modules = sys.modules
 def libraries_set(
     facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
 ) -> dict[str, ModuleType]:
-    """Libraries of which the code may set something, by their names."""
-    words = {word for word in facts.attributes | facts.loads if word.startswith(_SETTING)} - _OPTIONS
+    """Libraries of which the code may set something, by their names. A user's own function may have any name: those
+    of libraries are among the attributes, since they are imported as such, or known by their own names."""
+    words = {word for word in facts.attributes if word.startswith(_SETTING)} - _OPTIONS
     if not words:
         return {}
     found = dict(_that_have(words, packages | facts.imports))
