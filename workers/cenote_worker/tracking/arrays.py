@@ -43,7 +43,8 @@ def derived(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     cls = type(value)
     graph.packages.add(module_of(cls).partition(".")[0])
     table = _table(value)
-    plain: np.ndarray[Any, Any] = value.view(_base_of(cls))
+    numpys = _base_of(cls)
+    plain: np.ndarray[Any, Any] = numpys.view(value, numpys)  # not by a method of the user's
     return (
         graph.token(cls),
         array(graph, plain, itself=value),
@@ -51,10 +52,9 @@ def derived(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     )
 
 
-def _base_of(cls: type) -> type:
+def _base_of(cls: type) -> Any:
     """numpy's own class of arrays."""
-    found: type = mro(cls)[-2]
-    return found
+    return mro(cls)[-2]
 
 
 def _table(value: object) -> dict[str, object] | None:
