@@ -87,3 +87,30 @@ def test_going_back_to_a_start_that_is_gone_does_nothing(runtime: PythonRuntime)
     with pytest.raises(NotKeptError):
         runtime.state.rollback(0)
     assert "2" == runtime.execute("a").value
+
+
+@pytest.fixture
+def forgetful() -> Iterator[PythonRuntime]:
+    """Keeps no state at all, like one in which threads of a library run."""
+    with PythonRuntime(sandbox=SandboxPolicy(snapshots="none", preload=())) as runtime:
+        for cell in ("a = [1]", "b = a * 2", "mine = object()"):
+            assert runtime.execute(cell).success
+        yield runtime
+
+
+def test_where_no_state_can_be_kept_all_is_run_beside_it(forgetful: PythonRuntime) -> None:
+    """Nothing has to be kept for that: what there is waits until it is not needed any more."""
+    state = forgetful.state
+    result = state.apply(state.plan(Patch.replace_step(1, "a = [5]")))
+    assert ("applied", (1, 2, 3)) == (result.status, result.steps_rerun)
+    assert "[5, 5]" == forgetful.execute("b").value
+
+
+def test_what_fails_beside_it_leaves_it_as_it_was(forgetful: PythonRuntime) -> None:
+    """The same objects, the same history, and it goes on from there."""
+    forgetful.execute("before = id(mine)")
+    state = forgetful.state
+    result = state.apply(state.plan(Patch.replace_step(1, "a = None")))
+    assert ("failed", 4, 4) == (result.status, result.head, forgetful.state.head)
+    assert "(True, [1, 1])" == forgetful.execute("before == id(mine), b").value
+    assert [1, 2, 3, 4] == [step.number for step in forgetful.state.steps[:4]]

@@ -38,8 +38,10 @@ def run(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> R
 
 
 def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> Run:
-    shutil.rmtree(workdir, ignore_errors=True)
-    workdir.mkdir()
+    tempfile.tempdir = str(workdir.parent / "temporary")
+    for folder in (workdir, Path(tempfile.tempdir)):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
     os.chdir(workdir)
     sys.path.insert(0, str(workdir))
     sys.dont_write_bytecode = True

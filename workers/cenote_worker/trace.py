@@ -60,6 +60,10 @@ def module(dotted: str) -> Location:
     return Location(f"module:{dotted}")
 
 
+LIBRARIES: Final = module("*")
+"""Which libraries have something in them that user code has set: any step may meet what is set in a further one."""
+
+
 def content_version(data: bytes) -> Version:
     """Of a file that holds this."""
     return Version(xxhash.xxh3_128_hexdigest(data))

@@ -152,12 +152,13 @@ def _with_kept(plan: Plan, kept: frozenset[int]) -> Course:
 
 
 def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course, Walked]:
-    """From the cheapest state to begin with; then from one that both histories share; at last, all is run."""
+    """From the cheapest state to begin with; then from one that both histories share; then all is run, from that one
+    and at last from older ones."""
     watch = _Watch(len(course.line), options)
     behind = course.from_shared()
     ways = (course, behind, all_forced(behind)) if course.continues else (course, all_forced(behind))
     reason = NOTHING_SHARED
-    for way in ways:
+    for way in (*ways, *map(all_forced, behind.from_older())):
         try:
             return find_way(way, lambda course: _begun(course, ground, watch))
         except NoWayOn as none:

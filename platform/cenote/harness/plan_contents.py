@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, kind_of
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of
 
 _UNKNOWN: Final = "?"
 
@@ -185,6 +185,13 @@ class Contents:
 
 def _is_file(location: Location) -> bool:
     return kind_of(location) == "file" and location != TREE
+
+
+def left_outside(records: Iterable[StepRecord]) -> dict[Location, Version]:
+    """Files outside the working directory that these steps have written: going back leaves them as they are."""
+    traces = [effects(record) for record in records]
+    written = [item for trace in traces if trace is not None for item in trace.writes.items()]
+    return {one: version for one, version in written if _is_file(one) and key_of(one).startswith("/")}
 
 
 class Timeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -62,6 +62,12 @@ class Course:
     def from_shared(self) -> Course:
         """From the newest kept state that both lines share, with nothing learned."""
         return replace(self, base=max(self.shared & self.kept, default=START), forced={}, needs={})
+
+    def from_older(self) -> Iterator[Course]:
+        """From kept states that both lines share, the newest one left out: what lies outside the working directory
+        is not brought back with any, so the steps that wrote it have to be behind."""
+        for base in sorted(self.shared & self.kept, reverse=True)[1:]:
+            yield replace(self, base=base, forced={}, needs={})
 
     @property
     def begin(self) -> int:

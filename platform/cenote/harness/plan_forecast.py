@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import chain
 
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import NoWayError
@@ -140,9 +141,14 @@ def cheapest(patch: Patch, records: Sequence[StepRecord], kept: frozenset[int]) 
     fork = shared_steps(records, line)
     course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept)
     plans, reasons = list[Plan](), list[str]()
-    for base in dict.fromkeys((*sorted(course.shared & kept)[-1:], *({course.base} & kept))):
+    ways = [
+        replace(course, base=base) for base in (*sorted(course.shared & kept)[-1:], *({course.base} & kept))
+    ]
+    for way in chain(ways, course.from_older()):
+        if way not in ways and plans:
+            break
         try:
-            plans.append(_foreseen(patch, replace(course, base=base)))
+            plans.append(_foreseen(patch, way))
         except NoWayOn as none:
             reasons.append(str(none))
     if not plans:

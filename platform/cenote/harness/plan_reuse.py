@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set
 from typing import Final
 
 from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, key_of, kind_of
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, StepTrace, key_of, kind_of
 
 
 def why_unwatched(record: StepRecord) -> str:
@@ -58,6 +60,19 @@ def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
     if error is None or error.reason != "exception" or error.type not in _OF_VALUES:
         return False
     return error.type not in ("NameError", "UnboundLocalError") or was.names == now.names
+
+
+_PLACE: Final = re.compile(r"<cell (\d+)>|\bcell (\d+), line ")
+"""How warnings and tracebacks say in which step's code something stands."""
+
+
+def why_misplaced(record: StepRecord, standing: Set[int]) -> str:
+    """Why what the step told of lines of code may be wrong now. standing: the steps whose code is as it was."""
+    texts = (record.stdout, record.stderr, record.value or "", str(record.error or ""))
+    told = {int(place[1] or place[2]) for text in texts if "cell " in text for place in _PLACE.finditer(text)}
+    if moved := told - standing:
+        return f"it told of lines of step {min(moved)}, which may be others now"
+    return ""
 
 
 def why_again(record: StepRecord, was: Contents, now: Contents) -> str:
@@ -120,6 +135,8 @@ def spoken(location: Location) -> str:
             return f"the file `{key}`"
         case "hidden":
             return f"the state of {key}"
+        case "module" if location == LIBRARIES:
+            return "what was set in libraries"
         case "module":
             return f"attributes of the module `{key}`"
     return "anything"

@@ -10,7 +10,7 @@ for build systems by verifying traces: "Forward build systems, formally", CPP 20
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground, NotCarriedError
 from cenote.harness.patch_errors import not_repeated
@@ -19,15 +19,16 @@ from cenote.harness.plan_contents import (
     Timeline,
     effects,
     is_known,
+    left_outside,
     reads_anything,
     writes_anything,
 )
 from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, why_again, why_unsteady
+from cenote.harness.plan_reuse import spoken, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, kind_of, name
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
 
 
 class Walk:
@@ -46,13 +47,23 @@ class Walk:
         self._live = known[course.base].copy()
         if self._live.era != self._want.era:
             raise NoWayOn(f"step {self._live.era} may have changed anything")
+        if not course.continues:
+            self._leave(left_outside(course.records))
         self._stale = self._live.differing(self._want)
         self._told = course.begin
         self._shared_numbers = {record.number for record in course.records[: course.fork]}
+        unchanged = [step.origin for step in course.line if step.origin is not None and not step.change]
+        self._standing = {number for record in unchanged for number in (record.number, record.origin)}
         self._records = {record.number: record for record in course.records}
         self._blind = ""
         self._verdicts: list[Verdict] = []
         self._carried: list[Carried] = []
+
+    def _leave(self, files: Mapping[Location, Version]) -> None:
+        """These are as the old line left them. What was there before its first step is nobody's to bring back."""
+        for location, version in files.items():
+            if self._live.version(location) == ABSENT or self._live.writer(location) != self._live.era:
+                self._live.correct(location, version)
 
     def go(self) -> Walked:
         """To the end of the line."""
@@ -89,7 +100,7 @@ class Walk:
             return forced
         if not self._shared(step.origin) and (reason := why_unsteady(step.origin, self._was, self._want)):
             return reason
-        return self._why_versions(step.origin)
+        return why_misplaced(step.origin, self._standing) or self._why_versions(step.origin)
 
     def _shared(self, record: StepRecord) -> bool:
         """Whether both histories have it before they part: then what it gave is what it gave."""
@@ -137,6 +148,8 @@ class Walk:
     def _run(self, position: int, step: LineStep, reason: str) -> None:
         if step.origin is not None and not step.origin.repeatable:
             raise NoWayOn(not_repeated(step.origin))
+        if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
+            raise NoWayOn(f"`{other}` was imported, and may be another module now")
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
         self._verify(position, record.trace)
@@ -152,6 +165,14 @@ class Walk:
         equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
         verdict = Verdict(step=step, rerun=True, reason=reason, record=record, equal=equal)
         self._verdicts.append(verdict)
+
+    def _imported(self, record: StepRecord) -> str:
+        """A module that the step has brought in, and that another file may be now; empty if there is none."""
+        trace = record.trace or StepTrace()
+        files = [each for each in trace.reads if kind_of(each) == "file" and each != TREE]
+        different = {key_of(each) for each in files if self._want.version(each) != trace.reads[each]}
+        stems = {path.rpartition("/")[2].removesuffix(".py") for path in different}
+        return min(stems & set(trace.modules), default="")
 
     def _execute(self, position: int, step: LineStep) -> StepRecord:
         tentative = bool(self._stale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ from cenote.harness.slice_choice import Around
 from cenote.harness.slice_syntax import bodies_of, statements_of
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.trace import Location, StepTrace, hidden, key_of, kind_of
+from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of, kind_of
 
 MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes a microsecond for each."""
@@ -67,12 +68,15 @@ class LineNames:
 
         What was changed and put back shows as read only. Some states of the process count as read by every step.
         """
-        drawn = any(each in DRAWN or kind_of(each) in ("file", "module") for each in trace.reads)
+        read = trace.reads.keys() - {LIBRARIES}  # each step has read which there are
+        drawn = any(each in DRAWN or kind_of(each) in ("file", "module") for each in read)
         spoken = bool(_PROCESS.search(code)) or any(map(_PROCESS.fullmatch, self._used))
         return drawn or spoken or any(kind_of(each) != "name" for each in trace.writes)
 
     def _last_before(self, depth: int, name: str) -> int:
-        return max((each for each in self._writers.get(name, ()) if each < depth), default=0)
+        writers = self._writers.get(name, [])
+        index = bisect_left(writers, depth)
+        return writers[index - 1] if index else 0
 
     def _type_at(self, depth: int, name: str) -> str:
         trace = self._line[depth - 1].trace if depth else None

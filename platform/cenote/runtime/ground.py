@@ -42,6 +42,8 @@ class RuntimeGround:
         self._reruns = reruns
         self._second = reruns.second_jail
         self._working = False
+        self._waiting: int | None = None
+        """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
         self._resume = resume
         self._rules = rules
         self._atomic = atomic
@@ -51,6 +53,8 @@ class RuntimeGround:
         return self._reruns.history.tree.head
 
     def kept(self) -> frozenset[int]:
+        if self._waiting is not None:
+            return frozenset((START,))
         known = {info.step for info in self._snapshots()}
         return frozenset(known | {START} if self._second.can_begin(atomic=self._atomic) else known)
 
@@ -64,7 +68,7 @@ class RuntimeGround:
         try:
             yield
         finally:
-            self._working = False
+            self._working, self._waiting = False, None
             let_go()
             self._second.stay()
 
@@ -75,13 +79,18 @@ class RuntimeGround:
             return True
         outcome = self._call(self._reruns.keep)
         if isinstance(outcome, UnavailableError):
-            return False
+            if self._atomic and self._second.can_begin(atomic=True):
+                self._waiting = self.head()
+            return self._waiting is not None
         done(outcome, "")
         return True
 
     def rollback(self, step: int) -> None:
         if step != START:
             self._second.give_up()
+            if step == self._waiting:
+                self._reruns.branch(step)
+                return
         elif self._working and self._is_to_begin_anew():
             self._second.begin()
             return
@@ -147,7 +156,7 @@ class RuntimeGround:
         return snapshots(answers.get())
 
     def _is_to_begin_anew(self) -> bool:
-        kept = START in (info.step for info in self._snapshots())
+        kept = self._waiting is None and START in (info.step for info in self._snapshots())
         return not kept and self._second.can_begin(atomic=self._atomic)
 
     def _check(self, code: str) -> None:

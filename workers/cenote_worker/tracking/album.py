@@ -40,6 +40,8 @@ class Album:
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
+        self._showing: set[Location] = set()
+        """Those that show memory which may be an array's."""
 
     def forget(self, locations: Iterable[Location] | None = None) -> None:
         """They may have changed; without locations, all of them."""
@@ -47,6 +49,7 @@ class Album:
             self._pictures.clear()
             self._owners.clear()
             self._large.clear()
+            self._showing.clear()
             return
         for location in locations:
             self._drop(location)
@@ -132,14 +135,36 @@ class Album:
     def sharing(self, location: Location) -> set[Location]:
         """The other locations that hold an object of this one that can change, as by the latest pictures."""
         picture = self._pictures.get(location)
-        if picture is None or (not picture.holds and not picture.covered):
+        if picture is None:
             return set()
+        shown = self._shown_by(location, picture)
+        if not picture.holds and not picture.covered:
+            return shown
         found = set[Location]()
         for identity in self._owners.keys() & (picture.holds.keys() | picture.covered.keys()):
             found |= self._owners[identity]
         found |= self._large
         found.discard(location)
-        return {other for other in found if _share(picture, self._pictures[other])}
+        return shown | {other for other in found if _share(picture, self._pictures[other])}
+
+    def covering_any(self, locations: Iterable[Location]) -> set[Location]:
+        """Others that show what these show, and that whoever does not copy it first changes for all of them."""
+        pictures = [picture for each in locations if (picture := self._pictures.get(each)) is not None]
+        covered = {identity for picture in pictures for identity in picture.covered}
+        return {other for identity in self._owners.keys() & covered for other in self._owners[identity]}
+
+    def _shown_by(self, location: Location, picture: Picture) -> set[Location]:
+        """Those that show memory of this one, and those whose memory it shows."""
+        pictures = self._pictures
+        found = {other for other in self._showing if picture.owned and pictures[other].shows(picture)}
+        if picture.shown:
+            found |= {other for other, held in pictures.items() if held.owned and picture.shows(held)}
+        return found - {location}
+
+    def is_showing(self, location: Location) -> bool:
+        """Whether it shows memory of another name's array."""
+        picture = self._pictures.get(location)
+        return picture is not None and bool(picture.shown) and bool(self._shown_by(location, picture))
 
     def sharing_any(self, locations: Iterable[Location]) -> set[Location]:
         found = set[Location]()
@@ -233,6 +258,8 @@ class Album:
 
     def _enter(self, location: Location, picture: Picture) -> None:
         self._pictures[location] = picture
+        if picture.shown:
+            self._showing.add(location)
         if len(picture.holds) > _LARGE:
             self._large.add(location)
             return
@@ -243,6 +270,7 @@ class Album:
         picture = self._pictures.pop(location, None)
         if picture is None:
             return
+        self._showing.discard(location)
         if location in self._large:
             self._large.discard(location)
             return

@@ -14,11 +14,14 @@ from cenote_worker.tracking.own_threads import OwnThread
 __builtins__ = BUILTINS
 
 _EVERYTHING: Final = frozenset(("exec", "eval", "globals", "__import__"))
+_BY_ANY_NAME: Final = _EVERYTHING | {"locals", "vars", "dir"}
+"""The same and more, when they are reached otherwise than by these names."""
+
 _WRITE_FILE: Final = "_magic_.write_file"
 """`%%writefile`: it writes a file, which is noticed, and nothing else. Other magics may do anything."""
 
 _FRAMES: Final = frozenset(
-    ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__")
+    ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__", "__subclasses__")
 )
 _REFLECTION: Final = frozenset(
     (
@@ -43,15 +46,16 @@ _BY_NAME: Final = {
     "dill": frozenset(("load", "loads", "load_session")),
     "joblib": frozenset(("load",)),
     "shelve": frozenset(("open",)),
-    "unittest": frozenset(("main", "TestLoader", "defaultTestLoader")),
+    "unittest": frozenset(("main", "TestLoader", "defaultTestLoader", "patch", "start", "stop")),
     "doctest": frozenset(("testmod", "run_docstring_examples")),
     "typing": frozenset(("get_type_hints",)),
+    "decimal": frozenset(("flags", "clear_flags")),
     "cProfile": frozenset(("run", "runctx")),
     "profile": frozenset(("run", "runctx")),
     "runpy": frozenset(("run_module", "run_path")),
     "code": frozenset(("interact", "InteractiveInterpreter", "InteractiveConsole")),
 }
-"""By library: what looks names up in `__main__` that its caller does not speak of."""
+"""By library: what looks names up in `__main__` that its caller does not speak of, or sees what is not watched."""
 
 _ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
 """Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
@@ -64,6 +68,25 @@ _MOMENTS: Final = frozenset(("now", "today", "utcnow"))
 _ENTROPY: Final = frozenset(
     ("urandom", "getrandom", "SystemRandom", "uuid1", "uuid4", "getpid", "mkdtemp", "mkstemp")
 )
+_TIMES: Final = frozenset(
+    (
+        "getmtime",
+        "getatime",
+        "getctime",
+        "st_mtime",
+        "st_atime",
+        "st_ctime",
+        "st_mtime_ns",
+        "st_atime_ns",
+        "st_ctime_ns",
+    )
+)
+_PLACES: Final = frozenset(
+    ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
+     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno")
+)  # fmt: skip
+"""What tells lines of code; versions of functions do not say where these stand."""
+
 _UNSEEDED: Final = (
     "default_rng()",
     "Random()",
@@ -98,6 +121,8 @@ def sees_everything(
         reasons.append(f"it uses `{min(facts.attributes & _REFLECTION)}`")
     reasons += [f"it uses `{library}`" for library in sorted(libraries & _LATER)]
     words = facts.attributes | facts.loads
+    if "builtins" in libraries:
+        reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _BY_ANY_NAME)]
     if "register" in words and libraries & _ABSTRACT:
         reasons.append("it registers a class with an abstract one")
     for library in sorted(libraries & _BY_NAME.keys()):
@@ -117,6 +142,10 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
         reasons.append("it asks for the time")
     if words & _MOMENTS:
         reasons.append("it asks for the time")
+    if words & _TIMES:
+        reasons.append("it asks when a file was changed")
+    if words & _PLACES:
+        reasons.append("it asks where code stands")
     if words & _ENTROPY or "secrets" in libraries:
         reasons.append("it asks the system for something random")
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):

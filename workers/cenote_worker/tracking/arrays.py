@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.classes import module_of, mro
 from cenote_worker.tracking.graph import Graph, Handler
+from cenote_worker.tracking.objects import held_by
 
 __builtins__ = BUILTINS
 
@@ -25,20 +27,61 @@ def handlers(numpy: ModuleType) -> dict[type, Handler]:
     for cls in vars(numpy.dtypes).values():
         if isinstance(cls, type):
             found[cls] = _dtype
-    found[numpy.ufunc] = _named
+    found[numpy.ufunc] = _universal
+    found[numpy.flatiter] = _flat
     found[numpy.random.Generator] = _generator
     found[numpy.random.RandomState] = _legacy
+    found[numpy.random.SeedSequence] = _seeds
+    for cls in vars(numpy.random).values():
+        if isinstance(cls, type) and numpy.random.BitGenerator in mro(cls)[1:]:
+            found[cls] = _bits
     return found
 
 
-def array(graph: Graph, value: np.ndarray[Any, Any], *, covered: bool = False) -> object:
-    """covered: whoever holds the memory changes a copy of it, never what others see."""
+def derived(graph: Graph, value: np.ndarray[Any, Any]) -> object:
+    """Of a class derived from that of arrays: its memory, which is often another array's, and what it has besides."""
+    cls = type(value)
+    graph.packages.add(module_of(cls).partition(".")[0])
+    table = _table(value)
+    numpys = _base_of(cls)
+    plain: np.ndarray[Any, Any] = numpys.view(value, numpys)  # not by a method of the user's
+    return (
+        graph.token(cls),
+        array(graph, plain, itself=value),
+        graph.inline(table) if table is not None else None,
+    )
+
+
+def _base_of(cls: type) -> Any:
+    """numpy's own class of arrays."""
+    return mro(cls)[-2]
+
+
+def _table(value: object) -> dict[str, object] | None:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def array(
+    graph: Graph,
+    value: np.ndarray[Any, Any],
+    *,
+    covered: bool = False,
+    itself: np.ndarray[Any, Any] | None = None,
+) -> object:
+    """covered: whoever holds the memory changes a copy of it, never what others see. itself: of which the value is a
+    view made for us."""
     owner, base = _owner(value)
     (graph.cover if covered else graph.changeable)(owner)
+    start = owner.__array_interface__["data"][0]
+    graph.owned[id(owner)] = start, start + owner.nbytes
     if not covered:
-        graph.changeable(value)
+        graph.changeable(value if itself is None else itself)
     held = None if base is None else graph.token(base)
-    offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    offset = value.__array_interface__["data"][0] - start
     place = graph.place(owner), offset, value.strides, value.flags.writeable
     return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
 
@@ -46,8 +89,8 @@ def array(graph: Graph, value: np.ndarray[Any, Any], *, covered: bool = False) -
 def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
     """The array whose memory it is, and what else that memory belongs to."""
     owner = value
-    base: object = value.base
-    while base is not None and type(base) is type(value):
+    base: Any = value.base
+    while base is not None and _base_of(type(value)) in mro(type(base)):
         owner, base = base, base.base
     pages = base.obj if type(base) is memoryview else base
     if type(pages) is PrivatePages:
@@ -56,16 +99,18 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
 
 
 def _spelled(dtype: np.dtype[Any]) -> str:
-    return dtype.str if dtype.names is None else str(dtype.descr)
+    spelled = dtype.str if dtype.names is None else str(dtype.descr)
+    return spelled if dtype.metadata is None else f"{spelled} {dict(dtype.metadata)}"
 
 
 def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     kind = value.dtype.kind
     if value.dtype.hasobject or kind == "T":
+        items = value.reshape(-1).tolist()
         if value.dtype.names is not None:
             graph.unknown("an array of records with objects")
-            return None
-        return graph.sequence(value.reshape(-1).tolist())
+            items = [item for record in items for item in record]
+        return graph.sequence(items)
     if not graph.budget.has_room(value.nbytes):
         graph.unknown("it is too large to be looked at in the time there is")
         return None
@@ -93,20 +138,36 @@ def _dtype(_graph: Graph, value: np.dtype[Any]) -> object:
     return _spelled(value)
 
 
-def _named(_graph: Graph, value: np.ufunc) -> object:
-    return value.__name__
+def _universal(graph: Graph, value: np.ufunc) -> object:
+    """One that was made of a function holds that."""
+    return (value.__name__, graph.tokens(held_by(value)))
+
+
+def _flat(graph: Graph, value: np.flatiter[Any]) -> object:
+    graph.changeable(value)
+    return (graph.token(value.base), value.index)
 
 
 def _generator(graph: Graph, value: np.random.Generator) -> object:
     graph.changeable(value)
-    graph.changeable(value.bit_generator)
-    return (graph.place(value.bit_generator), _state(graph, value.bit_generator.state))
+    return graph.token(value.bit_generator)
+
+
+def _bits(graph: Graph, value: np.random.BitGenerator) -> object:
+    graph.changeable(value)
+    return (graph.token(value.seed_seq), _state(graph, value.state))
+
+
+def _seeds(graph: Graph, value: np.random.SeedSequence) -> object:
+    """What it gives next to who asks it for more generators."""
+    graph.changeable(value)
+    return graph.tokens((value.entropy, value.spawn_key, value.pool_size, value.n_children_spawned))
 
 
 def _legacy(graph: Graph, value: np.random.RandomState) -> object:
     graph.packages.add("numpy.random")  # the one that all share, or one like it
     graph.changeable(value)
-    return _state(graph, value.get_state(legacy=False))
+    return (graph.token(value._bit_generator), _state(graph, value.get_state(legacy=False)))
 
 
 def _state(graph: Graph, state: Any) -> object:

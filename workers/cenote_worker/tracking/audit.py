@@ -40,7 +40,19 @@ _PROCESSES: Final = frozenset(
         "pty.spawn",
     )
 )
-_REFLECTING: Final = frozenset(("gc.get_objects", "gc.get_referrers", "sys._current_frames", "sys.settrace"))
+_REFLECTING: Final = frozenset(
+    (
+        "gc.get_objects",
+        "gc.get_referrers",
+        "sys._current_frames",
+        "sys.settrace",
+        "exec",
+        "os.putenv",
+        "os.unsetenv",
+    )
+)
+"""`exec` is that of `exec` and `eval`, by whatever name they were called."""
+
 _REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
 _IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
 _HARMLESS: Final = ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings")
@@ -48,7 +60,8 @@ _HARMLESS: Final = ("collections", "typing", "enum", "logging", "dataclasses", "
 
 
 class Noted:
-    """What happened since it was made. frames: a frame of the user's code was handed out."""
+    """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
+    looked for on the import path. unpickled: modules with the names in them that pickles spoke of."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
@@ -59,6 +72,8 @@ class Noted:
         self.frames = False
         self.reflected: set[str] = set()
         self.remote = False
+        self.sought: set[str] = set()
+        self.unpickled: set[tuple[str, str]] = set()
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
@@ -74,6 +89,10 @@ class Noted:
             self.processes = True
         elif event in _REFLECTING:
             self._reflect(event)
+        elif event == "import":
+            self._note(self.sought, arguments[0])
+        elif event == "pickle.find_class":
+            self.unpickled.add((str(arguments[0]), str(arguments[1]).partition(".")[0]))
         elif event in _REMOTE:
             self.remote = True
 

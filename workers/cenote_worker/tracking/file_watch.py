@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,12 +24,16 @@ _NATIVE: Final = frozenset(
 )
 """Libraries that open files themselves, so that no hook hears of it."""
 
+_NATIVE_OF_PANDAS: Final = frozenset(("read_parquet", "read_orc", "read_hdf", "HDFStore"))
 _READING: Final = ("read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "imread")
 _ASKING: Final = frozenset(
     ("exists", "isfile", "isdir", "islink", "stat", "lstat", "getsize", "getmtime", "is_file", "is_dir", "iterdir",
      "rglob", "glob", "walk", "samefile", "disk_usage", "access", "lexists")
 )  # fmt: skip
 _ASKED: Final = frozenset(("os", "os.path", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
+
+_IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
+_import_path = sys.path
 
 Seen = dict[Location, Version]
 
@@ -40,6 +45,7 @@ class FileWatch:
         self._files = files
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
+        self._temporary = {file(key): files.version(key, budget) for key in files.left}
         self.noted = Noted(namespace)
         audit.listen(self.noted)
 
@@ -57,6 +63,10 @@ class FileWatch:
             or _may_read_unseen(facts, packages, bool(read))
         ):
             read.add(TREE)
+            read.update(self._temporary)
+        temporary = {each for each in different if files.is_temporary(key_of(each))}
+        files.left.update(map(key_of, temporary))
+        read |= {*self._importable(), *temporary}
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}
         reads = {each: self._was(each, budget) for each in sorted(read)}
         if writes or self._before is None or after is None:
@@ -70,6 +80,8 @@ class FileWatch:
             return fresh()
         if location == TREE:
             return together(self._versions)
+        if self._files.is_temporary(key):
+            return self._temporary.get(location, ABSENT)
         if key.startswith("/"):
             return self._files.version(key, budget)
         return self._versions.get(key, ABSENT)
@@ -80,6 +92,15 @@ class FileWatch:
                 location = self._files.location(path)
                 if location is not None and "__pycache__" not in location:
                     yield location
+                    yield from self._files.links(path)
+
+    def _importable(self) -> Iterable[Location]:
+        """Files that would have been the modules that were looked for, were they there."""
+        if not self.noted.sought:
+            return
+        for folder in self._files.inside(_import_path):
+            for path in {sought.partition(".")[0] for sought in self.noted.sought}:
+                yield from (file(f"{folder}{path}.py"), file(f"{folder}{path}"))
 
 
 def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> bool:
@@ -87,5 +108,7 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
     libraries, words = packages | facts.imports, facts.attributes | facts.loads
     if libraries & _ASKED and words & _ASKING:
         return True
-    native = libraries & _NATIVE or ("pandas" in libraries and not noticed)
+    if words & _IMPORTING:
+        return True
+    native = libraries & _NATIVE or ("pandas" in libraries and (not noticed or words & _NATIVE_OF_PANDAS))
     return bool(native) and any(word.startswith(_READING) for word in words)

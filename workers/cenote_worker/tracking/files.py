@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import xxhash
@@ -24,9 +26,13 @@ _PIECE = 1 << 22
 _TICK = 20_000_000
 """Nanoseconds: the kernel's clock for files moves every 4 to 10 ms."""
 
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+"""What a jail's umask makes of new ones, and what those of clients have."""
+
 _SKIPPED: Final = frozenset(("__pycache__",))
 
-_readlink = os.readlink
+_readlink, _getcwd = os.readlink, os.getcwd
 _wall = time.time_ns
 _lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
 _scandir, _join = os.scandir, os.path.join
@@ -40,6 +46,9 @@ class Files:
 
     def __init__(self, top: str) -> None:
         self._top = os.path.realpath(top)
+        self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
+        self.left = set[str]()
+        """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
 
     def marks(self) -> dict[str, Mark] | None:
@@ -73,6 +82,24 @@ class Files:
             return TREE
         inside = whole.startswith(f"{self._top}/")
         return file(whole[len(self._top) + 1 :] if inside else whole)
+
+    def links(self, path: str) -> list[Location]:
+        """Links of the folder that a path, as a program gave it, leads through."""
+        place = Path(os.path.normpath(_join(_getcwd(), path)))
+        steps = [each for each in (place, *place.parents) if each.is_relative_to(self._top)]
+        return [file(str(each.relative_to(self._top))) for each in steps if each.is_symlink()]
+
+    def inside(self, entries: Iterable[object]) -> list[str]:
+        """Which of these paths are of the folder, as beginnings of what is in them: empty, or with a slash behind."""
+        wholes = [os.path.realpath(entry) for entry in entries if type(entry) is str]
+        found = [
+            f"{whole}/"[len(self._top) + 1 :] for whole in wholes if f"{whole}/".startswith(f"{self._top}/")
+        ]
+        return list(dict.fromkeys(found))
+
+    def is_temporary(self, key: str) -> bool:
+        """Of a path as locations have it."""
+        return key.startswith(self._temporary)
 
     def versions(self, marks: Mapping[str, Mark], budget: Budget) -> dict[str, Version]:
         """Of all files that have these marks, asking the system only about those that are new."""
@@ -145,17 +172,23 @@ def _content(path: str, budget: Budget) -> Version:
     try:
         status = _lstat(path)
         if stat.S_ISDIR(status.st_mode):
-            return Version("folder")
+            return _allowing("folder", status.st_mode, _FOLDER_MODE)
         if stat.S_ISLNK(status.st_mode):
             return Version(f"link {xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
         if not stat.S_ISREG(status.st_mode) or not budget.allows(status.st_size):
             return fresh()
-        return _hashed(path)
+        return _allowing(_hashed(path), status.st_mode, _FILE_MODE)
     except OSError:
         return fresh()
 
 
-def _hashed(path: str) -> Version:
+def _allowing(content: str, mode: int, usual: int) -> Version:
+    """With who may do what, unless that is the usual."""
+    allowed = stat.S_IMODE(mode)
+    return Version(content if allowed == usual else f"{content} {allowed:o}")
+
+
+def _hashed(path: str) -> str:
     digest = xxhash.xxh3_128()
     handle = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -163,4 +196,4 @@ def _hashed(path: str) -> Version:
             digest.update(piece)
     finally:
         _close(handle)
-    return Version(digest.hexdigest())
+    return digest.hexdigest()

@@ -63,7 +63,9 @@ class Frames:
         graph.changeable(value)
         graph.packages.add("pandas")
         table = _get(value, "__dict__")
-        return [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+        flags = table.get("_flags")
+        held = [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+        return (held, flags is not None and flags.allows_duplicate_labels)
 
     def _manager(self, graph: Graph, value: Any) -> object:
         return graph.tokens([*value.blocks, *value.axes])
@@ -74,13 +76,16 @@ class Frames:
         return (qualname(type(value)), value.ndim, data, value.mgr_locs.as_array.tobytes())
 
     def _range(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         held = value._range
         return (held.start, held.stop, held.step, graph.token(value._name))
 
     def _levels(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         return graph.tokens([list(value._levels), list(value._codes), list(value._names), value.sortorder])
 
     def _index(self, graph: Graph, value: Any) -> object:
+        _named(graph, value)
         return (qualname(type(value)), self._part(graph, value._data, covered=True), graph.token(value._name))
 
     def _extension(self, graph: Graph, value: Any) -> object:
@@ -117,8 +122,14 @@ class Frames:
         return None
 
 
+def _named(graph: Graph, index: Any) -> None:
+    """Of an index nothing can change but its names, which all frames that have it show. Few steps set them, so that
+    having an index in common does not make one thing of two frames."""
+    (graph.changeable if index is graph.root else graph.cover)(index)
+
+
 def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
-    """For exact types of an imported Arrow. Its memory never changes."""
+    """For exact types of an imported Arrow. Its memory never changes, unless it is also an array's."""
     found: dict[type, Handler] = {
         pyarrow.ChunkedArray: _chunked, pyarrow.Table: _table, pyarrow.RecordBatch: _table, pyarrow.Buffer: _buffer,
         pyarrow.Schema: _spelled,
@@ -141,12 +152,16 @@ def _table(graph: Graph, value: Any) -> object:
 
 
 def _arrow_array(graph: Graph, value: Any) -> object:
-    buffers = [None if part is None else graph.memory(part, part.size) for part in value.buffers()]
+    parts = value.buffers()
+    if len(parts) == 2:  # of numbers; strings are copied
+        graph.shown += [(part.address, part.address + part.size) for part in parts if part is not None]
+    buffers = [None if part is None else graph.memory(part, part.size) for part in parts]
     inner = _arrow_array(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None
     return (str(value.type), len(value), value.offset, buffers, inner)
 
 
 def _buffer(graph: Graph, value: Any) -> object:
+    graph.shown.append((value.address, value.address + value.size))
     return graph.memory(value, value.size)
 
 

@@ -30,6 +30,9 @@ _CHECKED_EVERY = 512
 _BULK = 16
 """Values of one container from which on looking at all of them at once pays."""
 
+Stretch = tuple[int, int]
+"""Of memory: its first address, and the one behind its last."""
+
 Handler = Callable[["Graph", Any], object]
 """Describes one object: atoms, tokens, and tuples, lists and dicts of them; `Graph.token` gives tokens."""
 
@@ -43,11 +46,12 @@ class Graph:
     """One walk from one object on.
 
     holds: ids of objects in it that can change, or be told apart, with their numbers. covered: of memory that it
-    copies before it writes. refers: locations that it leads to without holding them: names that its functions use,
-    classes of its instances. kin: names whose functions and classes it holds.
-    packages: libraries that it has objects of. tools: those that it has modules or functions of. facts: of the user's
-    code in it. opaque: why nothing is known of its content; empty when the digest says it all. finalizes: it holds a
-    class with a `__del__`.
+    copies before it writes. owned: memory of arrays, by the id of what it belongs to. shown: memory that may be some
+    array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
+    functions use, classes of its instances. kin: names whose functions and classes it holds.
+    packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
+    functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
+    when the digest says it all. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -58,10 +62,13 @@ class Graph:
         self.budget = budget
         self.holds: dict[int, int] = {}
         self.covered: dict[int, int] = {}
+        self.owned: dict[int, Stretch] = {}
+        self.shown: list[Stretch] = []
         self.refers: set[Location] = set()
         self.kin: set[str] = set()
         self.packages: set[str] = set()
         self.tools: set[str] = set()
+        self.words: set[str] = set()
         self.facts = _no_facts
         self.opaque = ""
         self.finalizes = False
@@ -170,10 +177,13 @@ class Graph:
         held = [other for other in _referents(value) if not self._is_everything(other)]
         return ("opaque", self.tokens(held))
 
-    def tool(self, library: str) -> None:
-        """A module or a function of it: what that does there, no object shows."""
+    def tool(self, library: str, function: str = "") -> None:
+        """A module or a function of it: what that does there, no object shows. function: its qualified name there,
+        by which it is known whatever the user's code calls it."""
         self.packages.add(library)
         self.tools.add(library)
+        if function and "<locals>" not in function:
+            self.words.add(function.rpartition(".")[2])
 
     def out_of_sight(self, reason: str) -> None:
         """It may lead anywhere."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Collection
 from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking import arrays
+from cenote_worker.tracking import arrays, objects
 from cenote_worker.tracking.classes import Classes, module_of, mro
 from cenote_worker.tracking.frames import Frames, arrow_handlers
 from cenote_worker.tracking.graph import Handler
@@ -27,6 +28,7 @@ class _Libraries:
     def __init__(self) -> None:
         self.exact: dict[type, Handler] = {}
         self.frames: Frames | None = None
+        self.array: type | None = None
         self.met: set[str] = set()
 
     def look_around(self, met: Collection[str] = ()) -> None:
@@ -38,6 +40,7 @@ class _Libraries:
 
     def _learn(self, library: str, module: ModuleType) -> None:
         if library == "numpy":
+            self.array = module.ndarray
             self.exact.update(arrays.handlers(module))
         elif library == "pandas":
             self.frames = Frames(module)
@@ -71,13 +74,13 @@ class Handlers:
     """By exact type where there is one for it; libraries' are known once the libraries are imported."""
 
     def __init__(self) -> None:
-        objects = Objects(Classes())
-        self._instance = objects.instance
+        ours = Objects(Classes())
+        self._instance = ours.instance
         self._basic: dict[type, Handler] = {
             **STANDARD,
-            FunctionType: objects.function,
-            ModuleType: objects.module,
-            type: objects.cls,
+            FunctionType: ours.function,
+            ModuleType: ours.module,
+            type: ours.cls,
         }
         self._late = _Libraries()
 
@@ -91,7 +94,14 @@ class Handlers:
         frames = _EARLY.frames or self._late.frames
         if handler is None and frames is not None and _is_of_pandas(cls):
             handler = frames.handler(cls)
-        return handler or self._instance
+        return handler or self._derived(cls) or self._instance
+
+    def _derived(self, cls: type) -> Handler | None:
+        """For classes derived from those of libraries, or of the interpreter, that are known exactly."""
+        bases = mro(cls)
+        if (_EARLY.array or self._late.array) in bases:
+            return arrays.derived
+        return objects.weak if weakref.ReferenceType in bases else None
 
 
 def _is_of_pandas(cls: type) -> bool:

@@ -132,10 +132,66 @@ def _logging() -> object:
 
 
 def _logger(logger: logging.Logger) -> object:
-    handlers = [(type(handler).__qualname__, handler.level) for handler in logger.handlers]
+    handlers = [
+        (type(handler).__qualname__, handler.level, len(handler.filters), _format(handler.formatter))
+        for handler in logger.handlers
+    ]
     return (logger.level, logger.propagate, logger.disabled, handlers, len(logger.filters))
 
 
+def _format(formatter: logging.Formatter | None) -> object:
+    if formatter is None:
+        return None
+    return (
+        type(formatter).__qualname__,
+        formatter._fmt,
+        formatter.datefmt,
+        type(formatter._style).__qualname__,
+    )
+
+
+def called_back(library: str) -> list[object]:
+    """What the library has been given to call or to write to, and does not show: handlers, functions."""
+    if type(_modules.get(library)) is not ModuleType or library not in CALLING_BACK:
+        return []
+    return CALLING_BACK[library]()
+
+
+def _handlers() -> list[object]:
+    """Those that do not only show on standard output or error what is logged: it is kept where they put it."""
+    loggers = [_root, *(each for each in _manager.loggerDict.values() if type(each) is logging.Logger)]
+    return [handler for logger in loggers for handler in logger.handlers if not _is_shown(handler)]
+
+
+def _error_callback() -> list[object]:
+    found = _modules["numpy"].geterrcall()
+    return [] if found is None else [found]
+
+
+def _formatters() -> list[object]:
+    """Functions among the options of pandas."""
+    waiting, found = [_modules["pandas._config.config"]._global_config], list[object]()
+    while waiting:
+        for option in waiting.pop().values():
+            if type(option) is dict:
+                waiting.append(option)
+            elif callable(option):
+                found.append(option)
+    return found
+
+
+def _is_shown(handler: logging.Handler) -> bool:
+    if type(handler) is logging.NullHandler:
+        return True
+    home = type(getattr(handler, "stream", None)).__module__
+    return type(handler) is logging.StreamHandler and home.startswith("cenote_worker")
+
+
+CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
+    "logging": _handlers,
+    "numpy": _error_callback,
+    "pandas": _formatters,
+}
 _PLAIN_LOGGER: Final = (0, True, False, list[object](), 0)
 """One that has only been asked for, as imports do."""
 

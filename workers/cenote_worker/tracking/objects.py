@@ -5,7 +5,9 @@ from __future__ import annotations
 import _thread
 import gc
 import sys
+import weakref
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -45,7 +47,6 @@ _SKIPPED: Final = frozenset(
         "__module__",
         "__firstlineno__",
         "__static_attributes__",
-        "__doc__",
         "__slotnames__",
     )
 )
@@ -53,6 +54,8 @@ _NOWHERE: Final = "*"
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
 _modules = sys.modules
+_is_watched, _references = weakref.getweakrefcount, weakref.getweakrefs
+_referred = weakref.ReferenceType.__call__
 _referents = gc.get_referents
 
 
@@ -111,7 +114,7 @@ class Objects:
     def _library_function(self, graph: Graph, value: FunctionType) -> object:
         """By its name, but for what a user has passed into it: a decorator's function, a callback."""
         home = str(value.__globals__.get("__name__", ""))
-        graph.tool(home.partition(".")[0])
+        graph.tool(home.partition(".")[0], value.__qualname__)
         held = [
             graph.tokens(value.__closure__ or ()),
             graph.inline(value.__dict__) if value.__dict__ else None,
@@ -188,7 +191,8 @@ class Objects:
         held = [_slot(graph, getter, value) for _, getter in layout.slots]
         table = layout.table(value) if layout.table is not None else None
         content = _content(graph, layout.content, value) if layout.content is not None else None
-        return (graph.token(cls), content, held, graph.inline(table) if type(table) is dict else None)
+        inline = graph.inline(table) if type(table) is dict else None
+        return (graph.token(cls), content, held, inline, *_mourners(graph, value))
 
 
 def _by_name(graph: Graph, variable: str) -> object:
@@ -278,7 +282,7 @@ def method(graph: Graph, value: MethodType) -> object:
 def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
     owner = value.__self__
     home = str(value.__module__)
-    graph.tool(home.partition(".")[0])
+    graph.tool(home.partition(".")[0], value.__qualname__)
     held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
     return ("builtin", home, value.__qualname__, held)
 
@@ -286,6 +290,22 @@ def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
 def bound_slot(graph: Graph, value: Any) -> object:
     """A special method of a built-in class, bound to an object."""
     return (value.__name__, graph.token(value.__self__))
+
+
+def weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
+    """What it refers to may go at any time; while it is there, it can be changed through the reference."""
+    graph.unknown("a weak reference")
+    return graph.tokens((_referred(value), *held_by(value)))
+
+
+def _mourners(graph: Graph, value: object) -> Iterator[object]:
+    """What is called when the object goes, by weak references to it."""
+    for reference in _references(value) if _is_watched(value) else ():
+        called = reference.__callback__
+        if called is not None:
+            graph.finalizes = True
+            known = called.peek() if type(called) is weakref.finalize else None
+            yield graph.token(called) if known is None else graph.tokens(known[1:])
 
 
 def held_by(value: object) -> list[object]:

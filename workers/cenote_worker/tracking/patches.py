@@ -1,26 +1,51 @@
-"""Attributes that a step has set on modules and classes of libraries: state that every later step may meet."""
+"""What steps have set on modules and classes of libraries, and in them: state that every later step may meet."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from operator import is_
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
+
+import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, qualname
+from cenote_worker.trace import Location, Version, module
+from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, mro, qualname
 from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.hidden import CALLING_BACK, called_back
+from cenote_worker.tracking.picture import fresh
+from cenote_worker.tracking.settings import FEATURES, libraries_set
 
 __builtins__ = BUILTINS
 
 _SETTING: Final = frozenset(
-    ("setattr", "delattr", "__dict__", "__setattr__", "update", "register", "reload", "patch")
+    ("setattr", "delattr", "__dict__", "vars", "__setattr__", "update", "register", "reload", "patch")
 )
 _modules = sys.modules
 _MISSING: Final = object()
 
-Before = dict[str, tuple[object, dict[str, object]]]
-"""Library objects that a step may set attributes of, by their dotted name, with the attributes that they had."""
+_FUTURE: Final = "__future__"
+"""Whose features hold for all cells behind the one that imports them."""
+
+_LARGE: Final = 2_000
+"""Items of a container of a library from which on it is not compared: tables of that size are nobody's settings."""
+
+_ELSEWHERE: Final = frozenset((("sys", "path"), ("sys", "modules"), ("warnings", "filters")))
+"""Containers whose changes are hidden state, or seen otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What a step may set. tables: library objects by their dotted name, with the attributes that they had.
+
+    containers: by that name and the attribute's, with the items that they had.
+    """
+
+    tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
+    containers: dict[tuple[str, str], list[object]] = field(default_factory=dict)
 
 
 class Patches:
@@ -30,41 +55,105 @@ class Patches:
         self._namespace = namespace
         self._classes = Classes()
         self.found: dict[str, tuple[object, set[str]]] = {}
+        self._unseen: dict[str, str] = {}
+        """Of libraries in which something was set that cannot be looked at: stands for all of that."""
+        self._called = set[str]()
+        """Libraries that are found for whom they call only."""
+        self._features = frozenset[str]()
 
-    def before(self, facts: Facts, own_modules: Mapping[str, ModuleType]) -> Before:
-        """Looks at what code that sets attributes can get at by its names."""
+    @property
+    def version(self) -> Version:
+        """Of LIBRARIES."""
+        return Version(xxhash.xxh3_64_hexdigest(repr(sorted(self.found.keys() - self._called)).encode()))
+
+    def roots(self, libraries: Set[str]) -> set[Location]:
+        """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
+        for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
+            if called_back(library):
+                self.found[library] = _modules[library], set()
+                self._called.add(library)
+        return {module(each) for each in self.found if each not in self._called or each in libraries}
+
+    def before(self, facts: Facts, libraries: Set[str], own_modules: Mapping[str, ModuleType]) -> Before:
+        """Looks at what code that sets attributes can get at by its names, and by what those hold."""
+        containers = {place: _items(held) for place, _, held in self._containers(facts, own_modules)}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
-            return {}
-        found = Before()
-        for chain in facts.chains | facts.imports:
-            target = self._resolve(chain.removesuffix("()")) if chain[-1:] != "=" else None
+            return Before(containers=containers)
+        tables = dict[str, tuple[object, dict[str, object]]]()
+        for target in self._targets(facts, libraries):
             dotted = self._library_name(target, own_modules)
             if dotted:
-                found[dotted] = target, dict(_table(target))
-        return found
+                tables[dotted] = target, dict(_table(target))
+        return Before(tables=tables, containers=containers)
 
-    def after(self, before: Before, facts: Facts) -> None:
+    def _targets(self, facts: Facts, libraries: Set[str]) -> Iterator[object]:
+        for chain in facts.chains | facts.imports:
+            if chain[-1:] != "=":
+                yield self._resolve(chain.removesuffix("()"))
+        yield from map(_modules.get, libraries)
+        if "type" in facts.loads or "__class__" in facts.attributes:
+            for variable in facts.loads & self._namespace.keys():
+                yield from mro(type(self._namespace[variable]))
+
+    def _containers(
+        self, facts: Facts, own_modules: Mapping[str, ModuleType]
+    ) -> Iterator[tuple[tuple[str, str], object, Any]]:
+        """Lists, sets and dictionaries that are attributes of libraries, and that the code speaks of."""
+        for chain in facts.chains:
+            owner, _, key = chain.rpartition(".")
+            if owner and type(held := self._resolve(chain)) in (dict, list, set):
+                home = self._resolve(owner)
+                place = self._library_name(home, own_modules), key
+                if place[0] and place not in _ELSEWHERE and len(held) <= _LARGE:  # type: ignore[arg-type]
+                    yield place, home, held
+
+    def after(
+        self, before: Before, facts: Facts, libraries: frozenset[str], own_modules: Mapping[str, ModuleType]
+    ) -> None:
         """Notes what is another object now, and what the code has certainly set, though it be to the same value.
 
         Modules do not count: libraries import parts of themselves late.
         """
+        self._after_calls(facts, libraries, own_modules)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
             if chain[-1:] == "=" and (found := self._resolve(owner)) is not None:
-                for dotted in [dotted for dotted, (known, _) in before.items() if known is found]:
-                    self.found.setdefault(dotted, (found, set()))[1].add(key)
-        for dotted, (target, was) in before.items():
+                for dotted in [dotted for dotted, (known, _) in before.tables.items() if known is found]:
+                    self._keys(dotted, found).add(key)
+        for (dotted, key), home, held in self._containers(facts, own_modules):
+            if not _same(before.containers.get((dotted, key)), _items(held)):
+                self._keys(dotted, home).add(key)
+        for dotted, (target, was) in before.tables.items():
             now = _table(target)
             for key in was.keys() | now.keys():
                 value = now.get(key, _MISSING)
                 if value is not was.get(key, _MISSING) and type(value) is not ModuleType and key[:2] != "__":
-                    self.found.setdefault(dotted, (target, set()))[1].add(key)
+                    self._keys(dotted, target).add(key)
+
+    def _after_calls(
+        self, facts: Facts, libraries: frozenset[str], own_modules: Mapping[str, ModuleType]
+    ) -> None:
+        for library, home in libraries_set(facts, libraries, self._namespace).items():
+            if library not in own_modules:
+                self._keys(library, home)
+                self._unseen[library] = fresh()
+        if _FUTURE in facts.imports:
+            self._features |= facts.attributes & FEATURES
+            self._keys(_FUTURE, _modules[_FUTURE])
+            self._unseen[_FUTURE] = " ".join(sorted(self._features))
+
+    def _keys(self, dotted: str, target: object) -> set[str]:
+        """The attributes that were set on it, for one more."""
+        self._called.discard(dotted)
+        return self.found.setdefault(dotted, (target, set()))[1]
 
     def values(self, dotted: str) -> dict[str, object]:
         """The attributes that were set, as they are now."""
         target, keys = self.found[dotted]
         table = _table(target)
-        return {key: table[key] for key in sorted(keys) if key in table}
+        values = {key: table[key] for key in sorted(keys) if key in table}
+        unseen = self._unseen.get(dotted), called_back(dotted)
+        return values | {"": unseen} if any(unseen) else values
 
     def _resolve(self, chain: str) -> object:
         first, *rest = chain.split(".")
@@ -88,6 +177,15 @@ class Patches:
                 else ""
             )
         return ""
+
+
+def _items(held: Any) -> list[object]:
+    return [*held, *held.values()] if type(held) is dict else list(held)
+
+
+def _same(before: list[object] | None, after: list[object]) -> bool:
+    """Of a library that was imported meanwhile nobody knows what it had."""
+    return before is not None and len(before) == len(after) and all(map(is_, before, after))
 
 
 def _table(value: object) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Location, Version
 from cenote_worker.tracking.budget import Budget, TooDear
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.graph import Graph, Stretch
 from cenote_worker.tracking.handlers import Handlers
 
 __builtins__ = BUILTINS
@@ -20,6 +20,7 @@ __builtins__ = BUILTINS
 _random = os.urandom
 _NO_FACTS: Final = Facts()
 _NOTHING: Final[Mapping[int, int]] = {}
+_UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
@@ -36,6 +37,8 @@ class Picture:
     version: Version
     holds: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
     covered: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    owned: Mapping[int, Stretch] = field(default_factory=lambda: _UNOWNED)
+    shown: tuple[Stretch, ...] = ()
     refers: frozenset[Location] = _NOWHERE
     kin: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
@@ -44,9 +47,15 @@ class Picture:
     opaque: str = ""
     finalizes: bool = False
 
+    def shows(self, other: Picture) -> bool:
+        """Whether it shows memory of arrays that the other holds."""
+        return any(
+            first < end and start < last for first, last in self.shown for start, end in other.owned.values()
+        )
+
     @property
     def constant(self) -> bool:
-        return not self.holds and not self.covered and not self.opaque
+        return not (self.holds or self.covered or self.shown or self.opaque)
 
 
 def picture_of(
@@ -70,11 +79,13 @@ def picture_of(
         version=fresh() if graph.opaque else version,
         holds=graph.holds,
         covered=graph.covered,
+        owned=graph.owned,
+        shown=tuple(graph.shown),
         refers=frozenset(graph.refers),
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),
         tools=frozenset(graph.tools),
-        facts=graph.facts,
+        facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
         finalizes=graph.finalizes,
     )

@@ -159,10 +159,10 @@ def _descriptor(_graph: Graph, value: object) -> object:
     return repr(value)
 
 
-def _weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
-    """What it refers to may go at any time; while it is there, it can be changed through the reference."""
-    graph.unknown("a weak reference")
-    return graph.token(value())
+def _proxied(graph: Graph, _value: object) -> object:
+    """Whatever it is asked, something else answers."""
+    graph.out_of_sight("a weak proxy leads to what cannot be seen")
+    return None
 
 
 def _sentinel(graph: Graph, value: object) -> object:
@@ -187,7 +187,8 @@ STANDARD: Final[dict[type, Handler]] = {
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
-    weakref.ReferenceType: _weak, object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
+    weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
+    object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
     types.MethodWrapperType: objects.bound_slot, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip

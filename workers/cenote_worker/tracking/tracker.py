@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, Location, Version, key_of, kind_of, name
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, key_of, kind_of, name
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
@@ -69,6 +69,8 @@ class Tracker:
         self._album.handlers.look_around()
 
     def _version(self, location: Location, states: dict[str, Version], budget: Budget) -> Version:
+        if location == LIBRARIES:
+            return self._album.patches.version
         match kind_of(location):
             case "name" | "module":
                 return self._album.version(location, budget)

@@ -11,6 +11,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import (
     ABSENT,
     ANYTHING,
+    LIBRARIES,
     Location,
     StepTrace,
     Version,
@@ -37,6 +38,9 @@ MIN_SECONDS: Final = 0.06
 SHARE: Final = 0.05
 """What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
 
+_NAMES: Final = frozenset(("name", "names"))
+"""Attributes that even an index can be given."""
+
 _now = time.perf_counter
 
 
@@ -55,16 +59,23 @@ class Watch:
         budget = Budget(MIN_SECONDS)
         self._bindings = album.look_at_all(budget)
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
-        self._roots |= set(map(module, album.patches.found))
+        self._roots |= album.patches.roots(facts.imports)
         self._dying = album.dying(name(each) for each in facts.stores)
         sure = {name(each) for each in facts.first | ({"_"} - facts.loads)}
         before = album.reach(self._roots - sure | self._dying, budget)
         self._reached = before
         self._met = Met(album, before)
+        if found := album.patches.roots(self._met.packages) - self._roots:
+            self._roots |= found
+            before |= album.reach(found, budget)
+            self._met = Met(album, before)
+        if _NAMES & (facts | self._met.facts).sets:
+            before |= album.covering_any(before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
-        self._patchable = album.patches.before(facts | self._met.facts, own_modules.found)
+        self._libraries = album.patches.version
+        self._patchable = album.patches.before(facts | self._met.facts, self._met.packages, own_modules.found)
         self._files = FileWatch(files, album.namespace, budget)
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else."""
@@ -76,8 +87,12 @@ class Watch:
         imported = self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
-        self._album.patches.after(self._patchable, self._cell | self._met.facts)
-        self._roots |= set(map(module, self._album.patches.found))
+        patches = self._album.patches
+        everything, own = self._cell | self._met.facts, self._own_modules.found
+        patches.after(self._patchable, everything, self._met.packages, own)
+        unpickled = self._unpickled()
+        self._roots |= unpickled
+        self._roots |= patches.roots(self._met.packages | self._cell.imports)
         if "_" not in self._cell.loads and name("_") not in bound:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
         kin = self._album.described_by(bound)
@@ -86,6 +101,7 @@ class Watch:
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
+        reads |= {each: self._versions[each] for each in unpickled}
         # Who has a function or class that lost its name has all of it now: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
@@ -110,6 +126,12 @@ class Watch:
         return trace
 
     # -- after the step --
+
+    def _unpickled(self) -> set[Location]:
+        """Of the user's, what pickles named: the code of none of them says so."""
+        found = self._files.noted.unpickled
+        names = {name(each) for home, each in found if home == "__main__"}
+        return names | {module(home) for home, _ in found if home in self._album.own_modules.found}
 
     def _bound(self) -> set[Location]:
         """Names that are bound to another object than before, or not any more."""
@@ -175,6 +197,9 @@ class Watch:
                 reads[hidden(state)] = before
             if before != version or (state in touched and state in hidden_state.DRAWN):
                 writes[hidden(state)] = version
+        reads[LIBRARIES] = self._libraries
+        if (set_now := self._album.patches.version) != self._libraries:
+            writes[LIBRARIES] = set_now
 
     def _groups(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
@@ -196,7 +221,7 @@ class Watch:
         if noted.frames:
             reasons.append("it was handed a frame, and with it all names")
         reasons += sorted(f"it uses `{event}`" for event in noted.reflected)
-        return tuple(reasons)
+        return tuple(dict.fromkeys(reasons))
 
     def _unrepeatable(self, facts: Facts) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
@@ -204,7 +229,9 @@ class Watch:
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
         known = ((each, self._album.known(each)) for each in writes)
-        return {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+        found = {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+        shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
+        return {**shown, **found}
 
 
 class Met:

@@ -16,7 +16,7 @@ from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.sightings import Sightings
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, kind_of
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, StepTrace, Version, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,4 +219,5 @@ def _reads_text(record: StepRecord, place: Location) -> bool:
     trace = record.trace
     if trace is None or record.kind != "cell" or reads_anything(trace) or place not in trace.reads:
         return False
-    return not any(kind_of(each) == "module" for each in (*trace.reads, *trace.writes))
+    touched = {*trace.reads, *trace.writes} - {LIBRARIES}
+    return not any(kind_of(each) == "module" for each in touched)

@@ -37,7 +37,7 @@ _FORESEEN: Final = (
     "it was given up: the cell rewrites so much memory that keeping it would have taken too long"
 )
 
-_ENDED: Final = "the copy that had it has ended, or was given up since the cell wrote to much memory"
+_ENDED: Final = "the copy that had it has ended, or was given up since the cell wrote too much memory"
 
 _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""

@@ -1,0 +1,68 @@
+"""Calls by which code sets something inside a library that nobody can look at: a registry, a configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Final
+
+from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.classes import is_class, is_module
+from cenote_worker.tracking.facts import Facts
+
+__builtins__ = BUILTINS
+
+_SETTING: Final = (
+    "set_", "setc", "setd", "setr", "setp", "sets", "reset_", "register", "unregister", "enable", "disable",
+    "install", "configure", "add_", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
+    "pickle", "umask",
+)  # fmt: skip
+"""How the names of functions begin that set something; `pickle` is that of `copyreg`."""
+
+_LOOKED_AT: Final = frozenset(
+    ("numpy", "matplotlib", "seaborn", "decimal", "_decimal", "warnings", "_warnings", "logging", "locale", "_locale",
+     "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "__main__", "cenote_worker")
+)  # fmt: skip
+"""Libraries whose settings are hidden state, and those whose functions of such names set nothing."""
+
+_OPTIONS: Final = frozenset(("set_option", "reset_option", "set_eng_float_format", "set_module"))
+"""Of pandas: also hidden state."""
+
+FEATURES: Final = frozenset(
+    ("nested_scopes", "generators", "division", "absolute_import", "with_statement", "print_function",
+     "unicode_literals", "barry_as_FLUFL", "generator_stop", "annotations")
+)  # fmt: skip
+"""What can be imported from `__future__`."""
+
+_modules = sys.modules
+
+
+def libraries_set(
+    facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
+) -> dict[str, ModuleType]:
+    """Libraries of which the code may set something, by their names. A user's own function may have any name: those
+    of libraries are among the attributes, since they are imported as such, or known by their own names."""
+    words = {word for word in facts.attributes if word.startswith(_SETTING)} - _OPTIONS
+    if not words:
+        return {}
+    found = dict(_that_have(words, packages | facts.imports))
+    for chain in facts.chains:
+        first, *inner = chain.removesuffix("()").split(".")
+        if inner and inner[-1] in words and (module := _home(namespace.get(first))) is not None:
+            found[module.__name__.partition(".")[0]] = module
+    return {name: module for name, module in found.items() if name not in _LOOKED_AT}
+
+
+def _that_have(words: set[str], libraries: frozenset[str]) -> Iterator[tuple[str, ModuleType]]:
+    for library in libraries:
+        module = _modules.get(library)
+        if type(module) is ModuleType and not words.isdisjoint(vars(module)):
+            yield library.partition(".")[0], module
+
+
+def _home(value: object) -> ModuleType | None:
+    """A module, or that of a class: what is called on either is a function of the library."""
+    if value is not None and is_class(value):
+        value = _modules.get(type.__getattribute__(value, "__module__"))
+    return value if isinstance(value, ModuleType) and is_module(value) else None
