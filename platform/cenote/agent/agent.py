@@ -177,7 +177,9 @@ class CaveAgent(SubAgent):
         Raises UsageError inside of a running one.
         """
         if _in_event_loop():
-            raise UsageError("run_sync cannot wait inside a running event loop; write `await agent.run(task)`")
+            raise UsageError(
+                "run_sync cannot wait inside a running event loop; write `await agent.run(task)`"
+            )
         # Not where the question raises: each error of the task would then be told as one while handling that.
         return asyncio.run(self.run(task))
 
