@@ -111,8 +111,20 @@ class UnknownEntryError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        listed = f"`cenote {self.kind} ls` lists" if self.kind in ("tenant", "team") else "list"
-        return f"there is no {self.kind} {self.name!r} here; {listed} what there is"
+        listed = _WHAT_THERE_IS.get(self.kind, "list what there is")
+        return f"there is no {self.kind} {self.name!r} here; {listed}"
+
+
+_WHAT_THERE_IS = {
+    "tenant": "`cenote tenant ls` lists what there is",
+    "team": "`cenote team ls` lists what there is",
+    "token": "`cenote token ls TENANT` lists what there is",
+    "good token": "`cenote token ls TENANT` lists what there is",
+    "step": "`state.history` has those that there are",
+    "patch": "`plan.patch.id` is what a patch is called that this process has applied",
+    "checkpoint": "`CheckpointStore(store)` lists them: `names()` of runtimes, `checkpoints(name)` of one",
+}
+"""What whoever asked for something that is not there can do, by kind."""
 
 
 class EntryExistsError(UsageError):
@@ -124,7 +136,8 @@ class EntryExistsError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"there is a {self.kind} {self.name!r} already; choose another name, or use the one there is"
+        use = "`PythonRuntime.restore` goes on with" if self.kind == "stored runtime" else "use"
+        return f"there is a {self.kind} {self.name!r} already; choose another name, or {use} the one there is"
 
 
 class RuntimeClosedError(UsageError):
