@@ -47,7 +47,8 @@ class Ending:
 def start_platform(options: PlatformOptions) -> Running:
     """Starts a platform as a process of its own and waits until it is ready.
 
-    Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
+    Interrupted, it ends what it has started. Raises UnavailableError when one runs already, or cannot be had; what
+    else stands in its way, as its family.
     """
     for lock in (options.state.lock, options.state.watch):
         if (running := running_at(lock)) is not None:
@@ -56,11 +57,14 @@ def start_platform(options: PlatformOptions) -> Running:
     # What runs on the cluster of a former one may be somebody's: the next start finds it, and `cenote down` ends it.
     former = options.state.cluster.exists() or options.state.joined.exists()
     with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
-        message = _first_words(daemon)
+        try:
+            message = _first_words(daemon)
+        except KeyboardInterrupt:
+            _end_child(daemon)
+            _end_started(options.state, former=former)
+            raise
         if not message:
-            _end_processes(options.state)
-            if not former:
-                _end_remains(options.state)
+            _end_started(options.state, former=former)
             raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
     return read_announcement(message)
 
@@ -83,6 +87,22 @@ def _end_remains(state: StateFolder) -> bool:
         return end_remains(state)
     finally:
         lock.release()
+
+
+def _end_started(state: StateFolder, *, former: bool) -> None:
+    _end_processes(state)
+    if not former:
+        _end_remains(state)
+
+
+def _end_child(daemon: Daemon) -> None:
+    """By itself, and not by its lock, which it may not have yet."""
+    process = os.pidfd_open(daemon.process.pid)
+    try:
+        _end(process, END_PATIENCE)
+    finally:
+        os.close(process)
+    daemon.process.wait()
 
 
 def _first_words(daemon: Daemon) -> bytes:
