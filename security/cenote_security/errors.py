@@ -193,9 +193,10 @@ class UnsafeValueError(RejectedError):
     def __str__(self) -> str:
         why = f" ({self.detail})" if self.detail else ""
         return (
-            f"a value of class {self.class_name} is not rebuilt outside its jail{why}; name the class with "
-            f"retrieve(..., classes=[...]) if it is a dataclass, a pydantic model, an Enum or a plain class of "
-            f"yours, or take the risk of unpickling hostile bytes with retrieve(..., trusted=True)"
+            f"a value of class {self.class_name} is not rebuilt outside its jail{why}; turn it into plain data, an "
+            f"array or a frame in a cell, name the class with retrieve(..., classes=[...]) if it is a dataclass, a "
+            f"pydantic model, an Enum or a plain class of yours, or take the risk of unpickling hostile bytes with "
+            f"retrieve(..., trusted=True)"
         )
 
 
