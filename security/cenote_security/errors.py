@@ -136,8 +136,15 @@ class EntryExistsError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        use = "`PythonRuntime.restore` goes on with" if self.kind == "stored runtime" else "use"
-        return f"there is a {self.kind} {self.name!r} already; choose another name, or {use} the one there is"
+        use = _USE_IT.get(self.kind, "or use the one there is")
+        return f"there is a {self.kind} {self.name!r} already; choose another name, {use}"
+
+
+_USE_IT = {
+    "runtime": "use the one there is, or end it with `cenote runtime rm`",
+    "stored runtime": "or go on with the one there is by `PythonRuntime.restore`",
+}
+"""Besides taking another name."""
 
 
 class RuntimeClosedError(UsageError):
@@ -443,7 +450,7 @@ class RuntimeLostError(JailError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"this runtime is lost ({self.reason}); make a new one (its name is free once it is deleted)"
+        return f"this runtime is lost ({self.reason}); make a new one (`cenote runtime rm` frees its name)"
 
 
 class OutcomeUnknownError(CenoteError):

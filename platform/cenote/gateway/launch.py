@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,11 +45,11 @@ class Ending:
     forced: bool
 
 
-def start_platform(options: PlatformOptions) -> Running:
+def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lambda: None) -> Running:
     """Starts a platform as a process of its own and waits until it is ready.
 
-    Interrupted, it ends what it has started. Raises UnavailableError when one runs already, or cannot be had; what
-    else stands in its way, as its family.
+    Interrupted, it ends what it has started, for which a cluster may take some seconds; giving_up is called before.
+    Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
     """
     for lock in (options.state.lock, options.state.watch):
         if (running := running_at(lock)) is not None:
@@ -60,6 +61,7 @@ def start_platform(options: PlatformOptions) -> Running:
         try:
             message = _first_words(daemon)
         except KeyboardInterrupt:
+            giving_up()
             _end_child(daemon)
             _end_started(options.state, former=former)
             raise
