@@ -111,8 +111,20 @@ class UnknownEntryError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        listed = f"`cenote {self.kind} ls` lists" if self.kind in ("tenant", "team") else "list"
-        return f"there is no {self.kind} {self.name!r} here; {listed} what there is"
+        listed = _WHAT_THERE_IS.get(self.kind, "list what there is")
+        return f"there is no {self.kind} {self.name!r} here; {listed}"
+
+
+_WHAT_THERE_IS = {
+    "tenant": "`cenote tenant ls` lists what there is",
+    "team": "`cenote team ls` lists what there is",
+    "token": "`cenote token ls TENANT` lists what there is",
+    "good token": "`cenote token ls TENANT` lists what there is",
+    "step": "`state.history` has those that there are",
+    "patch": "`plan.patch.id` is what a patch is called that this process has applied",
+    "checkpoint": "`CheckpointStore(store)` lists them: `names()` of runtimes, `checkpoints(name)` of one",
+}
+"""What whoever asked for something that is not there can do, by kind."""
 
 
 class EntryExistsError(UsageError):
@@ -124,7 +136,15 @@ class EntryExistsError(UsageError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"there is a {self.kind} {self.name!r} already; choose another name, or use the one there is"
+        use = _USE_IT.get(self.kind, "or use the one there is")
+        return f"there is a {self.kind} {self.name!r} already; choose another name, {use}"
+
+
+_USE_IT = {
+    "runtime": "use the one there is, or end it with `cenote runtime rm`",
+    "stored runtime": "or go on with the one there is by `PythonRuntime.restore`",
+}
+"""Besides taking another name."""
 
 
 class RuntimeClosedError(UsageError):
@@ -180,9 +200,10 @@ class UnsafeValueError(RejectedError):
     def __str__(self) -> str:
         why = f" ({self.detail})" if self.detail else ""
         return (
-            f"a value of class {self.class_name} is not rebuilt outside its jail{why}; name the class with "
-            f"retrieve(..., classes=[...]) if it is a dataclass, a pydantic model, an Enum or a plain class of "
-            f"yours, or take the risk of unpickling hostile bytes with retrieve(..., trusted=True)"
+            f"a value of class {self.class_name} is not rebuilt outside its jail{why}; turn it into plain data, an "
+            f"array or a frame in a cell, name the class with retrieve(..., classes=[...]) if it is a dataclass, a "
+            f"pydantic model, an Enum or a plain class of yours, or take the risk of unpickling hostile bytes with "
+            f"retrieve(..., trusted=True)"
         )
 
 
@@ -429,7 +450,7 @@ class RuntimeLostError(JailError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"this runtime is lost ({self.reason}); make a new one (its name is free once it is deleted)"
+        return f"this runtime is lost ({self.reason}); make a new one (`cenote runtime rm` frees its name)"
 
 
 class OutcomeUnknownError(CenoteError):

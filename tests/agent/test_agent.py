@@ -13,7 +13,7 @@ from fakes.in_process_runtime import InProcessRuntime
 
 from cenote.agent import AgentBusyError, CaveAgent, EventType, ExecutionStatus, LogLevel
 from cenote.models import Message, Model, ModelChunk, ScriptedModel
-from cenote.models.errors import ModelResponseError, ModelUnavailableError
+from cenote.models.errors import ModelResponseError, ModelUnavailableError, ScriptExhaustedError
 from cenote.runtime.injectables import Function, Variable
 from cenote_security.errors import UsageError
 from cenote_worker.results import ExecutionResult
@@ -222,6 +222,13 @@ def test_run_sync_works_in_a_script() -> None:
     """Without an event loop, several times."""
     agent = CaveAgent(ScriptedModel(["One.", "Two."]), InProcessRuntime())
     assert ["One.", "Two."] == [agent.run_sync("a").content, agent.run_sync("b").content]
+
+
+def test_an_error_of_run_sync_has_no_error_of_ours_behind_it() -> None:
+    """A trace would show that first: it asks whether an event loop runs, and the answer is an exception."""
+    with pytest.raises(ScriptExhaustedError) as caught:
+        CaveAgent(ScriptedModel([]), InProcessRuntime()).run_sync("a")
+    assert caught.value.__context__ is None
 
 
 async def test_run_sync_in_a_loop_says_what_to_write() -> None:

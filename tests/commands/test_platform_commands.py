@@ -108,6 +108,18 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolder) -> None:
+    """A shell that has its prompt back is told the truth by `status`."""
+    command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
+        until(lambda: running_at(state.watch) is not None)
+        starting.send_signal(signal.SIGINT)
+        _, told = starting.communicate()
+    assert (130, "cenote: interrupted\n") == (starting.returncode, told)
+    assert (None, None) == (running_at(state.watch), running_at(state.lock))
+    assert "no platform runs here\n" == at_home("down").stdout
+
+
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
     """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)

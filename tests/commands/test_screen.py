@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import sys
 
+import pytest
+
+from cenote.cli.main import main
 from cenote.terminal.screen import BOLD, Screen
 
 
@@ -37,7 +41,19 @@ def test_progress_is_wiped_by_output() -> None:
     screen = Screen(out, err)
     screen.progress("working")
     screen.line("done")
-    assert "\r\x1b[K\x1b[2mworking\x1b[0m\r\x1b[K" == err.getvalue()
+    assert "\r\x1b[K\x1b[2mworking\x1b[0m\r\r\x1b[K" == err.getvalue()
+
+
+def test_why_a_command_ends_stands_where_progress_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a line of its own, and nothing of the progress is left behind it."""
+    err = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setenv("CENOTE_ADDRESS", "127.0.0.1:9")
+    assert 4 == main(["exec", "-c", "1"])
+    progress, ending = err.getvalue().split("\x1b[0m")
+    assert "starting a jail" in progress
+    assert ending.startswith("\rcenote: error: no platform answers at 127.0.0.1:9")
+    assert ending.endswith("\x1b[K\n")
 
 
 def test_a_line_starts_at_the_left() -> None:

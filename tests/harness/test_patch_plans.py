@@ -10,7 +10,9 @@ from tests.harness.laboratory import Laboratory
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
+from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo
+from cenote_worker.trace import StepTrace, Version, file, name
 
 
 def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:
@@ -54,6 +56,19 @@ def test_each_step_has_its_reason() -> None:
         "it reads `b`, which is different now",
     ] == [step.reason for step in plan.steps]
     assert "2 steps to run, about 2.0 s, from the present state" == plan.explain().split("\n")[0]
+
+
+def test_a_new_source_of_a_file_is_different_for_whoever_reads_it() -> None:
+    """Also where a step of its own is put in, since the one that made the file does other things as well."""
+    made = StepTrace(writes={file("shop.py"): Version("1")})
+    read = StepTrace(reads={file("shop.py"): Version("1")}, writes={name("shop"): Version("2")})
+    records = [
+        StepRecord(number=1, code="open('shop.py', 'w').write(text)", trace=made),
+        StepRecord(number=2, parent=1, code="import shop", trace=read),
+    ]
+    plan = make_plan(Patch.replace_artifact("shop.py", "x = 2\n"), records, (1,))
+    assert ([0, 2], [1], []) == numbers(plan)
+    assert "it reads the file `shop.py`, which is different now" == plan.steps[-1].reason
 
 
 def test_a_value_that_was_overwritten_since_needs_an_older_state() -> None:

@@ -62,6 +62,8 @@ def test_conflicts_are_typed() -> None:
     """Not found, defined in two steps, no cell."""
     with pytest.raises(PatchConflictError, match="no step defines `g`"):
         Patch.replace_function("g", "def g(): pass").applied(LINE)
+    with pytest.raises(PatchConflictError, match="no step defines `ff`; the nearest that are defined: f"):
+        Patch.replace_function("ff", "def ff(): pass").applied(LINE)
     twice = [*LINE, StepRecord(number=4, parent=3, code="def f(): return 3")]
     with pytest.raises(PatchConflictError, match="steps 2, 4 define `f`"):
         Patch.replace_function("f", "def f(): pass").applied(twice)

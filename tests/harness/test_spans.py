@@ -83,7 +83,7 @@ def test_code_that_is_no_python_defines_nothing() -> None:
     ("source", "words"),
     [
         ("def other(): pass", "defines `other`, not `clean`"),
-        ("def clean(:", "is no Python"),
+        ("def clean():\n  return (", r"is no Python: '\(' was never closed \(line 2\)"),
         ("def clean(): pass\nx = 1", "one definition of `clean` and nothing else"),
         ("clean = 1", "one definition of `clean` and nothing else"),
     ],

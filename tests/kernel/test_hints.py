@@ -1,5 +1,7 @@
 """Errors say what was probably meant."""
 
+import sys
+
 import pytest
 
 
@@ -127,6 +129,14 @@ def test_files(failing, tmp_path):
     assert "there is no folder data" == hint(failing, "open('data/x.csv')")
     (tmp_path / "empty").mkdir()
     assert "empty is empty" == hint(failing, "open('empty/x.csv')")
+
+
+def test_programs(failing, tmp_path):
+    """What the working directory holds says nothing about them, unless the program was named by a path."""
+    (tmp_path / "sales.csv").write_text("")
+    found = hint(failing, "import subprocess\nsubprocess.run(['qqq'])")
+    assert f"no program of that name is installed here, and sys.executable is {sys.executable}" == found
+    assert ". holds: sales.csv" == hint(failing, "subprocess.run(['./qqq'])")
 
 
 def test_calls_show_the_signature(failing):

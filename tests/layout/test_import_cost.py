@@ -30,6 +30,7 @@ PUBLIC = [
         "",
         ".agent",
         ".cli.main",
+        ".errors",
         ".harness",
         ".models",
         ".runtime",

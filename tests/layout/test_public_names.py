@@ -9,6 +9,8 @@ import pytest
 
 PUBLIC = {
     "cenote": "Allow Budget CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Team Type Variable",
+    "cenote.errors": "CenoteError NameExistsError OutcomeUnknownError RuntimeLostError UnavailableError "
+    "UnsafeValueError UsageError",
     "cenote.harness": "ExecutionState Step",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
     "cenote.agent": "BranchesFailedError BranchOutcome CaveAgent",

@@ -130,3 +130,12 @@ def test_a_missing_key_is_final() -> None:
     assert ModelRequestError is type(error)
     server = openai.APIConnectionError(request=httpx.Request("POST", "http://localhost"))
     assert ModelRequestError is not type(mapped(raised("InternalServerError"), server))
+
+
+def test_a_missing_key_is_final_whatever_its_caller_was_handling() -> None:
+    """What a program calls the model from, such as the handler of another error, is in the chain behind it."""
+    import openai
+
+    missing = openai.OpenAIError("Missing credentials. Please pass an `api_key`")
+    missing.__context__ = RuntimeError("no running event loop")
+    assert ModelRequestError is type(mapped(raised("InternalServerError"), missing))

@@ -25,6 +25,18 @@ def test_there_and_back(runtime: PythonRuntime) -> None:
     assert "3" == ok(runtime.execute("x"))
 
 
+def test_what_snapshot_gives_can_be_gone_back_to(runtime: PythonRuntime) -> None:
+    """Also when another state has taken its label since, and as what a branch begins with."""
+    ok(runtime.execute("x = 1"))
+    first, unnamed = runtime.snapshot("here"), runtime.snapshot(None)
+    ok(runtime.execute("x = 2"))
+    runtime.snapshot("here")
+    assert Rollback(step=1) == runtime.rollback(first) == runtime.rollback(unnamed)
+    assert "1" == ok(runtime.execute("x"))
+    with runtime.fork(runtime.snapshots()[1]) as branch:
+        assert "1" == ok(branch.execute("x"))
+
+
 def test_objects_are_the_very_same(runtime: PythonRuntime) -> None:
     """Generators, closures, iterators over open files, arrays and what shares their memory."""
     ok(

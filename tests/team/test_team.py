@@ -52,6 +52,24 @@ async def test_a_lead_directs_the_others_by_their_names() -> None:
     assert shown(lead, 1) == "Output:\nTwo are left."
 
 
+async def test_a_lead_hands_over_data_that_nobody_has_declared() -> None:
+    """Under any name: by the next task the agent is told of it, and it can be replaced."""
+    lead = says(
+        *(
+            block(f"cleaner.runtime.update_variable('sales', [{size}])\nprint(await cleaner.run('Go on.'))")
+            for size in (1, 2)
+        ),
+        "Done.",
+    )
+    cleaner = says(*(block("reply(str(sales))"),) * 2)
+    async with Team("pipeline", sandbox=SMALL) as team:
+        team.add("lead", model=lead)
+        team.add("cleaner", model=cleaner)
+        await team.run("Clean up.")
+    assert ["Output:\n[1]", "Output:\n[2]"] == [shown(lead, 1), shown(lead, 2)]
+    assert "sales: list" in cleaner.prompts[0][0].content
+
+
 async def test_agents_may_have_agents_of_their_own() -> None:
     """Three levels; the budget's depth is the limit, at it and one past it."""
     async with Team("deep", sandbox=SMALL, budget=Budget(depth=3)) as team:

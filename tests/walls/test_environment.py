@@ -12,7 +12,7 @@ from cenote_security.walls.system_files import cpu_files, etc_files
 @pytest.mark.parametrize(("cpus", "whole"), [(0.25, 1), (1.0, 1), (1.01, 2), (8, 8)])
 def test_thread_pools_have_the_policy_s_size(cpus: float, whole: int) -> None:
     """A fraction of a CPU counts as a whole one."""
-    variables = scrubbed(workdir="/w", temporary="/t", cpus=cpus, extra={})
+    variables = scrubbed(workdir="/w", temporary="/t", programs="/p", cpus=cpus, extra={})
     assert whole == whole_cpus(cpus)
     assert {str(whole)} == {
         text for name, text in variables.items() if name.endswith(("_THREADS", "_CPU_COUNT"))
@@ -21,8 +21,15 @@ def test_thread_pools_have_the_policy_s_size(cpus: float, whole: int) -> None:
 
 def test_the_policy_wins() -> None:
     """It may replace any variable, and add its own."""
-    variables = scrubbed(workdir="/w", temporary="/t", cpus=1, extra={"HOME": "/else", "A": "b"})
+    extra = {"HOME": "/else", "A": "b"}
+    variables = scrubbed(workdir="/w", temporary="/t", programs="/p", cpus=1, extra=extra)
     assert ("/else", "b", "/t") == (variables["HOME"], variables["A"], variables["TMPDIR"])
+
+
+def test_the_interpreter_s_programs_come_first() -> None:
+    """`python` is the one that the cell is in."""
+    variables = scrubbed(workdir="/w", temporary="/t", programs="/p/bin", cpus=1, extra={})
+    assert "/p/bin" == variables["PATH"].split(":")[0]
 
 
 def test_limits() -> None:

@@ -176,11 +176,12 @@ class CaveAgent(SubAgent):
 
         Raises UsageError inside of a running one.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.run(task))
-        raise UsageError("run_sync cannot wait inside a running event loop; write `await agent.run(task)`")
+        if _in_event_loop():
+            raise UsageError(
+                "run_sync cannot wait inside a running event loop; write `await agent.run(task)`"
+            )
+        # Not where the question raises: each error of the task would then be told as one while handling that.
+        return asyncio.run(self.run(task))
 
     async def branch(
         self,
@@ -278,6 +279,14 @@ class CaveAgent(SubAgent):
                     yield event
         finally:
             self._busy = False
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _check(

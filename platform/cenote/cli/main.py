@@ -55,8 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(message: str, status: ExitStatus) -> int:
+    # On a terminal it may stand where progress was shown, and be shorter.
+    end = "\x1b[K\n" if sys.stderr.isatty() else "\n"
     try:
-        print(f"cenote: {message}", file=sys.stderr)
+        print(f"cenote: {message}", end=end, file=sys.stderr)
     except BrokenPipeError:
         return _reader_gone()
     return status

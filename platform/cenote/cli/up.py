@@ -90,7 +90,8 @@ def handle(arguments: argparse.Namespace) -> int:
     else:
         from cenote.gateway.launch import start_platform
 
-        show(start_platform(options), screen, as_json=arguments.json)
+        running = start_platform(options, lambda: screen.progress("ending what was begun"))
+        show(running, screen, as_json=arguments.json)
     return ExitStatus.OK
 
 

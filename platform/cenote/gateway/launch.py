@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,9 +45,10 @@ class Ending:
     forced: bool
 
 
-def start_platform(options: PlatformOptions) -> Running:
+def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lambda: None) -> Running:
     """Starts a platform as a process of its own and waits until it is ready.
 
+    Interrupted, it ends what it has started, for which a cluster may take some seconds; giving_up is called before.
     Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
     """
     for lock in (options.state.lock, options.state.watch):
@@ -56,11 +58,15 @@ def start_platform(options: PlatformOptions) -> Running:
     # What runs on the cluster of a former one may be somebody's: the next start finds it, and `cenote down` ends it.
     former = options.state.cluster.exists() or options.state.joined.exists()
     with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
-        message = _first_words(daemon)
+        try:
+            message = _first_words(daemon)
+        except KeyboardInterrupt:
+            giving_up()
+            _end_child(daemon)
+            _end_started(options.state, former=former)
+            raise
         if not message:
-            _end_processes(options.state)
-            if not former:
-                _end_remains(options.state)
+            _end_started(options.state, former=former)
             raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
     return read_announcement(message)
 
@@ -83,6 +89,22 @@ def _end_remains(state: StateFolder) -> bool:
         return end_remains(state)
     finally:
         lock.release()
+
+
+def _end_started(state: StateFolder, *, former: bool) -> None:
+    _end_processes(state)
+    if not former:
+        _end_remains(state)
+
+
+def _end_child(daemon: Daemon) -> None:
+    """By itself, and not by its lock, which it may not have yet."""
+    process = os.pidfd_open(daemon.process.pid)
+    try:
+        _end(process, END_PATIENCE)
+    finally:
+        os.close(process)
+    daemon.process.wait()
 
 
 def _first_words(daemon: Daemon) -> bytes:

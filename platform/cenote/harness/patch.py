@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Protocol
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep, recorded_line
+from cenote.harness.plan_names import bound_names
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
 from cenote_worker.history.step import START, StepRecord
@@ -262,13 +264,19 @@ def _index(line: Sequence[LineStep], number: int) -> int:
 def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
     """The one step that defines a name."""
     if not found:
-        raise PatchConflictError(f"no step defines `{name}`")
+        near = get_close_matches(name, _defined(line))
+        hint = f"; the nearest that are defined: {', '.join(near)}" if near else ""
+        raise PatchConflictError(f"no step defines `{name}`{hint}")
     if len(found) > 1:
         numbers = ", ".join(str(line[index].number) for index in found)
         raise PatchConflictError(
             f"steps {numbers} define `{name}`; say which one with Patch.replace_step or Patch.edit"
         )
     return found[0]
+
+
+def _defined(line: Sequence[LineStep]) -> set[str]:
+    return {name for step in line if _is_cell(step) for name in bound_names(step.code)}
 
 
 def _is_cell(step: LineStep) -> bool:

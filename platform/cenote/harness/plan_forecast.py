@@ -13,10 +13,10 @@ from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
 from cenote.harness.plan_contents import effects, writes_anything
 from cenote.harness.plan_course import NOTHING_SHARED, Course, NoWayOn, StartAgain, Verdict, Walked
 from cenote.harness.plan_line import LineStep, shared_steps
-from cenote.harness.plan_names import bound_names
+from cenote.harness.plan_names import bound_names, written_file
 from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
 _TRIES = 20
 
@@ -77,6 +77,8 @@ class Forecast:
         deleted = trace.deleted if not new_code else frozenset[Location]()
         writes = {location: ABSENT if location in deleted else different for location in trace.writes}
         writes.update({name(bound): different for bound in bound_names(new_code)})
+        if path := written_file(new_code):
+            writes[file(path)] = different
         return replace(trace, writes=writes)
 
     def reuse(self, record: StepRecord) -> StepRecord:

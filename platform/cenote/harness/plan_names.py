@@ -1,9 +1,18 @@
-"""Names that code mentions: a guess at what it needs, made without running it."""
+"""Names that code mentions: a guess at what it needs and makes, without running it."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+
+_WRITES_A_FILE = re.compile(r"%%writefile ([^\s-]\S*)\n")
+
+
+def written_file(code: str) -> str:
+    """The file that the code writes if it is a cell that does nothing else; empty for any other."""
+    found = _WRITES_A_FILE.match(code)
+    return found[1] if found else ""
 
 
 def mentioned_names(code: str) -> frozenset[str]:

@@ -122,19 +122,29 @@ def _indented(source: str, name: str, indent: str) -> str:
     own = lines[0][: len(lines[0]) - len(lines[0].lstrip(" \t"))]
     flat = [line.removeprefix(own) for line in lines]
     tree = _parsed("\n".join(flat))
+    if tree is None:
+        raise PatchConflictError(f"the new source of `{name}` is no Python{_why_not(flat)}")
     _check_definition(tree, name)
     if own == indent:
         return "\n".join(lines)
-    kept = _lines_in_strings(tree) if tree else set()
+    kept = _lines_in_strings(tree)
     return "\n".join(
         lines[number] if number in kept else indent + line if line.strip() else line
         for number, line in enumerate(flat)
     )
 
 
-def _check_definition(tree: ast.Module | None, name: str) -> None:
-    if tree is None:
-        raise PatchConflictError(f"the new source of `{name}` is no Python")
+def _why_not(lines: Sequence[str]) -> str:
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError as error:
+        return f": {error.msg} (line {error.lineno})"
+    except (ValueError, RecursionError) as error:
+        return f": {error}"
+    return ""
+
+
+def _check_definition(tree: ast.Module, name: str) -> None:
     if len(tree.body) != 1 or not isinstance(tree.body[0], Definition):
         raise PatchConflictError(f"the new source has to be one definition of `{name}` and nothing else")
     if tree.body[0].name != name:

@@ -53,8 +53,8 @@ def _is_misconfigured(causes: Sequence[BaseException]) -> bool:
     """Whether the OpenAI package refused to begin: no key, say. What a server said is an APIError."""
     import openai
 
-    root = causes[-1]
-    return isinstance(root, openai.OpenAIError) and not isinstance(root, openai.APIError)
+    # Not only the root: what the caller was handling when it called is part of the chain too.
+    return any(isinstance(one, openai.OpenAIError) and not isinstance(one, openai.APIError) for one in causes)
 
 
 def _vague_errors() -> tuple[type[Exception], ...]:

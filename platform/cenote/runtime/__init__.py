@@ -33,6 +33,8 @@ from cenote_worker.results import (
     FolderListing,
     JailStatus,
     Notice,
+    Rollback,
+    SnapshotInfo,
     Span,
     VariableInfo,
 )
@@ -66,6 +68,8 @@ __all__ = [
     "Notice",
     "ObjectReference",
     "PythonRuntime",
+    "Rollback",
+    "SnapshotInfo",
     "Span",
     "StoreBusyError",
     "StoreFailedError",

@@ -21,6 +21,7 @@ from cenote.runtime.files import AsyncFiles
 from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
+from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
@@ -183,12 +184,12 @@ class AsyncPythonRuntime:
         self.core.snapshots(answered)
         return snapshots(await future)
 
-    async def snapshot(self, label: str = "") -> SnapshotInfo:
+    async def snapshot(self, label: str | None = None) -> SnapshotInfo:
         """Keeps the state as it is now; with a label it is kept longer than others, and found by it."""
         return snapshot(await self._call(partial(self.core.snapshot, label)), label)
 
-    async def rollback(self, to: int | str) -> Rollback:
-        """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label."""
+    async def rollback(self, to: KeptState) -> Rollback:
+        """Goes back to the state after step `to`, 0 for the beginning, of a label or a snapshot."""
         return rollback(await self._call(partial(self.core.rollback, to)))
 
     # -- branches --
@@ -196,7 +197,7 @@ class AsyncPythonRuntime:
     @overload
     async def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: Literal[1] = 1,
         *,
         deterministic: bool = False,
@@ -207,7 +208,7 @@ class AsyncPythonRuntime:
     @overload
     async def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: int = 1,
         *,
         deterministic: bool = False,
@@ -217,7 +218,7 @@ class AsyncPythonRuntime:
 
     async def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: int = 1,
         *,
         deterministic: bool = False,

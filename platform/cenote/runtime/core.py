@@ -27,6 +27,7 @@ from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import Parcel, pack
+from cenote.runtime.kept_states import KeptState, key_of
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
@@ -309,13 +310,13 @@ class RuntimeCore:
         """What is kept."""
         self.backend.snapshots(answer)
 
-    def snapshot(self, label: str, listener: Listener) -> None:
+    def snapshot(self, label: str | None, listener: Listener) -> None:
         """Keeps the state."""
-        self.backend.snapshot(label, listener)
+        self.backend.snapshot("" if label is None else label, listener)
 
-    def rollback(self, to: int | str, listener: Listener) -> None:
+    def rollback(self, to: KeptState, listener: Listener) -> None:
         """Goes back to a state that is kept."""
-        self.backend.rollback(to, listener)
+        self.backend.rollback(key_of(to), listener)
 
     # -- values --
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cenote.runtime.branch_line import BranchLine, BranchThere
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.host_desk import HostDesk, LineDesk
+from cenote.runtime.kept_states import KeptState, key_of
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import variables
 from cenote_security.errors import UsageError
@@ -24,7 +25,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 
 def fork(
     core: RuntimeCore,
-    step: int | str | None,
+    step: KeptState | None,
     count: int,
     *,
     deterministic: bool,
@@ -33,7 +34,8 @@ def fork(
 ) -> list[RuntimeCore]:
     """So many running branches; see PythonRuntime.fork. Blocks."""
     check_count(count)
-    order = ForkOrder(at=step, deterministic=deterministic, partial=partial)
+    at = None if step is None else key_of(step)
+    order = ForkOrder(at=at, deterministic=deterministic, partial=partial)
     backend, names = core.backend, branch_names(name, count)
     if isinstance(backend, HostedRuntime):
         return _forked_here(core, backend, order, names or [core.name] * count)

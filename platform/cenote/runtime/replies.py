@@ -87,11 +87,11 @@ def snapshots(answer: tuple[SnapshotInfo, ...] | Exception | None) -> tuple[Snap
     return answer
 
 
-def snapshot(outcome: Outcome, label: str) -> SnapshotInfo:
+def snapshot(outcome: Outcome, label: str | None) -> SnapshotInfo:
     kept = done(outcome, "")
     if not isinstance(kept, KeptReply):
         raise JailError("the runtime did not say what it kept")
-    return SnapshotInfo(step=kept.step, label=label)
+    return SnapshotInfo(step=kept.step, label=label or "")
 
 
 def rollback(outcome: Outcome) -> Rollback:

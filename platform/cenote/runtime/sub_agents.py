@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from cenote.runtime.injectables import Variable
 from cenote.runtime.references import Sealed
+from cenote_security.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from cenote.runtime.host_desk import Target
@@ -28,7 +30,13 @@ def sub_agent_targets(agent: Any) -> dict[str, Target]:
         )
 
     def update_variable(name: str, value: Sealed) -> None:
-        _blocking(agent).update_variable(name, value.reference)
+        runtime = _blocking(agent)
+        try:
+            runtime.update_variable(name, value.reference)
+        except (
+            UnknownNameError
+        ):  # whoever hands over data need not have been foreseen by whoever made the agent
+            runtime.inject(Variable(name, value.reference))
 
     def retrieve(name: str) -> Sealed:
         return Sealed(_blocking(agent).share(name))

@@ -21,6 +21,7 @@ from cenote.runtime.files import Files
 from cenote.runtime.forking import fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
+from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
 from cenote.runtime.port import RuntimePort
@@ -198,15 +199,15 @@ class PythonRuntime:
         self.core.snapshots(answers.put)
         return snapshots(answers.get())
 
-    def snapshot(self, label: str = "") -> SnapshotInfo:
+    def snapshot(self, label: str | None = None) -> SnapshotInfo:
         """Keeps the state as it is now; with a label it is kept longer than others, and found by it.
 
         Raises UnavailableError with the reason why it cannot be kept, such as threads that are running.
         """
         return snapshot(self._call(partial(self.core.snapshot, label)), label)
 
-    def rollback(self, to: int | str) -> Rollback:
-        """Goes back to the state after step `to`, 0 for the beginning, or to the one of a label; in milliseconds.
+    def rollback(self, to: KeptState) -> Rollback:
+        """Goes back to the state after step `to`, 0 for the beginning, of a label or a snapshot; in milliseconds.
 
         Every object is as it was, open generators and closures too; connections, pipes, threads and processes are
         not, and are named in what this returns. The files of the working directory come back too, but for those that
@@ -220,7 +221,7 @@ class PythonRuntime:
     @overload
     def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: Literal[1] = 1,
         *,
         deterministic: bool = False,
@@ -231,7 +232,7 @@ class PythonRuntime:
     @overload
     def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: int = 1,
         *,
         deterministic: bool = False,
@@ -241,7 +242,7 @@ class PythonRuntime:
 
     def fork(
         self,
-        step: int | str | None = None,
+        step: KeptState | None = None,
         count: int = 1,
         *,
         deterministic: bool = False,

@@ -61,9 +61,12 @@ class Screen:
         self.write_error(f"{text}\n")
 
     def progress(self, text: str) -> None:
-        """Shows what is going on now, on a terminal; the next output replaces it."""
+        """Shows what is going on now, on a terminal; the next output replaces it.
+
+        It leaves the cursor at the left, where what comes by no screen begins, such as why a command ends.
+        """
         if self._err.isatty():
-            self._err.write(f"\r\x1b[K\x1b[2m{printable(text)}\x1b[0m")
+            self._err.write(f"\r\x1b[K\x1b[2m{printable(text)}\x1b[0m\r")
             self._err.flush()
             self._progress_shown = True
 

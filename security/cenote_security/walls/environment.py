@@ -47,11 +47,17 @@ def whole_cpus(cpus: float) -> int:
     return max(1, math.ceil(cpus))
 
 
-def scrubbed(*, workdir: str, temporary: str, cpus: float, extra: Mapping[str, str]) -> dict[str, str]:
-    """All environment variables of a jail. `extra`, the policy's, wins."""
+def scrubbed(
+    *, workdir: str, temporary: str, programs: str, cpus: float, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """All environment variables of a jail. `extra`, the policy's, wins.
+
+    programs: the folder of the interpreter, first on the path: a cell that starts `python` means the one it is in,
+    with what is installed there, and not the system's, which may not even be.
+    """
     pools = dict.fromkeys(_POOL_SIZES, str(whole_cpus(cpus)))
     return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         "HOME": workdir,
         "USER": "cave",
         "LOGNAME": "cave",

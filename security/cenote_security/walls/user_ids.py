@@ -52,7 +52,10 @@ class UserIds:
             return cls(FIRST + block * PER_ZYGOTE, shared=False, lock_file=lock_file)
         if _exist(proc, SHARED, SHARED):
             return cls(SHARED, shared=True)
-        raise OSError(f"none of the user ids from {FIRST} on, nor {SHARED}, exists in this user namespace")
+        raise OSError(
+            f"none of the user ids from {FIRST} on, nor {SHARED}, exists in this user namespace, so that root cannot "
+            "be given up: be another user than root in it, or map more ids into it (rootless containers: /etc/subuid)"
+        )
 
     @property
     def own(self) -> int:

@@ -13,7 +13,7 @@ from cenote_worker.in_jail.callables import signature_text
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.exhaustion import limit_hint, limit_reached
 from cenote_worker.in_jail.frames import Step, steps_of
-from cenote_worker.in_jail.hints_files import file_hint
+from cenote_worker.in_jail.hints_files import file_hint, program_hint
 from cenote_worker.in_jail.hints_keys import key_hint
 from cenote_worker.in_jail.hints_modules import import_hint, known_import
 from cenote_worker.in_jail.nearest import nearest
@@ -119,6 +119,8 @@ class Hints:
         refused = _errno_of(error) in (errno.EPERM, errno.EACCES)
         if refused and steps and steps[-1].filename.endswith(("/socket.py", "/selector_events.py")):
             return network_hint()
+        if steps and steps[-1].filename.endswith("/subprocess.py") and (hint := program_hint(error)):
+            return hint
         return file_hint(error)
 
     def _by_text(self, error: BaseException, _steps: list[Step]) -> str:

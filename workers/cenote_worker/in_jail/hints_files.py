@@ -1,9 +1,10 @@
-"""Hints for files that are not there or may not be touched."""
+"""Hints for files and programs that are not there or may not be touched."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from itertools import islice
 
 from cenote_worker.in_jail.nearest import nearest
@@ -19,6 +20,7 @@ _errno_of = OSError.__dict__["errno"].__get__
 _filename_of = OSError.__dict__["filename"].__get__
 _scandir = os.scandir
 _environment = os.environ
+_executable = sys.executable
 
 
 def file_hint(error: BaseException) -> str:
@@ -34,6 +36,14 @@ def file_hint(error: BaseException) -> str:
         temporary = _environment.get("TMPDIR", "/tmp")[:_LONGEST_FOLDER]
         return f"only the working directory and {temporary} can be written"
     return _missing(path) if number in (errno.ENOENT, errno.ENOTDIR) else ""
+
+
+def program_hint(error: BaseException) -> str:
+    """For a program without a folder that nothing on the path is called; empty for any other error."""
+    name = _filename_of(error)
+    if _errno_of(error) != errno.ENOENT or type(name) is not str or os.sep in name or not name:
+        return ""
+    return f"no program of that name is installed here, and sys.executable is {_executable}"
 
 
 def _missing(path: str) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import socket
+import sys
 from collections.abc import Iterator
 
 from cenote_proto.v1 import jail_pb2
@@ -47,6 +48,8 @@ _CROWDED = "the kernel has too many descriptors of this user's jails under way; 
 
 def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
+    # As at Python's prompt: programs with a parser of arguments take what the process was started with for their own.
+    sys.argv = [""]
     sock = socket.socket(fileno=frames_fd)
     # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -21,7 +21,6 @@ from typing import assert_never
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.policy import Isolation
 from cenote_security.walls.confined import ConfinedLevel
-from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.essentials import try_essentials
 from cenote_security.walls.facilities import Facilities
 from cenote_security.walls.isolation import resolve_isolation
@@ -35,7 +34,7 @@ from cenote_worker.zygote import preload
 from cenote_worker.zygote.birth import Entry
 from cenote_worker.zygote.common_heap_unsafe import CommonHeap
 from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
-from cenote_worker.zygote.serve import Zygote
+from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 
 
@@ -107,8 +106,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
 
 def _usual_environment(level: Level) -> dict[str, str]:
     """What most jails will have; set once here, it costs them nothing. One CPU: no library may start threads."""
-    home = level.home(0)
-    return scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=1, extra={})
+    return variables_of(level.home(0), 1, {})
 
 
 def _watch_client(pid: int) -> int:

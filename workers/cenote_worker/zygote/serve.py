@@ -10,15 +10,16 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls import limits
 from cenote_security.walls.environment import scrubbed
-from cenote_security.walls.level import Level
+from cenote_security.walls.level import Home, Level
 from cenote_security.walls.loopback import PROXY_VARIABLES
 from cenote_security.walls.user_ids import PER_ZYGOTE
 from cenote_worker.zygote import usage, warden
@@ -34,6 +35,12 @@ _MAX_DESCRIPTORS: Final = 16
 
 _END_SECONDS: Final = 1.0
 """A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
+
+
+def variables_of(home: Home, cpus: float, extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a jail with this home."""
+    programs, _, _ = sys.executable.rpartition("/")
+    return scrubbed(workdir=home.workdir, temporary=home.temporary, programs=programs, cpus=cpus, extra=extra)
 
 
 class Zygote:
@@ -130,7 +137,7 @@ class Zygote:
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
         home = self._level.home(request.number)
         proxy = PROXY_VARIABLES if request.egress else {}
-        variables = scrubbed(workdir=home.workdir, temporary=home.temporary, cpus=request.cpus, extra=proxy)
+        variables = variables_of(home, request.cpus, proxy)
         return Birth(
             level=self._level,
             entry=self._entry,
