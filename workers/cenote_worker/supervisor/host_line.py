@@ -247,7 +247,11 @@ class HostLine:
         arguments = Content.from_wire(message.arguments, descriptors, self._value_limit)
         opaque = None
         if message.HasField("opaque"):
-            opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
+            try:
+                opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
+            except ProtocolViolation:
+                arguments.close()
+                raise
         info = read_info(message.info) if message.HasField("info") else None
         target, method = message.target, message.method
         call = HostCall(message.id, target, method, arguments, opaque, message.reference, info)
