@@ -284,8 +284,8 @@ def _checked_size(fd: int, max_size: int) -> int:
     size = found.st_size
     if size > max_size:
         raise MalformedValueError(f"the memory holds {size} bytes; at most {max_size} are accepted")
-    # The kernel makes a page of a hole when a mapping of it is read, and whoever reads pays, for as long as the sender
-    # keeps the file. The seals keep pages from being given back.
+    # The kernel makes a page of a hole when a mapping of it is read, and whoever reads pays, for as long as the
+    # sender keeps the file. The seals keep pages from being given back.
     if found.st_blocks * _BLOCK < size:
         raise MalformedValueError("the memory has holes; whoever reads it would have to fill them")
     _check_mappable(fd, size)

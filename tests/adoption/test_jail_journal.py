@@ -179,7 +179,9 @@ def test_what_comes_through_pipes_fills_no_memory_either() -> None:
     """A program that writes to its descriptor 1 for ever sends no packet, and nothing is ever at rest."""
     file = JournalFile.create()
     sizes: list[int] = []
-    journal = Journal(file, LIMIT, lambda descriptor: sizes.append(os.fstat(descriptor).st_size), lambda: None)
+    journal = Journal(
+        file, LIMIT, lambda descriptor: sizes.append(os.fstat(descriptor).st_size), lambda: None
+    )
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     ask(chronicle)
     for _ in range(200):

@@ -141,14 +141,14 @@ def test_what_comes_with_a_refused_reply_is_given_back() -> None:
 
 
 def test_parts_are_counted_before_they_are_listed() -> None:
-    """A table of a million parts takes a second to read, and 200 MB: one that does not fit its message is not read."""
+    """A table of a million parts takes a second to read, and 200 MB: if it does not fit its message, it is not."""
     for message in ("display", "oversized"):
         frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
         payload = frame.display.content if message == "display" else frame.oversized
         with all_closed(MEMORY):
             Content(size=0, count=0, memory=SealedMemory.create([b""])).to_wire(payload, descriptors)
             payload.count = 2
-            with pytest.raises(ProtocolViolation, match="parts than types|not a reply"):
+            with pytest.raises(ProtocolViolation, match=r"parts than types|not a reply"):
                 parse(frame.SerializeToString(), descriptors)
 
 

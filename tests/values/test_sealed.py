@@ -170,7 +170,7 @@ def test_huge_page_memory_is_refused() -> None:
 
 
 def test_memory_with_holes_is_refused() -> None:
-    """Whoever reads a hole through a mapping pays for the page: a jail could fill its receiver's memory with nothing."""
+    """Whoever reads a hole through a mapping pays for the page: a jail could fill its receiver's memory."""
     whole, page = memfd(bytes(3 * mmap.PAGESIZE)), mmap.PAGESIZE
     os.posix_fallocate(whole, 3 * page, page)
     holed = memfd()

@@ -29,6 +29,7 @@ LEFT = (
     "whoever carried out this host call was replaced before it answered; it may have been carried out, or not"
 )
 
+
 @dataclass(frozen=True, slots=True)
 class HostCall:
     """A jail wants `target` (and there `method`, if not empty) called. Whoever takes it owns the contents.
