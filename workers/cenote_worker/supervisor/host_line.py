@@ -22,6 +22,10 @@ from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
 MAX_PENDING = 10_000
 """Calls of one jail that may wait for their answers."""
 
+MAX_ATTACHED = 256
+"""Of those, with contents in memory of their own: each is a descriptor or two here, of which a process has some ten
+thousand for all its jails."""
+
 MAX_NAME = 200
 """Characters of a target's or a method's name."""
 
@@ -49,6 +53,13 @@ class HostCall:
     def origin(self) -> int:
         """The number that the jail gave it: here, the one that it has."""
         return self.id
+
+    @property
+    def attached(self) -> bool:
+        """Whether it holds descriptors."""
+        return self.arguments.memory is not None or (
+            self.opaque is not None and self.opaque.memory is not None
+        )
 
     def close(self) -> None:
         self.arguments.close()
@@ -147,6 +158,7 @@ class HostLine:
         self._orphans = frozenset(orphans)
         self._witness = witness
         self._pending: set[int] = set()
+        self._attached: set[int] = set()
         self._answers = HostAnswers(sock, value_limit, self._log.answered)
 
     @property
@@ -181,12 +193,13 @@ class HostLine:
         reply, descriptors = jail_pb2.HostReply(id=call_id), list[int]()
         _fill(reply, answer, descriptors)
         self._pending.discard(call_id)
+        self._attached.discard(call_id)
         content = answer if isinstance(answer, Content) else None
         self._answers.put(Outgoing(call_id, reply.SerializeToString(), descriptors, content))
 
     def abandon(self) -> None:
         """Whoever made the pending calls is gone, and nobody waits for them."""
-        pending, self._pending = self._pending, set()
+        pending, self._pending, self._attached = self._pending, set(), set()
         for call_id in pending:
             self._handler.cancel(call_id)
 
@@ -215,9 +228,11 @@ class HostLine:
             packet.close()
 
     def _cancel(self, call_id: int) -> None:
-        if call_id in self._pending:
-            self._pending.discard(call_id)
-            self._log.answered(call_id)  # or it would be on record for as long as the jail lives
+        if call_id not in self._pending:  # it may have been answered; and a jail may say anything, for ever
+            return
+        self._pending.discard(call_id)
+        self._attached.discard(call_id)
+        self._log.answered(call_id)  # or it would be on record for as long as the jail lives
         self._handler.cancel(call_id)
 
     def _call(self, message: jail_pb2.HostCall, descriptors: list[int]) -> None:
@@ -243,10 +258,22 @@ class HostLine:
             call.close()
             self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))
             return
+        if call.attached:
+            if len(self._attached) >= MAX_ATTACHED:
+                call.close()
+                self.answer(message.id, _TOO_LARGE)
+                return
+            self._attached.add(message.id)
         self._pending.add(message.id)
         if self._witness is not None:
             self._witness.called(call)
         self._handler.call(self, call)
+
+
+_TOO_LARGE = HostFailure(
+    "RuntimeError",
+    f"over {MAX_ATTACHED} host calls with large arguments at once; wait for some of them first",
+)
 
 
 def _parse(data: bytes) -> jail_pb2.HostRequest:
