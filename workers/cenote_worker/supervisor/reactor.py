@@ -96,7 +96,7 @@ class Reactor:
             self._selector.unregister(descriptor)
 
     def _add(self, timer: Timer) -> None:
-        """Each cell with a time limit has one, and is over long before: unless looked for, they would stay as long."""
+        """Each cell with a time limit has one, and is over long before: these would stay as long as that."""
         if len(self._timers) >= self._too_many:
             self._timers = [each for each in self._timers if each.callback is not None]
             heapq.heapify(self._timers)
