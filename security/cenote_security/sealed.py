@@ -30,6 +30,7 @@ MFD_NOEXEC_SEAL = 0x8
 _MEMORY_FILE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _PIECES_PER_WRITE = 1024  # IOV_MAX of Linux
+_BLOCK = 512  # of st_blocks, whatever the file system
 
 
 def aligned(offset: int) -> int:
@@ -279,9 +280,14 @@ def _checked_size(fd: int, max_size: int) -> int:
     # Huge-page memory takes seals too, but a write to a private mapping of it can die of SIGBUS.
     if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:
         raise MalformedValueError("the memory is not made of ordinary pages")
-    size = os.fstat(fd).st_size
+    found = os.fstat(fd)
+    size = found.st_size
     if size > max_size:
         raise MalformedValueError(f"the memory holds {size} bytes; at most {max_size} are accepted")
+    # The kernel makes a page of a hole when a mapping of it is read, and whoever reads pays, for as long as the
+    # sender keeps the file. The seals keep pages from being given back.
+    if found.st_blocks * _BLOCK < size:
+        raise MalformedValueError("the memory has holes; whoever reads it would have to fill them")
     _check_mappable(fd, size)
     return size
 

@@ -19,6 +19,7 @@ from cenote_worker.journal.jail_journal import JailJournal
 from cenote_worker.journal.journal import TIDY_SIZE, Journal
 from cenote_worker.supervisor.account import Baseline
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest
 
@@ -172,6 +173,74 @@ def test_a_long_journal_is_written_anew() -> None:
     for end in (sock, jail):
         end.close()
     journal.close()
+
+
+def test_what_comes_through_pipes_fills_no_memory_either() -> None:
+    """A program that writes to its descriptor 1 for ever sends no packet, and nothing is ever at rest."""
+    file = JournalFile.create()
+    sizes: list[int] = []
+    journal = Journal(
+        file, LIMIT, lambda descriptor: sizes.append(os.fstat(descriptor).st_size), lambda: None
+    )
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    ask(chronicle)
+    for _ in range(200):
+        chronicle.printed("stdout", "y\n" * 8_192)
+    assert len(sizes) > 3
+    assert max(sizes) < 2 * LIMIT
+    journal.close()
+
+
+def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
+    """A jail may call and cancel for as long as it likes: neither the journal nor what it tells grows."""
+    sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    journal = journal_over(JournalFile.create())
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    line = HostLine(sock, NoAnswers(), LIMIT, log=chronicle)
+    for number in range(1, 101):
+        called, cancelled = jail_pb2.HostRequest(), jail_pb2.HostRequest()
+        called.call.id = cancelled.cancel.id = number
+        for request in (called, cancelled):
+            jail.send(request.SerializeToString())
+            assert line.read(1)
+    assert {} == journal.story().host_calls
+    line.close()
+    jail.close()
+    journal.close()
+
+
+def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
+    """A cell that calls for hours may print nothing meanwhile."""
+    handed: list[int] = []
+    journal = Journal(JournalFile.create(), LIMIT, handed.append, lambda: None)
+    chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
+    sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    chronicle.begin(sock)
+    request = jail_pb2.HostRequest()
+    for request.call.id in range(1, 40_000):
+        jail.send(request.SerializeToString())
+        assert chronicle.receive_call(sock) is not None
+        chronicle.answered(request.call.id)
+    assert handed
+    for end in (sock, jail):
+        end.close()
+    journal.close()
+
+
+class NoAnswers:
+    """A HostHandler that carries nothing out."""
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        call.close()
+
+    def cancel(self, call_id: int) -> None:
+        pass
+
+    def release(self, reference: int) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize("limit", [0, 1])

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.errors import UnknownReferenceError
+from cenote_security.errors import UnavailableError, UnknownReferenceError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.kept_references import COPY_SECONDS, KeptReferences, content_of, view_of
 from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.results import VariableInfo
+from cenote_worker.serving import references
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord
 from cenote_worker.serving.relay import holders_of
 
@@ -69,6 +70,16 @@ def test_what_was_put_can_be_had_by_other_processes(
     assert store.describe(reference, "t1") == other.describe(reference, "t1")
     found = other.describe(reference, "t1")
     assert (INFO, HOME, 1, "n1") == (found.info, found.origin, found.holders, found.node)
+
+
+def test_values_of_one_tenant_are_bounded(store: KeptReferences, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One past the limit is refused, and leaves no lease."""
+    monkeypatch.setattr(references, "MAX_VALUES", 2)
+    kept = [put(store) for _ in range(2)]
+    with pytest.raises(UnavailableError, match="2 shared values"):
+        put(store)
+    store.release(kept[0], "t1", holder="h1")
+    put(store)
 
 
 def test_another_tenant_sees_nothing(store: KeptReferences) -> None:

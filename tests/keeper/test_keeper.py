@@ -16,6 +16,7 @@ from tests.processes import parent_of
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.keeper import daemon
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
 from cenote_worker.keeper.watch import KeeperWatch
@@ -98,6 +99,31 @@ def test_keys_are_listed_by_their_beginning(keeper: KeeperClient) -> None:
     assert names == keeper.keys("many/")
     assert [*names, "other"] == keeper.keys()
     assert [] == keeper.keys("none")
+
+
+def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the descriptors and of the entries, however small the values; what is let go may be had again."""
+    monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
+    ours, theirs = socket.socketpair()
+    keeper = daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
+
+    def fits(key: str, descriptors: int = 0) -> bool:
+        held = [os.dup(theirs.fileno()) for _ in range(descriptors)]
+        return keeper._put(Message(kind=1, key=key, descriptors=held)).kind == Status.DONE
+
+    assert all(fits(key, 1) for key in ("value/t/1", "spilled/t/2", "runtime/r/injection/1", "value/t/3"))
+    assert not fits("value/t/4", 1)
+    assert fits("value/t/1", 1)
+    keeper._drop("value/t/1")
+    assert fits("value/t/4", 1)
+    assert all(fits(f"lease/t/{number}") for number in range(6))
+    assert not fits("lease/t/6")
+    assert fits("runtime/r/jail", 4)
+    for key in list(keeper._entries):
+        keeper._drop(key)
+    assert (0, 0) == (keeper._modest_entries, keeper._modest_descriptors)
+    ours.close()
+    theirs.close()
 
 
 def test_entries_are_bounded(keeper: KeeperClient) -> None:

@@ -27,12 +27,17 @@ class Client:
     def __init__(self, id: str) -> None:
         self.id = id
         self.tenant = "us"
+        self.full = False
+        self.forgotten: list[int] = []
         self.frames: list[runtime_pb2.ServerFrame] = []
 
     def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
         self.frames.append(frame)
         if content is not None:
             content.close()
+
+    def forget(self, call: int) -> None:
+        self.forgotten.append(call)
 
 
 class Place:
@@ -44,6 +49,8 @@ class Place:
     def __init__(self) -> None:
         self.references = LocalReferences(room=1 << 20)
         self.clients = {"one": Client("one")}
+        self.late: list[Callable[[], None]] | None = None
+        """What a busy loop has not come to; None for one that does everything at once."""
 
     def client(self, client: str) -> Client | None:
         return self.clients.get(client)
@@ -52,7 +59,10 @@ class Place:
         return next(iter(self.clients.values())) if len(self.clients) == 1 else None
 
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
-        callback(*arguments)
+        if self.late is None:
+            callback(*arguments)
+        else:
+            self.late.append(lambda: callback(*arguments))
 
     def apart(self, work: Callable[[], object]) -> object:
         return work()
@@ -76,6 +86,13 @@ class Jail:
         Content(size=size, count=0, inline=bytes(size)).to_wire(request.call.arguments, [])
         self.socket.send(request.SerializeToString())
         assert self.line.read(100)
+
+    def say(self, request: jail_pb2.HostRequest) -> None:
+        self.socket.send(request.SerializeToString())
+        assert self.line.read(100)
+
+    def cancel(self, number: int) -> None:
+        self.say(jail_pb2.HostRequest(cancel=jail_pb2.HostCancel(id=number)))
 
     def answered(self) -> jail_pb2.HostReply:
         return jail_pb2.HostReply.FromString(self.socket.recv(100_000))
@@ -104,6 +121,52 @@ def test_what_waits_is_bounded(jail: Jail) -> None:
     assert "E" == jail.answered().error.type
     jail.call(whole + 2)
     assert "host_call" == told[-1].WhichOneof("body")
+
+
+def test_what_a_busy_loop_has_not_come_to_is_bounded_too(jail: Jail) -> None:
+    """A jail calls and cancels faster than its server's loop looks: until that has, what came counts."""
+    jail.place.late = []
+    for number in range(MAX_ARGUMENTS // INLINE_LIMIT):
+        jail.call(number, INLINE_LIMIT)
+        jail.cancel(number)
+    jail.call(10_000, INLINE_LIMIT)
+    assert "arguments wait" in jail.answered().error.message
+    late, jail.place.late = jail.place.late, None
+    for callback in late:
+        callback()
+    jail.call(10_001, INLINE_LIMIT)
+    assert "host_call" == jail.place.clients["one"].frames[-1].WhichOneof("body")
+
+
+def test_a_client_that_does_not_keep_up_is_told_no_more(jail: Jail) -> None:
+    """Calls wait, in order, until it has taken what it was told; of one that is taken back it never hears."""
+    client = jail.place.clients["one"]
+    jail.call(1)
+    client.full = True
+    for number in (2, 3, 4):
+        jail.call(number)
+    jail.cancel(3)
+    assert [1] == [frame.host_call.origin for frame in client.frames]
+    client.full = False
+    jail.relay.drained(client)
+    assert [1, 2, 4] == [frame.host_call.origin for frame in client.frames]
+    jail.cancel(1)
+    assert ("host_cancel", [client.frames[0].call]) == (
+        client.frames[-1].WhichOneof("body"),
+        client.forgotten,
+    )
+
+
+def test_a_jail_drops_what_it_has_once(jail: Jail) -> None:
+    """Numbers that stand for nothing, and the same one again and again, are no work for the loop."""
+    jail.place.late = []
+    for number in (1, 2, 2):
+        jail.say(jail_pb2.HostRequest(release=jail_pb2.HostRelease(reference=number)))
+    assert [] == jail.place.late
+    jail.relay.take_up(Held(reference="r", tenant="us", holder="runtime r handle 7 one"))
+    for _ in range(3):
+        jail.say(jail_pb2.HostRequest(release=jail_pb2.HostRelease(reference=7)))
+    assert 1 == len(jail.place.late)
 
 
 def test_an_error_is_cut(jail: Jail) -> None:

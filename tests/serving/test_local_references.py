@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.descriptors import MEMORY, all_closed, opened
@@ -11,6 +12,7 @@ from tests.waiting import until
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
+from cenote_worker.serving import references
 from cenote_worker.serving.references import MAX_HOLDERS, LocalReferences, Origin, ReferenceRecord
 
 INFO = VariableInfo(name="x", type="bytes")
@@ -146,6 +148,20 @@ def test_room() -> None:
         with pytest.raises(UnavailableError, match="no room"):
             put(store)
         store.release(record.id, "us", holder="one")
+        put(store)
+        store.close()
+
+
+def test_values_of_one_tenant_are_bounded_however_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One past the limit is refused; another tenant has room, and a value that goes gives some."""
+    monkeypatch.setattr(references, "MAX_VALUES", 3)
+    store = LocalReferences(room=10 * SIZE)
+    with all_closed(MEMORY):
+        first, *_ = [put(store) for _ in range(3)]
+        with pytest.raises(UnavailableError, match="3 shared values"):
+            put(store)
+        put(store, replace(OURS, tenant="others"))
+        store.release(first.id, "us", holder="one")
         put(store)
         store.close()
 

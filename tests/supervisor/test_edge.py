@@ -8,10 +8,11 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.descriptors import opened
+from tests.descriptors import MEMORY, all_closed, opened
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
 from cenote_worker.results import Span
@@ -126,6 +127,29 @@ def test_descriptors_that_nothing_names() -> None:
     with pytest.raises(ProtocolViolation, match="nothing in it names"):
         parse(jail_pb2.WorkerFrame(ready=jail_pb2.Ready()).SerializeToString(), [reading, writing])
     assert [] == opened(pipe)
+
+
+def test_what_comes_with_a_refused_reply_is_given_back() -> None:
+    """A value with one descriptor too many: neither of them stays, nor the memory behind it."""
+    frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
+    with SealedMemory.create([b"x" * 8_000]) as memory, all_closed(MEMORY):
+        Content(size=memory.size, count=0, memory=memory.duplicate()).to_wire(
+            frame.reply.file.content, descriptors
+        )
+        with pytest.raises(ProtocolViolation, match="nothing in it names"):
+            parse(frame.SerializeToString(), [*descriptors, os.dup(memory.fileno())])
+
+
+def test_parts_are_counted_before_they_are_listed() -> None:
+    """A table of a million parts takes a second to read, and 200 MB: if it does not fit its message, it is not."""
+    for message in ("display", "oversized"):
+        frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
+        payload = frame.display.content if message == "display" else frame.oversized
+        with all_closed(MEMORY):
+            Content(size=0, count=0, memory=SealedMemory.create([b""])).to_wire(payload, descriptors)
+            payload.count = 2
+            with pytest.raises(ProtocolViolation, match=r"parts than types|not a reply"):
+                parse(frame.SerializeToString(), descriptors)
 
 
 def test_a_display_over_its_limit() -> None:

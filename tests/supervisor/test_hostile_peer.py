@@ -34,6 +34,8 @@ from tests.waiting import until
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.sealed import SealedMemory
+from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.results import ExecutionResult, JailStatus, StreamName
 from cenote_worker.supervisor.account import MemoryLimit
@@ -228,6 +230,19 @@ class HostilePeer(RuleBasedStateMachine):
         """An answer that may fit, to a request that may be under way."""
         self.broken = True
         self.send(_answer(max(len(self.asked) - offset, 0), kind))
+
+    @rule(offset=st.integers(-1, 3), kind=st.sampled_from([Ask.FETCH, Ask.READ_FILE]))
+    def forge_with_memory(self, offset: int, kind: Ask) -> None:
+        """Likewise, with memory that nobody may have asked for and somebody has to close."""
+        self.broken = True
+        frame, descriptors = _answer(max(len(self.asked) - offset, 0), kind), list[int]()
+        with SealedMemory.create([b"x"]) as memory:
+            Content(size=1, count=0, memory=memory).to_wire(
+                getattr(frame.reply, ANSWERS[kind]).content, descriptors
+            )
+            with suppress(OSError):
+                send_packet(self.frames, frame.SerializeToString(), descriptors)
+        self.settle()
 
     @rule(count=st.integers(1, 6))
     def send_descriptors(self, count: int) -> None:

@@ -10,7 +10,7 @@ import time
 import pytest
 from tests.waiting import until
 
-from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.reactor import FEW_TIMERS, Reactor
 
 FOREVER = 30.0
 """Seconds. Only a broken reactor lets a test wait so long."""
@@ -35,6 +35,23 @@ def test_timers_fire_in_order_and_not_when_cancelled() -> None:
     reactor.call_at(now + 0.01, lambda: heard.append("first"))
     assert done.wait(FOREVER)
     assert ["first", "second"] == heard
+
+
+def test_cancelled_timers_do_not_stay_until_their_time() -> None:
+    """Each cell has one, an hour or a year ahead; those that were not cancelled are kept, in order."""
+    reactor, looked, heard = Reactor(), threading.Event(), list[str]()
+    far, done = time.monotonic() + 1e9, threading.Event()
+    for _ in range(5 * FEW_TIMERS):
+        reactor.call_at(far, lambda: None).cancel()
+    reactor.call_at(time.monotonic() + 0.02, done.set)
+    reactor.call_at(time.monotonic() + 0.01, lambda: heard.append("first"))
+    for _ in range(5 * FEW_TIMERS):
+        reactor.call_at(far, lambda: None).cancel()
+    reactor.call_soon(looked.set)
+    assert looked.wait(FOREVER)
+    assert done.wait(FOREVER)
+    assert ["first"] == heard
+    assert len(reactor._timers) <= FEW_TIMERS
 
 
 def test_a_callback_that_fails_stops_nothing() -> None:

@@ -169,6 +169,21 @@ def test_huge_page_memory_is_refused() -> None:
         SealedMemory.receive(fd, 100)
 
 
+def test_memory_with_holes_is_refused() -> None:
+    """Whoever reads a hole through a mapping pays for the page: a jail could fill its receiver's memory."""
+    whole, page = memfd(bytes(3 * mmap.PAGESIZE)), mmap.PAGESIZE
+    os.posix_fallocate(whole, 3 * page, page)
+    holed = memfd()
+    os.ftruncate(holed, 4 * page)
+    for fd in (whole, holed):
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    with SealedMemory.receive(whole, max_size=4 * page) as memory:
+        assert 4 * page == memory.size
+    with pytest.raises(MalformedValueError, match="holes"):
+        SealedMemory.receive(holed, max_size=4 * page)
+    assert not is_open(holed)
+
+
 def test_a_layout_aligns_and_its_pieces_follow_it() -> None:
     """Every buffer starts on a cache line and is found again through the table."""
     buffers = [b"a" * 5, b"", b"b" * 64, b"c"]

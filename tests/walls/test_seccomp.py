@@ -175,6 +175,16 @@ def test_no_process_is_aimed_at_by_number(name: str) -> None:
     assert (ALLOW, EPERM) == (judge("strict", "x86_64", name, 0), judge("strict", "x86_64", name, 1))
 
 
+@pytest.mark.parametrize("level", ["strict", "landlock"])
+def test_no_socket_lingers(level: seccomp.FilterLevel) -> None:
+    """Whoever closes it last would wait, and that may be the supervisor: other options, and levels, are free."""
+    sol_socket, keep_alive, linger, tcp = 1, 9, 13, 6
+    assert EPERM == judge(level, "x86_64", "setsockopt", 3, sol_socket, linger)
+    assert EPERM == judge(level, "aarch64", "setsockopt", 3, sol_socket | 1 << 32, linger | 1 << 32)
+    assert ALLOW == judge(level, "x86_64", "setsockopt", 3, sol_socket, keep_alive)
+    assert ALLOW == judge(level, "x86_64", "setsockopt", 3, tcp, linger)
+
+
 def test_core_dumps_cannot_be_switched_on() -> None:
     """The limit can be read, not set: at 0 the kernel would call the host's handler. Other limits can be set."""
     core, files, pointer, high_pointer = 4, 7, 0x7000, 1 << 40

@@ -11,10 +11,12 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol
 
+from cenote.runtime.host_turns import MAX_WAITING, HostTurns
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import dump
 from cenote.runtime.references import ObjectReference, Sealed
@@ -23,9 +25,6 @@ from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
 from cenote_worker.content import Content
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
-
-THREADS = 16
-"""Plain host functions that run at once, per runtime."""
 
 ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
@@ -87,7 +86,7 @@ class HostDesk:
     def __init__(self, targets: Mapping[tuple[str, str], Target], classes: Mapping[str, type]) -> None:
         self._targets = targets
         self._classes = classes
-        self._pool: ThreadPoolExecutor | None = None
+        self._turns = HostTurns()
         self._running: dict[int, Future[HostResult]] = {}
         self._lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -96,10 +95,9 @@ class HostDesk:
     def call(self, asked: Asked, given: ObjectReference | None, answer: Answer) -> None:
         """Starts the call and takes it over. given: the value that comes along unopened. Never blocks."""
         target = self._targets.get((asked.target, asked.method))
-        if target is None:
+        if target is None or self._turns.full:
             asked.close()
-            name = f"{asked.target}.{asked.method}" if asked.method else asked.target
-            answer(HostFailure("AttributeError", f"the client offers no {name}"))
+            answer(_TOO_MANY if target is not None else HostFailure("AttributeError", _nowhere(asked)))
             return
         future = self._start(target, asked, given)
         with self._lock:
@@ -123,8 +121,7 @@ class HostDesk:
     def close(self) -> None:
         """No more calls. Functions that are running are left to finish."""
         self.ended()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
 
     def refuse_reentry(self) -> None:
         """Raises UsageError in a call of this very runtime, whose cell waits for it: both would wait for ever.
@@ -143,10 +140,8 @@ class HostDesk:
     def _start(self, target: Target, asked: Asked, given: ObjectReference | None) -> Future[HostResult]:
         if _is_async(target):
             loop = self.loop if self.loop is not None and self.loop.is_running() else background_loop()
-            return asyncio.run_coroutine_threadsafe(self._perform_async(target, asked, given), loop)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cenote-host")
-        return self._pool.submit(self._perform, target, asked, given)
+            return self._turns.on_loop(loop, self._perform_async(target, asked, given))
+        return self._turns.on_thread(partial(self._perform, target, asked, given))
 
     def _perform(self, target: Target, asked: Asked, given: ObjectReference | None) -> HostResult:
         args, kwargs = self._arguments(asked, given)
@@ -252,6 +247,14 @@ class LineDesk:
                 self._references[self._number] = result
             return HostReference(self._number, result.info)
         return result
+
+
+_TOO_MANY = HostFailure("RuntimeError", f"over {MAX_WAITING} host calls wait for their turn")
+
+
+def _nowhere(asked: Asked) -> str:
+    name = f"{asked.target}.{asked.method}" if asked.method else asked.target
+    return f"the client offers no {name}"
 
 
 def _result(asked: Asked, result: object) -> HostResult:

@@ -97,6 +97,10 @@ _AT_EMPTY_PATH: Final = 0x1000
 # Terminal input injection, console injection, line discipline (modules get loaded for it).
 _FORBIDDEN_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
 
+# A descriptor may be closed by whoever it was sent to, and closing a socket that lingers waits for its peer, for as
+# long as the jail has said: its supervisor, which reads for all jails, and the kernel's own threads would wait.
+_SOL_SOCKET, _SO_LINGER = 1, 13
+
 # What programs ask of prctl about themselves. Not here, so refused: securebits, ptracer, seccomp, mm, keepcaps,
 # subreaper, syscall dispatch, core scheduling. Dumpable may be switched on, which a worker does after its warden
 # switched it off; switched off, a process could hide its memory from the accounting.
@@ -122,6 +126,13 @@ _PRCTL: Final = (
         bpf.JUMP_IF_EQUAL, _PR_SET_DUMPABLE, (*bpf.load(_low_word(1)), *bpf.among((1,), _allow), *_eperm)
     ),
     *_eperm,
+)
+_SETSOCKOPT: Final = (
+    *bpf.load(_low_word(1)),
+    *bpf.when(
+        bpf.JUMP_IF_EQUAL, _SOL_SOCKET, (*bpf.load(_low_word(2)), *bpf.among((_SO_LINGER,), _eperm), *_allow)
+    ),
+    *_allow,
 )
 _IOCTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FORBIDDEN_IOCTLS, _eperm), *_allow)
 # 0 is what every process has; 0xFFFFFFFF asks.
@@ -197,7 +208,7 @@ def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf
     rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
     rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
     rules |= {"execveat": _EXECVEAT, "setrlimit": _SETRLIMIT, "prlimit64": _PRLIMIT}
-    rules |= {"socket": _SOCKET, "socketpair": _SOCKETPAIR}
+    rules |= {"socket": _SOCKET, "socketpair": _SOCKETPAIR, "setsockopt": _SETSOCKOPT}
     if level == "landlock":
         rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _CONNECTED_PAIR}
         rules |= {name: _eperm for name in ("inotify_add_watch", *_ATTRIBUTES)}

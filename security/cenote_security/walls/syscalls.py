@@ -124,6 +124,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "socketpair": (53, 199),
     "connect": (42, 203),
     "execveat": (322, 281),
+    "setsockopt": (54, 208),
     # aimed at a process by its number
     "prlimit64": (302, 261),
     "setrlimit": (160, 164),

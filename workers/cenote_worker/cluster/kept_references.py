@@ -22,7 +22,7 @@ from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import MAX_HOLDERS, Held, Origin, ReferenceRecord
+from cenote_worker.serving.references import MAX_HOLDERS, Held, Origin, ReferenceRecord, check_count
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 COPY: Final = "copy"
@@ -175,6 +175,7 @@ class KeptReferences:
         """Behind its first lease, so that no sweep comes between them."""
         name = _name(reference, tenant)
         with self._quota(tenant, content.size):
+            check_count(len(self._values.names(tenant)))
             self._leases.extend(name, holder, lease)
             try:
                 self._put(name, record, content)

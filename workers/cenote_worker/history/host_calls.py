@@ -24,6 +24,24 @@ MAX_DIGESTED: Final = 16 * 2**20
 """Bytes of arguments that are compared by digest: 15 ms on the thread that serves all jails of a process."""
 
 
+MAX_LOOKED_AT: Final = 64 * 2**20
+"""Bytes of arguments of one step that are compared so: a jail can pass the same memory in call after call."""
+
+
+class Digests:
+    """Of the arguments of one step's calls, in the order in which they are made: the same for a second run."""
+
+    def __init__(self) -> None:
+        self._room = MAX_LOOKED_AT
+
+    def of(self, arguments: Content) -> str:
+        """Equal for equal ones. Empty for what is too large, and when too much was looked at already."""
+        if arguments.size > min(MAX_DIGESTED, self._room):
+            return ""
+        self._room -= arguments.size
+        return digest_of(arguments)
+
+
 class HostCallNotes:
     """The HostWitness of a runtime's jails. Calls belong to the step that runs when they are made."""
 
@@ -33,6 +51,7 @@ class HostCallNotes:
         self._calls: dict[int, HostCallRecord] = {}
         self._dropped = 0
         self._room = MAX_KEPT
+        self._digests = Digests()
 
     def offered(self, hosts: Iterable[jail_pb2.HostTarget]) -> None:
         """What calls to these do to the world."""
@@ -48,11 +67,11 @@ class HostCallNotes:
     def called(self, call: HostCall) -> None:
         effect = self._effects.get(call.target, "external")
         passes = call.opaque is not None or bool(call.reference)
-        digest = "" if passes else digest_of(call.arguments)
         with self._lock:
             if len(self._calls) >= MAX_CALLS:
                 self._dropped += 1
                 return
+            digest = "" if passes else self._digests.of(call.arguments)
             self._calls[call.id] = HostCallRecord(
                 target=call.target,
                 method=call.method,
@@ -78,6 +97,7 @@ class HostCallNotes:
         with self._lock:
             calls, dropped = tuple(self._calls.values()), self._dropped
             self._calls, self._dropped, self._room = {}, 0, MAX_KEPT
+            self._digests = Digests()
         return calls, dropped
 
     def _kept(self, content: Content) -> bytes | None:
@@ -89,9 +109,7 @@ class HostCallNotes:
 
 
 def digest_of(arguments: Content) -> str:
-    """Of encoded arguments: equal for equal ones. Empty for what is too large."""
-    if arguments.size > MAX_DIGESTED:
-        return ""
+    """Of encoded arguments: equal for equal ones."""
     digest = hashlib.blake2b(arguments.count.to_bytes(8, "little"), digest_size=16)
     digest.update(arguments.memory.map() if arguments.memory is not None else arguments.inline or b"")
     return digest.hexdigest()

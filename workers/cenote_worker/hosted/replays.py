@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cenote_worker.content import Content
-from cenote_worker.history.host_calls import digest_of
+from cenote_worker.history.host_calls import Digests
 from cenote_worker.history.step import HostCallRecord, HostEffect
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostHandler, HostLine
 
@@ -31,6 +31,7 @@ class Replay:
         alone: nothing is, since there may be nobody who answers.
         """
         self._left = list(calls)
+        self._digests = Digests()
         self._allowed: frozenset[HostEffect] = frozenset(("pure",) if tentative else ("pure", "idempotent"))
         if alone:
             self._allowed = frozenset()
@@ -41,7 +42,7 @@ class Replay:
         """The recorded answer to an equal call, or that this one is refused; None for one that is to be made."""
         if self.stopped is not None:
             return REFUSED
-        digest = "" if call.opaque is not None or call.reference else digest_of(call.arguments)
+        digest = "" if call.opaque is not None or call.reference else self._digests.of(call.arguments)
         for index, known in enumerate(self._left):
             given = _given(known)
             if given is not None and digest and (call.target, call.method, digest) == _key(known):

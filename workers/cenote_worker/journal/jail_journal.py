@@ -117,6 +117,7 @@ class JailJournal:
 
     def printed(self, stream: StreamName, text: str) -> None:
         self._write(JournalEntry(printed=journal_pb2.Printed(is_stderr=stream == "stderr", text=text)))
+        self._journal.tidy(resting=False)  # what writes there without an end need send no packet
 
     def interrupted(self, at: float, *, expired: bool) -> None:
         self._write(JournalEntry(interrupted=journal_pb2.Interrupted(at=at, expired=expired)))
@@ -148,7 +149,9 @@ class JailJournal:
         if seen is not None:
             seen.close()
             self._note_call(seen.data)
-        return receive_packet(sock)
+        taken = receive_packet(sock)
+        self._journal.tidy(resting=False)
+        return taken
 
     def _note_call(self, data: bytes) -> None:
         try:

@@ -32,6 +32,11 @@ TAKEN: Final = b"taken"
 MAX_ENTRIES: Final = 100_000
 """Of some hundred bytes each; the table of open files is full before that."""
 
+_MODEST: Final = ("value/", "spilled/", "lease/")
+_INJECTION: Final = "/injection/"
+"""In keys of which a tenant may have as many as it likes, however small. They take half of what there is at the most,
+so that what runtimes need to begin, and to be taken over, has room whatever others share."""
+
 _UCRED: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 
@@ -47,14 +52,18 @@ class Keeper:
     """Serves `listener` until it is told to end, or until it has had no client for too long.
 
     linger: seconds without a client while it holds nothing. abandoned: while it holds something, which ends with it.
+    table: descriptors that this process may have.
     """
 
     listener: socket.socket
     linger: float
     abandoned: float
+    table: int
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _clients: set[socket.socket] = field(default_factory=set)
     _ending: bool = False
+    _modest_entries: int = 0
+    _modest_descriptors: int = 0
 
     def serve(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -124,17 +133,32 @@ class Keeper:
         return Message(kind=Status.DONE)
 
     def _put(self, message: Message) -> Message:
-        full = len(self._entries) >= MAX_ENTRIES and message.key not in self._entries
+        full = message.key not in self._entries and not self._has_room(message)
         if full or len(message.key.encode()) > MAX_KEY or len(message.record) > MAX_RECORD:
             close_all(message.descriptors)
             return _refused("no room for that")
         self._drop(message.key)
-        self._entries[message.key] = _Entry(message.record, message.descriptors)
+        self._entries[message.key] = entry = _Entry(message.record, message.descriptors)
+        self._count(message.key, entry, 1)
         return Message(kind=Status.DONE)
+
+    def _has_room(self, message: Message) -> bool:
+        if len(self._entries) >= MAX_ENTRIES:
+            return False
+        descriptors = self._modest_descriptors + len(message.descriptors)
+        return not _is_modest(message.key) or (
+            self._modest_entries < MAX_ENTRIES // 2 and descriptors <= self.table // 2
+        )
+
+    def _count(self, key: str, entry: _Entry, sign: int) -> None:
+        if _is_modest(key):
+            self._modest_entries += sign
+            self._modest_descriptors += sign * len(entry.descriptors)
 
     def _drop(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
+            self._count(key, entry, -1)
             close_all(entry.descriptors)
 
     def _listed(self, message: Message) -> bytes:
@@ -147,6 +171,10 @@ class Keeper:
                 break
             listed += line
         return bytes(listed)
+
+
+def _is_modest(key: str) -> bool:
+    return key.startswith(_MODEST) or _INJECTION in key
 
 
 def _refused(reason: str) -> Message:
@@ -179,7 +207,8 @@ def run(folder: str, linger: str, abandoned: str) -> None:
         listener.bind(place)
         listener.listen(_BACKLOG)
         _say_ready()
-        Keeper(listener=listener, linger=float(linger), abandoned=float(abandoned)).serve()
+        keeper = Keeper(listener=listener, linger=float(linger), abandoned=float(abandoned), table=hard)
+        keeper.serve()
         Path(place).unlink(missing_ok=True)
     os._exit(0)
 

@@ -20,6 +20,13 @@ class Line(Protocol):
     def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
         """Sends a frame. Takes the content over."""
 
+    @property
+    def full(self) -> bool:
+        """The client does not keep up."""
+
+    def forget(self, call: int) -> None:
+        """Nobody waits for what is left of the content of this call."""
+
     def end(self, error: CenoteError | None) -> None:
         """Ends the stream, with a reason or as agreed."""
 
@@ -48,6 +55,16 @@ class Client:
             self.line.tell(frame, content)
         elif content is not None:
             content.close()
+
+    @property
+    def full(self) -> bool:
+        """It has a line, and does not keep up there."""
+        return self.line is not None and self.line.full
+
+    def forget(self, call: int) -> None:
+        """Nobody waits for what is left of the content of this call."""
+        if self.line is not None:
+            self.line.forget(call)
 
     def leave_behind(self, key: str, withdraw: Withdraw) -> None:
         """A cell that goes on while its client has no line."""

@@ -23,6 +23,10 @@ FIRST_LEASE: Final = 60.0
 LONGEST_LEASE: Final = 3_600.0
 """Seconds. A holder that has died lets go at the latest after this."""
 
+MAX_VALUES: Final = 4_096
+"""Of one tenant on one machine, copies of other machines' among them: each is a descriptor and some entries, however
+small it is, and bytes are all that quotas count."""
+
 MAX_HOLDERS: Final = 10_000
 """Of one reference."""
 
@@ -75,7 +79,8 @@ class ReferenceStore(Protocol):
     ) -> ReferenceRecord:
         """Keeps a value. Takes the content over, whatever happens.
 
-        Raises UnavailableError without room for it, QuotaExceededError when its tenant has as much as it may have.
+        Raises UnavailableError without room for it, or for one more of its tenant's; QuotaExceededError when that has
+        as much as it may have.
         """
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord: ...
@@ -117,6 +122,14 @@ class _Kept:
         )
 
 
+def check_count(kept: int) -> None:
+    """Whether a tenant that has so many values here may have one more. Raises UnavailableError."""
+    if kept >= MAX_VALUES:
+        raise UnavailableError(
+            f"{kept} shared values are kept for this tenant already; release references that nobody needs"
+        )
+
+
 class LocalReferences:
     """A ReferenceStore in the memory of this process. room: bytes that all values together may have.
 
@@ -141,6 +154,7 @@ class LocalReferences:
         try:
             with self._quota(origin.tenant, content.size), self._lock:
                 self._check_room(content.size)
+                check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
                 reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
                 now = self._clock()
                 kept = self._kept[reference] = _Kept(content, info, origin, now, {holder: now + lease})

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import secrets
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +20,14 @@ from cenote_worker.results import VariableInfo
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord, ReferenceStore
 from cenote_worker.supervisor.edge import read_info
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
+from cenote_worker.supervisor.host_line import (
+    MAX_PENDING,
+    HostAnswer,
+    HostCall,
+    HostFailure,
+    HostLine,
+    HostReference,
+)
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
 
@@ -40,6 +48,13 @@ class Offerer(Protocol):
 
     @property
     def tenant(self) -> str: ...
+
+    @property
+    def full(self) -> bool:
+        """It has not taken what it was told."""
+
+    def forget(self, call: int) -> None:
+        """Nobody waits for what is left of the content of this call."""
 
     def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
         """Sends a frame if the client has a line. Takes the content over."""
@@ -102,17 +117,21 @@ class HostRelay:
         self._handle_numbers = itertools.count(1 + secrets.randbits(_NUMBER_BITS))
         self._owners: dict[str, str] = {}
         self._asked: dict[int, Asked] = {}
-        self._inline = 0
+        self._unsent: dict[int, Asked] = {}
+        """Of those, what waits for a client that does not keep up."""
+        self._counting = threading.Lock()
+        self._held = self._inline = 0
+        """Calls that have come, and bytes that came inline with them, from their arrival on the reactor's thread."""
         self._handles: dict[int, _Handle] = {}
         """What the jail has references to, by the numbers that it knows them by."""
-        self._early: list[int] = []
-        """Of those, what it dropped before there was a place."""
+        self._dropped: set[int] = set()
+        """Of those, what it dropped and the loop has not seen to, or there was no place for."""
 
     def bind(self, place: Place) -> None:
         """Calls arrive from now on."""
         self._place = place
         self._open = True
-        for reference in self._early:
+        for reference in list(self._dropped):
             place.soon(self._release, reference)
 
     def take_up(self, held: Held) -> bool:
@@ -128,17 +147,31 @@ class HostRelay:
         if self._place is None or not self._open:
             call.close()
             line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
+        elif not self._admits(call):
+            call.close()
+            line.answer(call.id, _TOO_MUCH)
         else:
             self._place.soon(self._call, line, call)
+
+    def _admits(self, call: HostCall) -> bool:
+        """Before it waits for the loop: a jail may call, and cancel, faster than that looks."""
+        inline = len(call.arguments.inline or b"")
+        with self._counting:
+            if self._held >= MAX_PENDING or self._inline + inline > MAX_ARGUMENTS:
+                return False
+            self._held += 1
+            self._inline += inline
+        return True
 
     def cancel(self, call_id: int) -> None:
         if self._place is not None:
             self._place.soon(self._cancel, call_id)
 
     def release(self, reference: int) -> None:
-        if self._place is None:
-            self._early.append(reference)
-        else:
+        if reference not in self._handles or reference in self._dropped:
+            return  # a jail may say anything, as often as it likes
+        self._dropped.add(reference)
+        if self._place is not None:
             self._place.soon(self._release, reference)
 
     def ended(self) -> None:
@@ -157,6 +190,13 @@ class HostRelay:
         """It has a new line: it hears again what it has not answered."""
         for asked in [asked for asked in self._asked.values() if asked.client.id == client.id]:
             asked.client = client
+            self._send(asked)
+
+    def drained(self, client: Offerer) -> None:
+        """It has taken much of what it was told."""
+        for asked in [asked for asked in self._unsent.values() if asked.client is client]:
+            if client.full:
+                return
             self._send(asked)
 
     def gone(self, client: Offerer) -> None:
@@ -186,15 +226,12 @@ class HostRelay:
     def _call(self, line: HostLine, call: HostCall) -> None:
         assert self._place is not None
         client = self._owner(self._place, call.target)
-        inline = len(call.arguments.inline or b"")
-        if client is None or self._inline + inline > MAX_ARGUMENTS:
-            refusal = _gone(call.target) if client is None else _TOO_MUCH
-            call.close()
-            self._place.apart(lambda: line.answer(call.id, refusal))
+        if client is None:
+            self._dismiss(call)
+            self._place.apart(lambda: line.answer(call.id, _gone(call.target)))
             return
         asked = Asked(next(self._numbers), line, call, client)
         self._asked[asked.number] = asked
-        self._inline += inline
         if call.opaque is None and not call.reference:
             self._send(asked)
         else:
@@ -234,6 +271,12 @@ class HostRelay:
             self._let_go(asked)
 
     def _send(self, asked: Asked) -> None:
+        if (
+            asked.client.full
+        ):  # what is told cannot be taken back, and a jail may call and cancel without an end
+            self._unsent[asked.number] = asked
+            return
+        self._unsent.pop(asked.number, None)
         frame = runtime_pb2.ServerFrame(call=asked.number)
         call = asked.call
         frame.host_call.target, frame.host_call.method = call.target, call.method
@@ -303,7 +346,11 @@ class HostRelay:
             self._cancelled(asked)
 
     def _cancelled(self, asked: Asked) -> None:
+        unsent = asked.number in self._unsent
         self._forget(asked)
+        if unsent:
+            return
+        asked.client.forget(asked.number)
         asked.client.tell(runtime_pb2.ServerFrame(call=asked.number, host_cancel=jail_pb2.HostCancel()))
 
     def _ended(self) -> None:
@@ -315,6 +362,7 @@ class HostRelay:
     def _release(self, handle: int) -> None:
         assert self._place is not None
         dropped = self._handles.pop(handle, None)
+        self._dropped.discard(handle)
         if dropped is None:
             return
         store, reference = self._place.references, dropped.reference
@@ -329,10 +377,16 @@ class HostRelay:
         """True the first time."""
         if self._asked.pop(asked.number, None) is None:
             return False
-        self._inline -= len(asked.call.arguments.inline or b"")
-        asked.call.close()
+        self._unsent.pop(asked.number, None)
+        self._dismiss(asked.call)
         self._let_go(asked)
         return True
+
+    def _dismiss(self, call: HostCall) -> None:
+        with self._counting:
+            self._held -= 1
+            self._inline -= len(call.arguments.inline or b"")
+        call.close()
 
     def _let_go(self, asked: Asked) -> None:
         assert self._place is not None
@@ -351,7 +405,10 @@ def _told(client: Offerer) -> str:
     return client.id if len(client.id.encode()) <= _MAX_TOLD else ""
 
 
-_TOO_MUCH = HostFailure("RuntimeError", f"over {MAX_ARGUMENTS} bytes of arguments wait with host calls")
+_TOO_MUCH = HostFailure(
+    "RuntimeError",
+    f"over {MAX_ARGUMENTS} bytes of arguments wait with host calls, or over {MAX_PENDING} calls",
+)
 
 
 def _gone(target: str) -> HostFailure:

@@ -73,6 +73,13 @@ class Session:
     def tell(self, frame: Frame, content: Content | None = None) -> None:
         self.outbox.put(frame, content)
 
+    @property
+    def full(self) -> bool:
+        return self.outbox.full
+
+    def forget(self, call: int) -> None:
+        self.outbox.forget(call)
+
     def end(self, error: CenoteError | None) -> None:
         if not self.over.done():
             self.over.set_result(error)
@@ -261,6 +268,7 @@ class Session:
     def _resumed(self) -> None:
         self._drained()
         self._turns.go_on()
+        self._served.relay.drained(self._client)
 
     # -- calls, one after the other --
 

@@ -193,10 +193,17 @@ def parse(packet: Packet, *, display_limit: int, value_limit: int) -> JailEvent:
     try:
         event = _parse(_frame(packet.data), descriptors, display_limit, value_limit)
         if descriptors:
+            discard(event)
             raise ProtocolViolation("a packet with descriptors that nothing in it names")
         return event
     finally:
         packet.close()
+
+
+def discard(event: JailEvent) -> None:
+    """Gives back what came with an event that nobody takes."""
+    if isinstance(event, ReplyEvent) and isinstance(event.body, ValueReply | FileReply):
+        event.body.content.close()
 
 
 def _frame(data: bytes) -> jail_pb2.WorkerFrame:
@@ -226,9 +233,12 @@ def _parse(
 
 def _oversized(payload: jail_pb2.Payload, descriptors: list[int]) -> ReplyEvent:
     content = Content.from_wire(payload, descriptors, MAX_REPLY)
-    parts = content.unpack()
-    content.close()
-    inner = _frame(_few_fields(bytes(parts[0]))) if len(parts) == 1 else jail_pb2.WorkerFrame()
+    try:
+        inner = jail_pb2.WorkerFrame()
+        if content.count == 1:
+            inner = _frame(_few_fields(bytes(content.unpack()[0])))
+    finally:
+        content.close()
     if inner.WhichOneof("body") != "reply":
         raise ProtocolViolation("an oversized frame that is not a reply")
     nothing = partial(Content.from_wire, descriptors=[], limit=0)
@@ -243,11 +253,10 @@ def _few_fields(data: bytes) -> bytes:
 def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> DisplayEvent:
     content = Content.from_wire(message.content, descriptors, limit)
     try:
-        parts = content.unpack()
-        if len(parts) != len(message.types):
+        if content.count != len(message.types):
             raise ProtocolViolation("a display with more or fewer parts than types")
         bundle: dict[str, str | bytes] = {}
-        for mime, part in zip(message.types, parts, strict=True):
+        for mime, part in zip(message.types, content.unpack(), strict=True):
             raw = bytes(part)
             bundle[mime[:MAX_NAME]] = raw.decode("utf-8", "replace") if _is_text(mime) else raw
         return DisplayEvent(bundle, content.size)

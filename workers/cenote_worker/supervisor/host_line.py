@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import select
 import socket
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,13 +13,18 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
 from cenote_worker.described import fill
-from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.frames import Packet, receive_packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.results import VariableInfo
 from cenote_worker.supervisor.edge import read_info
+from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
 
 MAX_PENDING = 10_000
 """Calls of one jail that may wait for their answers."""
+
+MAX_ATTACHED = 256
+"""Of those, with contents in memory of their own: each is a descriptor or two here, of which a process has some ten
+thousand for all its jails."""
 
 MAX_NAME = 200
 """Characters of a target's or a method's name."""
@@ -29,9 +32,6 @@ MAX_NAME = 200
 LEFT = (
     "whoever carried out this host call was replaced before it answered; it may have been carried out, or not"
 )
-
-SEND_PATIENCE = 5.0
-"""Seconds that a full socket may stay full before its jail counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,13 @@ class HostCall:
     def origin(self) -> int:
         """The number that the jail gave it: here, the one that it has."""
         return self.id
+
+    @property
+    def attached(self) -> bool:
+        """Whether it holds descriptors."""
+        return self.arguments.memory is not None or (
+            self.opaque is not None and self.opaque.memory is not None
+        )
 
     def close(self) -> None:
         self.arguments.close()
@@ -102,7 +109,7 @@ class HostLog(Protocol):
         """As `receive_packet` does."""
 
     def answered(self, call_id: int) -> None:
-        """An answer has left."""
+        """An answer has left, or nobody waits for it any more."""
 
 
 class NoHostLog:
@@ -151,8 +158,8 @@ class HostLine:
         self._orphans = frozenset(orphans)
         self._witness = witness
         self._pending: set[int] = set()
-        self._sending = threading.Lock()
-        self._open = True
+        self._attached: set[int] = set()
+        self._answers = HostAnswers(sock, value_limit, self._log.answered)
 
     @property
     def descriptor(self) -> int:
@@ -180,23 +187,19 @@ class HostLine:
         return True
 
     def answer(self, call_id: int, answer: HostAnswer) -> None:
-        """Sends an answer, from any thread; closes its content. Late answers to a dead jail are dropped."""
+        """Sends an answer, from any thread; takes its content over. Late answers to a dead jail are dropped."""
         if self._witness is not None:
             self._witness.answered(call_id, answer)
         reply, descriptors = jail_pb2.HostReply(id=call_id), list[int]()
         _fill(reply, answer, descriptors)
-        with self._sending:
-            self._pending.discard(call_id)
-            if self._open:
-                self._send(reply.SerializeToString(), descriptors)
-                self._log.answered(call_id)
-        if isinstance(answer, Content):
-            answer.close()
+        self._pending.discard(call_id)
+        self._attached.discard(call_id)
+        content = answer if isinstance(answer, Content) else None
+        self._answers.put(Outgoing(call_id, reply.SerializeToString(), descriptors, content))
 
     def abandon(self) -> None:
         """Whoever made the pending calls is gone, and nobody waits for them."""
-        with self._sending:
-            pending, self._pending = self._pending, set()
+        pending, self._pending, self._attached = self._pending, set(), set()
         for call_id in pending:
             self._handler.cancel(call_id)
 
@@ -204,22 +207,8 @@ class HostLine:
         self._handler.ended()
         if self._assembly is not None:
             self._assembly.close()
-        with self._sending:
-            self._open = False
-            self._sock.close()
-
-    def _send(self, data: bytes, descriptors: list[int]) -> None:
-        try:
-            send_packet(self._sock, data, descriptors)
-        except BlockingIOError:
-            poller = select.poll()
-            poller.register(self._sock, select.POLLOUT)
-            if poller.poll(SEND_PATIENCE * 1000):
-                self._send(data, descriptors)
-            else:
-                self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the jail is gone; its supervisor knows
+        self._answers.close()
+        self._sock.close()
 
     def _hear(self, packet: Packet) -> None:
         try:
@@ -228,8 +217,7 @@ class HostLine:
                 case "call":
                     self._call(request.call, packet.descriptors)
                 case "cancel":
-                    self._pending.discard(request.cancel.id)
-                    self._handler.cancel(request.cancel.id)
+                    self._cancel(request.cancel.id)
                 case "release":
                     self._handler.release(request.release.reference)
                 case _:
@@ -239,6 +227,14 @@ class HostLine:
         finally:
             packet.close()
 
+    def _cancel(self, call_id: int) -> None:
+        if call_id not in self._pending:  # it may have been answered; and a jail may say anything, for ever
+            return
+        self._pending.discard(call_id)
+        self._attached.discard(call_id)
+        self._log.answered(call_id)  # or it would be on record for as long as the jail lives
+        self._handler.cancel(call_id)
+
     def _call(self, message: jail_pb2.HostCall, descriptors: list[int]) -> None:
         if message.id in self._pending:
             raise ProtocolViolation("two host calls with one number")
@@ -247,7 +243,11 @@ class HostLine:
         arguments = Content.from_wire(message.arguments, descriptors, self._value_limit)
         opaque = None
         if message.HasField("opaque"):
-            opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
+            try:
+                opaque = Content.from_wire(message.opaque, descriptors, self._value_limit)
+            except ProtocolViolation:
+                arguments.close()
+                raise
         info = read_info(message.info) if message.HasField("info") else None
         target, method = message.target, message.method
         call = HostCall(message.id, target, method, arguments, opaque, message.reference, info)
@@ -258,10 +258,22 @@ class HostLine:
             call.close()
             self.answer(message.id, HostFailure("RuntimeError", f"over {MAX_PENDING} host calls at once"))
             return
+        if call.attached:
+            if len(self._attached) >= MAX_ATTACHED:
+                call.close()
+                self.answer(message.id, _TOO_LARGE)
+                return
+            self._attached.add(message.id)
         self._pending.add(message.id)
         if self._witness is not None:
             self._witness.called(call)
         self._handler.call(self, call)
+
+
+_TOO_LARGE = HostFailure(
+    "RuntimeError",
+    f"over {MAX_ATTACHED} host calls with large arguments at once; wait for some of them first",
+)
 
 
 def _parse(data: bytes) -> jail_pb2.HostRequest:

@@ -27,6 +27,9 @@ MAX_PATIENCE = 3600.0
 _AWAKE: Final = -math.inf
 """Instead of the end of a wait: before the next one everything is looked at anyway."""
 
+FEW_TIMERS = 1_000
+"""Not looked through for those that were cancelled."""
+
 Callback = Callable[[], None]
 
 
@@ -58,6 +61,7 @@ class Reactor:
         """On the monotonic clock: when the wait ends that is under way."""
         self._horizon = 0.0
         """When the timer was due that was cancelled last."""
+        self._too_many = FEW_TIMERS
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-reactor", daemon=True)
         self._thread.start()
@@ -74,7 +78,7 @@ class Reactor:
         Nobody is woken for it who wakes before that anyway: each small cell has such a time, which never comes.
         """
         timer = Timer(when, next(self._numbers), callback)
-        self._soon.append(lambda: heapq.heappush(self._timers, timer))
+        self._soon.append(lambda: self._add(timer))
         if when < self._sleeps_until:
             os.eventfd_write(self._wakeup, 1)
         return timer
@@ -90,6 +94,14 @@ class Reactor:
         """
         if descriptor >= 0 and descriptor in self._selector.get_map():
             self._selector.unregister(descriptor)
+
+    def _add(self, timer: Timer) -> None:
+        """Each cell with a time limit has one, and is over long before: these would stay as long as that."""
+        if len(self._timers) >= self._too_many:
+            self._timers = [each for each in self._timers if each.callback is not None]
+            heapq.heapify(self._timers)
+            self._too_many = max(FEW_TIMERS, 2 * len(self._timers))
+        heapq.heappush(self._timers, timer)
 
     def _run(self) -> None:
         while True:

@@ -376,7 +376,13 @@ class Supervisor:
             self._intake.watch()
 
     def heard(self, event: edge.JailEvent) -> None:
-        reply = self._conversation.hear(event) if self._sentence is None else None
+        try:
+            reply = self._conversation.hear(event) if self._sentence is None else None
+        except ProtocolViolation:
+            edge.discard(event)
+            raise
+        if reply is None:
+            edge.discard(event)
         if isinstance(event, edge.OutputEvent):
             self._print(event.stream, event.text)
         elif isinstance(event, edge.DisplayEvent) and self._work.running is not None:

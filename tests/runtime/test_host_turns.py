@@ -1,0 +1,113 @@
+"""Calls that a jail makes faster than they are carried out, and takes back: what is left of them is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.waiting import until
+
+from cenote.runtime import host_turns
+from cenote.runtime.host_desk import HostDesk, HostResult
+from cenote_security.values.encoder import encode
+from cenote_worker.content import Content
+from cenote_worker.supervisor.host_line import HostCall, HostFailure
+
+LIMIT = 20
+
+
+class Call(HostCall):
+    """One that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Caller:
+    """A jail, as a desk sees it."""
+
+    def __init__(self, desk: HostDesk) -> None:
+        self.desk = desk
+        self.number = 0
+        self.answers: dict[int, HostResult] = {}
+
+    def call(self) -> weakref.ref[HostCall]:
+        self.number += 1
+        number, encoded = self.number, encode([[], {}])
+        call = Call(number, "f", "", Content.pack([encoded.header, encoded.pieces]), None, 0)
+        self.desk.call(call, None, lambda result: self.answers.update({number: result}))
+        return weakref.ref(call)
+
+    def call_and_cancel(self) -> weakref.ref[HostCall]:
+        made = self.call()
+        self.desk.cancel(self.number)
+        return made
+
+    @property
+    def refused(self) -> bool:
+        answer = self.answers.get(self.number)
+        return isinstance(answer, HostFailure) and "wait for their turn" in answer.message
+
+
+@pytest.fixture(params=["plain", "async"])
+def busy(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Caller, Callable[[], None]]]:
+    """A caller whose functions find no thread, or no loop that has time for them; and what makes room."""
+    monkeypatch.setattr(host_turns, "MAX_WAITING", LIMIT)
+    free, loop = threading.Event(), asyncio.new_event_loop()
+
+    async def other() -> None: ...
+
+    desk = HostDesk({("f", ""): free.wait if request.param == "plain" else other}, {})
+    if request.param == "plain":
+        caller = Caller(desk)
+        for _ in range(host_turns.THREADS):
+            caller.call()
+        until(lambda: desk._turns._waiting == 0)
+    else:
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        desk.loop = loop
+        loop.call_soon_threadsafe(free.wait)
+        until(loop.is_running)
+        caller = Caller(desk)
+
+    def release() -> None:
+        free.set()
+        until(lambda: desk._turns._waiting == 0)
+
+    yield caller, release
+    free.set()
+    loop.call_soon_threadsafe(loop.stop)
+    desk.close()
+
+
+def test_calls_that_are_taken_back_leave_little_and_not_for_ever(
+    busy: tuple[Caller, Callable[[], None]],
+) -> None:
+    """At the limit a call is taken, one past it refused, however many were cancelled; room comes with the turns."""
+    caller, release = busy
+    for _ in range(LIMIT):
+        caller.call_and_cancel()
+        assert not caller.refused
+    caller.call()
+    assert caller.refused
+    release()
+    caller.call()
+    until(lambda: caller.number in caller.answers)
+    assert not caller.refused
+
+
+def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
+    """Its turn may come in an hour: until then the arguments would be held."""
+    free = threading.Event()
+    desk = HostDesk({("f", ""): free.wait}, {})
+    caller = Caller(desk)
+    for _ in range(host_turns.THREADS):
+        caller.call()
+    cancelled = caller.call_and_cancel()
+    until(lambda: cancelled() is None)
+    free.set()
+    desk.close()

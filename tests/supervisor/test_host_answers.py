@@ -1,0 +1,105 @@
+"""Answers to a jail that reads them late or never: whoever has them to give does not wait, and holds so much."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from tests.descriptors import MEMORY, all_closed
+from tests.waiting import until
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.sealed import SealedMemory
+from cenote_worker.content import Content
+from cenote_worker.supervisor import host_answers
+from cenote_worker.supervisor.host_line import HostCall, HostFailure, HostLine
+
+LIMIT = 1 << 20
+NUMBERS = range(1, 2_001)
+
+
+class Refuser:
+    """A HostHandler that answers each call at once, on the thread that reads it: the reactor's."""
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        call.close()
+        line.answer(call.id, HostFailure("AttributeError", f"the client offers no {call.target}"))
+
+    def cancel(self, call_id: int) -> None:
+        pass
+
+    def release(self, reference: int) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+class Jail:
+    """The far end of a line, which reads when it likes."""
+
+    def __init__(self) -> None:
+        ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30)
+        self.line = HostLine(ours, Refuser(), LIMIT)
+
+    def call(self, number: int) -> None:
+        request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=number, target="nothing"))
+        self.socket.send(request.SerializeToString())
+        assert self.line.read(1)
+
+    def answered(self) -> int:
+        return jail_pb2.HostReply.FromString(self.socket.recv(100_000)).id
+
+
+@pytest.fixture
+def jail() -> Iterator[Jail]:
+    made = Jail()
+    yield made
+    made.line.close()
+    made.socket.close()
+
+
+def test_a_jail_that_reads_late_keeps_nobody_waiting(jail: Jail) -> None:
+    """Calls are read while answers wait, by the one thread that reads for all jails; none is lost, or overtaken."""
+    for number in NUMBERS:
+        jail.call(number)
+    assert list(NUMBERS) == [jail.answered() for _ in NUMBERS]
+    until(lambda: not jail.line._answers._sending)
+    jail.call(len(NUMBERS) + 1)
+    assert len(NUMBERS) + 1 == jail.answered()
+
+
+def test_what_waits_is_bounded_by_bytes(jail: Jail) -> None:
+    """Behind a full socket values wait up to the limit; past it the line is cut, and they are given back."""
+    for number in NUMBERS:
+        jail.call(number)
+    room = LIMIT - jail.line._answers._size
+    with all_closed(MEMORY):
+        for size in (room // 2, room):
+            memory = SealedMemory.create([bytes(size)])
+            jail.line.answer(1, Content(size=size, count=0, memory=memory))
+        assert not jail.line.read(1)
+
+
+def test_what_waits_is_bounded_by_number(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are short, and each is an object."""
+    monkeypatch.setattr(host_answers, "MAX_WAITING", 10)
+    while (number := len(jail.line._answers._waiting)) < host_answers.MAX_WAITING:
+        jail.call(number)
+    jail.line.answer(1, HostFailure("ValueError", "one too many"))
+    assert not jail.line.read(1)
+
+
+def test_a_jail_that_never_reads_is_cut_off(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its patience is over, the thread that sends ends too, and with it its descriptor."""
+    monkeypatch.setattr(host_answers, "PATIENCE", 0.01)
+    request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=1, target="nothing"))
+    with all_closed("socket:"):
+        with suppress(BrokenPipeError):
+            while jail.line._answers._open:
+                jail.socket.send(request.SerializeToString())
+                jail.line.read(1)
+        until(lambda: not jail.line._answers._open)

@@ -1,0 +1,101 @@
+"""What a jail may have waiting on its host line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from tests.descriptors import MEMORY, all_closed
+
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import ProtocolViolation
+from cenote_security.sealed import SealedMemory
+from cenote_worker.content import Content
+from cenote_worker.frames import send_packet
+from cenote_worker.supervisor.host_line import MAX_ATTACHED, HostCall, HostLine
+
+
+class Slow:
+    """A HostHandler that holds what it is given, and notes what nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, HostCall] = {}
+        self.cancelled: list[int] = []
+
+    def call(self, line: HostLine, call: HostCall) -> None:
+        self.held[call.id] = call
+
+    def cancel(self, call_id: int) -> None:
+        self.cancelled.append(call_id)
+        self.held.pop(call_id).close()
+
+    def release(self, reference: int) -> None:
+        pass
+
+    def ended(self) -> None:
+        for call in self.held.values():
+            call.close()
+
+
+class Jail:
+    """The far end of a line."""
+
+    def __init__(self) -> None:
+        ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.handler = Slow()
+        self.line = HostLine(ours, self.handler, 1 << 20)
+
+    def call(self, number: int, *, opaque: bool = False) -> None:
+        """With arguments in memory. opaque: with a value to pass on, whose memory does not come along."""
+        request, descriptors = jail_pb2.HostRequest(), list[int]()
+        request.call.id, request.call.target = number, "f"
+        with SealedMemory.create([b"x"]) as memory:
+            Content(size=1, count=0, memory=memory).to_wire(request.call.arguments, descriptors)
+            if opaque:
+                request.call.opaque.CopyFrom(request.call.arguments)
+            send_packet(self.socket, request.SerializeToString(), descriptors)
+        assert self.line.read(1)
+
+    def cancel(self, number: int) -> None:
+        self.socket.send(jail_pb2.HostRequest(cancel=jail_pb2.HostCancel(id=number)).SerializeToString())
+        assert self.line.read(1)
+
+    def close(self) -> None:
+        self.line.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def jail() -> Iterator[Jail]:
+    with all_closed(MEMORY):
+        made = Jail()
+        yield made
+        made.close()
+
+
+def test_a_jail_holds_so_many_descriptors_of_its_supervisor(jail: Jail) -> None:
+    """At the limit a call is passed on, one past it refused; room comes back with each that is over."""
+    for number in range(MAX_ATTACHED):
+        jail.call(number)
+    jail.call(MAX_ATTACHED)
+    assert MAX_ATTACHED == len(jail.handler.held)
+    assert "large arguments" in jail_pb2.HostReply.FromString(jail.socket.recv(1_000)).error.message
+    jail.cancel(0)
+    jail.call(MAX_ATTACHED + 1)
+    assert MAX_ATTACHED + 1 in jail.handler.held
+
+
+def test_a_call_is_cancelled_once(jail: Jail) -> None:
+    """What is said of calls that nobody made, or that are over, reaches nobody."""
+    jail.call(1)
+    for number in (1, 1, 2):
+        jail.cancel(number)
+    assert [1] == jail.handler.cancelled
+
+
+def test_what_came_with_half_a_call_is_given_back(jail: Jail) -> None:
+    """Its arguments are there, and the value to pass on is not: nobody gets either."""
+    with pytest.raises(ProtocolViolation, match="without its descriptor"):
+        jail.call(1, opaque=True)
+    assert {} == jail.handler.held
