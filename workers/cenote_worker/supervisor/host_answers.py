@@ -80,9 +80,8 @@ class HostAnswers:
 
     def _begin(self) -> None:
         try:
-            own = (
-                self._sock.dup()
-            )  # the socket may be closed, and its number be another's, while the thread waits
+            # The socket may be closed, and its number be another's, while the thread waits.
+            own = self._sock.dup()
         except OSError:  # no descriptor is left for it
             self._hang_up()
             return
