@@ -184,12 +184,12 @@ def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..
     line.until(lambda frame: frame.HasField("host_call"))
     supervisor = world.hosted[name].supervisor
     assert supervisor is not None
-    until(lambda: 1 == len(supervisor._waiting))
+    until(lambda: 1 == len(supervisor._work.waiting))
     gone(line)
     back = world.line(name)
     again = back.cell("", key="k")
     asked = back.until(lambda frame: frame.HasField("host_call"))
-    until(lambda: 0 == len(supervisor._waiting))
+    until(lambda: 0 == len(supervisor._work.waiting))
     answer(back, asked.call, None)
     assert "'mine'" == back.answer(again).result.value
     assert "False" == back.run("'late' in globals()").value

@@ -26,7 +26,18 @@ from cenote_worker.rebuilding.obstacles import (
     not_drawn,
 )
 from cenote_worker.rebuilding.sharing import Sharing
-from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, file, hidden, key_of, kind_of, name
+from cenote_worker.trace import (
+    ABSENT,
+    ANYTHING,
+    LIBRARIES,
+    Location,
+    Version,
+    file,
+    hidden,
+    key_of,
+    kind_of,
+    name,
+)
 
 TREE: Final = file(".")
 """Which files there are, and what is in them."""
@@ -38,7 +49,7 @@ _CWD: Final = hidden("cwd")
 """It is stored too. But its folder may have to be made first, by the steps that have made it."""
 
 _UNSTORED_STATES: Final = frozenset(
-    map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy"))
+    (*map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
 )
 """Those that are as in a fresh runtime in one that was restored, too."""
 
@@ -144,9 +155,8 @@ class _Walk:
             if record.stays:
                 self._pass(record)
         injected = self._around.injected
-        if not injected.isdisjoint(
-            self._wanted
-        ):  # they may share objects: all of them are as they were put in
+        if not injected.isdisjoint(self._wanted):
+            # They may share objects: all of them are as they were put in.
             self._forbid(self._given & injected)
 
     def found(self) -> tuple[list[StepRecord], frozenset[Location]]:
