@@ -165,6 +165,11 @@ class RuntimeCore:
         self.snapshots(answers.put)
         return frozenset(info.step for info in snapshots(answers.get()))
 
+    def why_not_begun_again(self) -> str:
+        where = self._rerunning()
+        here = isinstance(where, HostedRuntime)
+        return where.rerunning().second_jail.obstacle(atomic=True) if here else ""
+
     def _rerunning(self) -> HostedRuntime | HarnessLine:
         """The runtime where it is in this process, else the way to whoever has it.
 
