@@ -173,7 +173,9 @@ class RuntimeGround:
         now = self.versions(found)
         others = [key_of(each) for each, version in found.items() if now.get(each, version) != version]
         if others:
-            raise NoWayError(f"the first steps have found another value of {', '.join(sorted(others))}")
+            raise NoWayError(
+                f"the first steps have found another value, or another order of one, of {', '.join(sorted(others))}"
+            )
 
     def _check(self, code: str) -> None:
         """Raises SecurityError: a patch brings in nothing that a cell may not."""

@@ -114,7 +114,9 @@ def merge(
     if on_conflict == "ours":
         wanted = [name for name in wanted if name not in clash]
     shared, left = _shared(branch, wanted, strict=names is not None)
-    deleted = [] if names is not None else _deleted(core, theirs, [name for name in wanted if name not in shared])
+    deleted = (
+        [] if names is not None else _deleted(core, theirs, [name for name in wanted if name not in shared])
+    )
     for name, value in shared.items():
         _put(core, name, value)
     for name in deleted:
@@ -163,7 +165,9 @@ def since(tree: StepTree, fork: int) -> Changes:
         if version.startswith("?") or was.get(name) != version
     }
     before = changes(tree.line(start)).versions if was else {}
-    for name in was.keys() - now.versions.keys():  # as it was before that step, there or put in at first or not
+    for name in (
+        was.keys() - now.versions.keys()
+    ):  # as it was before that step, there or put in at first or not
         versions[name] = _UNSEEN if before.get(name, ABSENT) != ABSENT else ABSENT
     return Changes(versions=versions, unsure=now.unsure)
 
