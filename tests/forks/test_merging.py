@@ -34,7 +34,7 @@ def test_changes_are_the_last_versions() -> None:
 
 
 def test_a_line_that_left_the_fork_s_is_compared_with_that() -> None:
-    """A patch reached behind the fork: what came out equal is no change, what is made no more is gone, or as before."""
+    """A patch reached behind it: what came out equal is no change, what is made no more is gone, or as it was."""
     tree = StepTree()
     for record in (step(1, a="1", d="1"), step(2, b="2", c="3", d="2", e="5")):
         tree.add(replace(record, parent=tree.head))
@@ -45,7 +45,7 @@ def test_a_line_that_left_the_fork_s_is_compared_with_that() -> None:
 
 
 def test_a_patch_in_a_branch_of_what_came_before_it_is_merged(make: Make, fork: Fork) -> None:
-    """What the source has changed meanwhile and the branch has only run again stays; what was put in is not deleted."""
+    """What the source has changed and the branch has only run again stays; what was put in is not deleted."""
     source = make(variables=[Variable("raw", [1, 2])])
     for cell in ("n = raw.pop()", "kept = [0]", "twice = 2 * n", "gone = 1"):
         source.execute(cell)

@@ -1,7 +1,8 @@
-"""Patches of steps that ran before a fork, a sleep or another process: all is run from its start, beside the state."""
+"""Patches of steps from before a fork, a sleep or another process: all is run from its start, beside the state."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from cenote.harness import ApplyOptions, ApplyResult, Patch
 from cenote.harness.patch_errors import NoWayError
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.checkpoints.local_folder import LocalDraft
 
 Keep = Callable[[PythonRuntime], PythonRuntime]
 
@@ -114,11 +117,29 @@ def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp
         assert (PATCHED, 0) == (runtime.execute(LOOK).value, client.calls)
 
 
+def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patch is told of as done and not durable; what comes next stores it as well."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with client.began() as runtime:
+        with monkeypatch.context() as disk:
+            disk.setattr(LocalDraft, "write", full)
+            with pytest.raises(NotDurableError, match="No space left") as caught:
+                patched(runtime, "a = raw.pop() + 5")
+        assert isinstance(caught.value.outcome, ApplyResult)
+        assert "applied" == caught.value.outcome.status
+        assert PATCHED == runtime.execute(LOOK).value
+    with client.restored() as runtime:
+        assert PATCHED == runtime.execute(LOOK).value
+
+
 def test_what_the_start_was_and_is_not_is_named(client: Client, closing: ExitStack) -> None:
     """Values that are others by now, or not there, or that a client has put in since: and nothing has changed."""
     client.began().close()
     with client.restored(1, 3) as runtime:
-        with pytest.raises(NoWayError, match="found another value.* of raw"):
+        with pytest.raises(NoWayError, match=r"found another value.* of raw"):
             patched(runtime, "a = raw.pop() + 5")
         assert BEFORE == runtime.execute(LOOK).value
     with client.restored() as runtime, pytest.raises(NoWayError, match="`raw`, put in before the first step"):

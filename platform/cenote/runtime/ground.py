@@ -14,6 +14,7 @@ from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import UnavailableError
 from cenote_security.rules import CheckSession, SecurityError
+from cenote_worker.checkpoints.errors import CheckpointError, NotDurableError
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.replays import Unrepeated
 from cenote_worker.hosted.reruns import Rerun, Reruns
@@ -43,6 +44,7 @@ class RuntimeGround:
         self._reruns = reruns
         self._second = reruns.second_jail
         self._working = False
+        self._unstored = False
         self._end = START
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
@@ -73,7 +75,16 @@ class RuntimeGround:
         finally:
             self._working, self._waiting = False, None
             let_go()
-            self._second.stay()
+            self._unstored = self._second.stay()
+
+    def store(self, outcome: object) -> None:
+        """Stores what the work has led to, where no step has. Raises NotDurableError, which has the outcome."""
+        unstored, self._unstored = self._unstored, False
+        try:
+            if unstored:
+                self._second.store()
+        except CheckpointError as error:
+            raise NotDurableError(outcome, str(error)) from error
 
     def keep(self) -> bool:
         if self._second.runs:
@@ -173,9 +184,8 @@ class RuntimeGround:
         now = self.versions(found)
         others = [key_of(each) for each, version in found.items() if now.get(each, version) != version]
         if others:
-            raise NoWayError(
-                f"the first steps have found another value, or another order of one, of {', '.join(sorted(others))}"
-            )
+            names = ", ".join(sorted(others))
+            raise NoWayError(f"the first steps have found another value, or another order of one, of {names}")
 
     def _check(self, code: str) -> None:
         """Raises SecurityError: a patch brings in nothing that a cell may not."""

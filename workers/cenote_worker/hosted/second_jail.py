@@ -70,13 +70,18 @@ class SecondJail:
                 second = self._runtime.exchange(self._taken_back())
             _end(second)
 
-    def stay(self) -> None:
-        """The first one is needed no more. What is stored is the state of the second. Raises CheckpointError."""
-        if self._first is not None:
-            with self._runtime.turn:
-                first = self._taken_back()
-            _end(first)
-            self._runtime.refill.began_anew()
+    def stay(self) -> bool:
+        """The first one is needed no more. Whether there is a second, of which nothing is stored yet."""
+        if self._first is None:
+            return False
+        with self._runtime.turn:
+            first = self._taken_back()
+        _end(first)
+        return True
+
+    def store(self) -> None:
+        """The state of the one that stays, if anything is stored of the runtime. Blocks. Raises CheckpointError."""
+        self._runtime.refill.began_anew()
 
     def _taken_back(self) -> Supervisor | None:
         """The first one, with what fills its successors."""
