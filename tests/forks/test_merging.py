@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
-from cenote.runtime import Function, MergeConflictError, PythonRuntime
-from cenote.runtime.merging import changes, conflicts
+from cenote.harness import Patch
+from cenote.runtime import Function, MergeConflictError, PythonRuntime, Variable
+from cenote.runtime.merging import changes, conflicts, since
 from cenote_security.errors import NotTransferableError, UsageError
 from cenote_worker.history.step import StepRecord
+from cenote_worker.history.tree import StepTree
 from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, Version, file, name
 
 Make = Callable[..., PythonRuntime]
@@ -28,6 +31,33 @@ def test_changes_are_the_last_versions() -> None:
     last = StepRecord(number=3, trace=StepTrace(writes=MappingProxyType(places)))
     found = changes([step(1, a="1", b="2"), step(2, b="3"), last])
     assert ({"a": ABSENT, "b": "3"}, (3,)) == (found.versions, found.unsure)
+
+
+def test_a_line_that_left_the_fork_s_is_compared_with_that() -> None:
+    """A patch reached behind it: what came out equal is no change, what is made no more is gone, or as it was."""
+    tree = StepTree()
+    for record in (step(1, a="1", d="1"), step(2, b="2", c="3", d="2", e="5")):
+        tree.add(replace(record, parent=tree.head))
+    assert {} == since(tree, 2).versions
+    tree.move(1)
+    tree.add(replace(step(3, b="2", c="4", f="6"), parent=1))
+    assert {"c": "4", "f": "6", "d": "?", "e": ABSENT} == since(tree, 2).versions
+
+
+def test_a_patch_in_a_branch_of_what_came_before_it_is_merged(make: Make, fork: Fork) -> None:
+    """What the source has changed and the branch has only run again stays; what was put in is not deleted."""
+    source = make(variables=[Variable("raw", [1, 2])])
+    for cell in ("n = raw.pop()", "kept = [0]", "twice = 2 * n", "gone = 1"):
+        source.execute(cell)
+    (branch,) = fork(source)
+    source.execute("kept.append(1)")
+    state = branch.state
+    another, without = Patch.replace_step(1, "n = raw[0] + 4"), Patch.remove_step(4)
+    patch = Patch(changes=(*another.changes, *without.changes))
+    assert "applied" == state.apply(state.plan(patch)).status
+    merged = source.merge(branch)
+    assert ({"n", "twice", "raw"}, ("gone",)) == (set(merged.taken), merged.deleted)
+    assert "([1, 2], 5, [0, 1], 10)" == source.execute("raw, n, kept, twice").value
 
 
 def test_conflicts_are_different_versions() -> None:

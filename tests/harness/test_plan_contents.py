@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cenote.harness.plan_contents import Contents
-from cenote_worker.trace import TREE, Location, StepTrace, Version, file
+from cenote.harness.plan_contents import Contents, found_at_first
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import ABSENT, TREE, Location, StepTrace, Version, file, name
 
 P, Q = file("p"), file("q")
 
@@ -53,3 +54,17 @@ def test_what_is_taken_over_makes_the_whole_right() -> None:
     live, wanted = after([(P, "p"), (Q, "old"), (TREE, "1")]), after([(P, "p"), (Q, "new"), (TREE, "1")])
     assert {Q, TREE} == live.take(wanted, [Q])
     assert set() == live.differing(wanted)
+
+
+def test_what_the_first_steps_found_is_what_there_was() -> None:
+    """Of names that no step had written by then, with versions that say something; until one may have written all."""
+    a, b, c, d, e = map(name, "abcde")
+    one = StepTrace(
+        reads={a: Version("1"), b: ABSENT, d: Version("?")}, writes={a: Version("2"), c: Version("3")}
+    )
+    two = StepTrace(
+        reads={a: Version("2"), c: Version("3"), file("f"): Version("4")}, opaque=("a thread ran",)
+    )
+    three = StepTrace(reads={e: Version("5")})
+    records = [StepRecord(number=at, trace=trace) for at, trace in enumerate((one, two, three), 1)]
+    assert {a: "1", b: ""} == found_at_first(records)

@@ -15,6 +15,7 @@ from cenote.harness.artifacts.build import BuildOptions
 from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.artifacts.declaring import news
 from cenote.harness.patch import Patch
+from cenote.harness.patch_errors import NoWayError
 from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
 from cenote.harness.slice_verifying import Stage, Verification, verify
@@ -48,6 +49,9 @@ class Site(Protocol):
 
     def kept(self) -> frozenset[int]:
         """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""
+
+    def why_not_begun_again(self) -> str:
+        """Why the history cannot be run from its start beside the live state; empty if it can, or nobody knows."""
 
     def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         """See `apply_plan`; what was applied is kept for longer than other states."""
@@ -85,7 +89,12 @@ class LiveState(ExecutionState):
         _expect(patch, Patch, "a plan is made from a Patch, such as Patch.replace_step(2, code)")
         self.refresh()
         kept = self._site.kept()
-        return make_plan(patch, self._past.line(self.head), kept)
+        try:
+            return make_plan(patch, self._past.line(self.head), kept)
+        except NoWayError as none:
+            if not (why := self._site.why_not_begun_again()):
+                raise
+            raise NoWayError(f"{none.reason}, nor can its history begin again: {why}") from None
 
     def _apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         _expect(plan, Plan, "what is applied is the Plan that `plan(patch)` gives")

@@ -105,6 +105,8 @@ class StepNotRepeatedError(UsageError):
 def not_repeated(record: StepRecord) -> str:
     """Why a step is not done again that has no code of its own, or that of a namespace of its author's."""
     again = f"step {record.number} would have to be repeated, and "
+    if record.kind == "unrecorded":
+        return f"{again}there is no record of what was done until then"
     if record.kind == "upload":
         return (
             f"{again}the content of {', '.join(record.names)}, which a client wrote, was too much to be kept"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of
 
 _UNKNOWN: Final = "?"
@@ -220,3 +220,11 @@ class Timeline:
             if record.number in wanted:
                 found[record.number] = contents.copy()
         return found
+
+
+def found_at_first(records: Sequence[StepRecord]) -> Mapping[Location, Version]:
+    """Names as the steps of a line have found them that none of them had written, with known versions."""
+    start = Timeline(records).at((START,))[START]
+    read = {location for record in records if record.trace is not None for location in record.trace.reads}
+    found = {location: start.version(location) for location in sorted(read) if kind_of(location) == "name"}
+    return {location: version for location, version in found.items() if is_known(version)}

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def build_here(runtime: HostedRuntime, ground: RuntimeGround, options: BuildOptions) -> BuildResult:
     """Of all that is declared. See Builder."""
     bench = Workbench(runtime, runtime.rerunning())
-    return Builder(runtime.history, ground, bench, options).build(declared(runtime.history.units))
+    result = Builder(runtime.history, ground, bench, options).build(declared(runtime.history.units))
+    ground.store(result)
+    return result
 
 
 def build_for_client(runtime: HostedRuntime, request: BuildRequest, watch: PatchWatch) -> Built:

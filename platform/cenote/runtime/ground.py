@@ -8,11 +8,13 @@ from functools import partial
 from queue import SimpleQueue
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
-from cenote.harness.patch_errors import StalePlanError, StepNotRepeatedError
+from cenote.harness.patch_errors import NoWayError, StalePlanError, StepNotRepeatedError
+from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import UnavailableError
 from cenote_security.rules import CheckSession, SecurityError
+from cenote_worker.checkpoints.errors import CheckpointError, NotDurableError
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.replays import Unrepeated
 from cenote_worker.hosted.reruns import Rerun, Reruns
@@ -20,7 +22,7 @@ from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.trace import ABSENT, Location, Version, file
+from cenote_worker.trace import ABSENT, Location, Version, file, key_of
 
 
 class RuntimeGround:
@@ -42,6 +44,9 @@ class RuntimeGround:
         self._reruns = reruns
         self._second = reruns.second_jail
         self._working = False
+        self._unstored = False
+        self._end = START
+        """Of the line that there was when the work began."""
         self._waiting: int | None = None
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
         self._resume = resume
@@ -64,13 +69,22 @@ class RuntimeGround:
             yield
             return
         let_go = self._reruns.hold(info.step for info in self._snapshots())
-        self._working = True
+        self._working, self._end = True, self.head()
         try:
             yield
         finally:
             self._working, self._waiting = False, None
             let_go()
-            self._second.stay()
+            self._unstored = self._second.stay()
+
+    def store(self, outcome: object) -> None:
+        """Stores what the work has led to, where no step has. Raises NotDurableError, which has the outcome."""
+        unstored, self._unstored = self._unstored, False
+        try:
+            if unstored:
+                self._second.store()
+        except CheckpointError as error:
+            raise NotDurableError(outcome, str(error)) from error
 
     def keep(self) -> bool:
         if self._second.runs:
@@ -93,6 +107,7 @@ class RuntimeGround:
                 return
         elif self._working and self._is_to_begin_anew():
             self._second.begin()
+            self._check_start()
             return
         rollback(self._call(partial(self._reruns.rollback, step)))
 
@@ -158,6 +173,19 @@ class RuntimeGround:
     def _is_to_begin_anew(self) -> bool:
         kept = self._waiting is None and START in (info.step for info in self._snapshots())
         return not kept and self._second.can_begin(atomic=self._atomic)
+
+    def _check_start(self) -> None:
+        """Raises NoWayError where the first steps have found other values than they would now: whoever restores a
+        runtime gives what it began with once more, which may be something else.
+        """
+        if not self._reruns.began_elsewhere:
+            return
+        found = found_at_first(self._reruns.history.tree.line(self._end))
+        now = self.versions(found)
+        others = [key_of(each) for each, version in found.items() if now.get(each, version) != version]
+        if others:
+            names = ", ".join(sorted(others))
+            raise NoWayError(f"the first steps have found another value, or another order of one, of {names}")
 
     def _check(self, code: str) -> None:
         """Raises SecurityError: a patch brings in nothing that a cell may not."""

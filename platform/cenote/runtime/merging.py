@@ -17,6 +17,7 @@ from cenote.runtime.replies import done, reference, variables
 from cenote_security.errors import CenoteError, NotTransferableError, UsageError
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+from cenote_worker.history.tree import StepTree
 from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -113,7 +114,9 @@ def merge(
     if on_conflict == "ours":
         wanted = [name for name in wanted if name not in clash]
     shared, left = _shared(branch, wanted, strict=names is not None)
-    deleted = [] if names is not None else _deleted(core, theirs, wanted)
+    deleted = (
+        [] if names is not None else _deleted(core, theirs, [name for name in wanted if name not in shared])
+    )
     for name, value in shared.items():
         _put(core, name, value)
     for name in deleted:
@@ -149,12 +152,24 @@ def _origin(branch: RuntimeCore) -> ForkPoint | None:
 def _sides(ours: History, theirs: History, origin: ForkPoint | None) -> tuple[Changes, Changes]:
     if origin is None or origin.history != ours.id:
         raise UsageError("a merge takes a branch that `fork` of this very runtime has made")
-    ours_tree, theirs_tree = ours.tree, theirs.tree
-    start = ours_tree.ancestor(origin.step, ours_tree.head)
-    return (
-        changes(ours_tree.between(start, ours_tree.head)),
-        changes(theirs_tree.between(theirs_tree.ancestor(origin.step, theirs_tree.head), theirs_tree.head)),
-    )
+    return since(ours.tree, origin.step), since(theirs.tree, origin.step)
+
+
+def since(tree: StepTree, fork: int) -> Changes:
+    """What is different at the head from what there was at a fork, on whose line a patch may have left it. Pure."""
+    start = tree.ancestor(fork, tree.head)
+    was, now = changes(tree.between(start, fork)).versions, changes(tree.between(start, tree.head))
+    versions = {
+        name: version
+        for name, version in now.versions.items()
+        if version.startswith("?") or was.get(name) != version
+    }
+    before = changes(tree.line(start)).versions if was else {}
+    for name in (
+        was.keys() - now.versions.keys()
+    ):  # as it was before that step, there or put in at first or not
+        versions[name] = _UNSEEN if before.get(name, ABSENT) != ABSENT else ABSENT
+    return Changes(versions=versions, unsure=now.unsure)
 
 
 def _wanted(branch: RuntimeCore, theirs: Changes, names: Iterable[str] | None) -> list[str]:

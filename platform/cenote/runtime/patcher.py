@@ -27,6 +27,7 @@ def apply_here(plan: Plan, ground: RuntimeGround, options: ApplyOptions) -> Appl
     result = apply_plan(plan, ground, options)
     if result.status == "applied":
         ground.keep()
+    ground.store(result)
     return result
 
 

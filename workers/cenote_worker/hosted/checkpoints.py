@@ -325,7 +325,10 @@ class Checkpoints:
 
     def began_anew(self) -> None:
         if self.durable or self.store.folder(self.name).numbers():
-            self.make()
+            with self._making:
+                self._unstored = True
+                self._make(self._runtime.started(), "")
+                self._unstored = False
 
     def close(self) -> None:
         if self._pid == os.getpid():

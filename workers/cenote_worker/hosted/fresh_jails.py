@@ -15,6 +15,7 @@ from cenote_worker.hosted.legacy import Legacy
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Recorder
 from cenote_worker.hosted.refill import Refill
+from cenote_worker.hosted.unlike_starts import otherwise
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -70,9 +71,9 @@ class FreshJails:
         return supervisor
 
     @property
-    def alike(self) -> bool:
-        """Whether the next one begins in the state that the history does."""
-        return all(each.step == START or each in self._begun for each in self._noted.all())
+    def otherwise(self) -> str:
+        """Why the next one does not begin with the values that the history does; empty if it does."""
+        return otherwise(self._recorder.history, self._noted.all(), self._begun)
 
     def _begins_with(self) -> list[str]:
         """Names that each jail begins with; private ones behind their author's."""

@@ -101,8 +101,14 @@ class Recorder:
             self.history.moved(step, reason)
 
     def refilled(self, names: Iterable[str], step: int = START) -> None:
-        """There is a fresh jail, which begins with these names. step: the last that its state has."""
-        self.history.begins_with(names, {} if step == START else None)
+        """There is a fresh jail, which begins with these names. step: the last that its state has.
+
+        Where that is a step, the history has begun before, with what there was then.
+        """
+        if step == START:
+            self.history.begins_with(names, {})
+        elif not self.history.begun:
+            self.history.begins_with(names)
         self.history.moved(step if step in self.history.tree else START, "a fresh jail")
 
     def reset(self) -> None:

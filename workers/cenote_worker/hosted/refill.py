@@ -56,7 +56,9 @@ class Refill(Protocol):
         """
 
     def began_anew(self) -> None:
-        """Stores that the runtime is as it was at first, if it stores anything. Blocks. Raises CheckpointError."""
+        """Stores the state, which no call has led to from the former one, if anything is stored of the runtime: it is
+        as it was at first, or its history is another. Blocks. Raises CheckpointError.
+        """
 
     def close(self) -> None:
         """The runtime was closed."""

@@ -54,6 +54,11 @@ class Reruns:
     def history(self) -> History:
         return self._runtime.history
 
+    @property
+    def began_elsewhere(self) -> bool:
+        """See HostedRuntime."""
+        return self._runtime.began_elsewhere
+
     def is_between(self, number: int) -> bool:
         """Whether the state of this number is that of no step."""
         return number in self._between

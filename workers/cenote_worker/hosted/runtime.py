@@ -34,6 +34,7 @@ from cenote_worker.hosted.replays import Replays
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target, keeping
 from cenote_worker.hosted.submissions import Submissions
+from cenote_worker.hosted.unlike_starts import unkept_files
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
@@ -94,6 +95,8 @@ class HostedRuntime:
         """What fills a fresh jail once it has the injected values."""
         self.earlier: Line | None = None
         """The steps that led to the state which the history begins with, where that is known from elsewhere."""
+        self.began_elsewhere = len(self.history.tree) > 0
+        """Whether the first steps ran in another runtime or process, which may have begun with other values."""
 
     # -- what another process has left --
 
@@ -171,14 +174,16 @@ class HostedRuntime:
         self.recorder.reset()
 
     @property
-    def begins_alike(self) -> bool:
-        """Whether a fresh jail begins in the state that the history does, or will once files are written there."""
-        return self._fresh.alike and all(self.history.begun_files.values())
+    def begins_otherwise(self) -> str:
+        """Why a fresh jail does not begin in the state that the history does; empty if it does, or will once files
+        are written there.
+        """
+        return self._fresh.otherwise or unkept_files(self.history)
 
     @property
-    def is_stored(self) -> bool:
-        """Whether anything is written down of the jail that runs now: then there is only one at a time."""
-        return self._legacy is not NO_LEGACY or self.refill is not NO_REFILL
+    def is_left(self) -> bool:
+        """Whether all that the jail does is written down for a successor: then there is only one at a time."""
+        return self._legacy is not NO_LEGACY
 
     def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
         """See StartJail: a jail that nobody takes over, whose namespace is not this one."""

@@ -1,0 +1,165 @@
+"""Patches of steps from before a fork, a sleep or another process: all is run from its start, beside the state."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cenote.harness import ApplyOptions, ApplyResult, Patch
+from cenote.harness.patch_errors import NoWayError
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.checkpoints.local_folder import LocalDraft
+
+Keep = Callable[[PythonRuntime], PythonRuntime]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SANDBOX = SandboxPolicy(preload=(), snapshots="none")
+"""Nothing is kept in memory: neither an older state to begin with, nor the present one to go back to."""
+
+CELLS = ("a = raw.pop()", "b = [a, 1]", "open('f', 'w').write(str(a))", "c = paid(len(b))", "b.append(c)")
+
+LOOK = "raw, a, b, c, open('f').read(), open('g').read()"
+
+BEFORE = "([1], 2, [2, 1, 20], 20, '2', 'given')"
+
+PATCHED = "([1], 7, [7, 1, 20], 20, '7', 'given')"
+
+
+class Client:
+    """What a process gives its runtimes, and how often they have called it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.calls = 0
+        self._folder = folder
+
+    def _paid(self, number: int) -> int:
+        self.calls += 1
+        return 10 * number
+
+    def given(self, *raw: int) -> dict[str, object]:
+        paid = Function(self._paid, name="paid", host=True)
+        variables = [Variable("raw", list(raw))] if raw else []
+        history = str(self._folder / "history.sqlite")
+        return {"variables": variables, "functions": [paid], "sandbox": SANDBOX, "history": history}
+
+    def began(self) -> PythonRuntime:
+        runtime = PythonRuntime(store=self._folder, name="r", durable=True, **self.given(1, 2))  # type: ignore[arg-type]
+        runtime.files.write("g", b"given")
+        for cell in CELLS:
+            assert runtime.execute(cell).success
+        return runtime
+
+    def restored(self, *raw: int) -> PythonRuntime:
+        return PythonRuntime.restore(self._folder, "r", durable=True, **self.given(*raw))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    return Client(tmp_path)
+
+
+def patched(runtime: PythonRuntime, code: str, options: ApplyOptions | None = None) -> ApplyResult:
+    """With another first step."""
+    state = runtime.state
+    return state.apply(state.plan(Patch.replace_step(state.steps[0].number, code)), options)
+
+
+def forked(runtime: PythonRuntime) -> PythonRuntime:
+    branch = runtime.fork()
+    assert isinstance(branch, PythonRuntime)
+    return branch
+
+
+def asleep(runtime: PythonRuntime) -> PythonRuntime:
+    runtime.hibernate()
+    return runtime
+
+
+@pytest.mark.parametrize("kept", [forked, asleep])
+def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
+    """Patched, all is that of a full run, and nothing outside is called twice. What fails leaves the same objects."""
+    source = closing.enter_context(client.began())
+    runtime = closing.enter_context(kept(source))
+    runtime.execute("mine = object(); before = id(mine)")
+    assert "failed" == patched(runtime, "a = None + raw.pop()").status
+    assert f"(True, {BEFORE[1:]}" == runtime.execute(f"before == id(mine), {LOOK}").value
+    assert ("applied", 7) == ((result := patched(runtime, "a = raw.pop() + 5")).status, len(result.records))
+    assert PATCHED == runtime.execute(LOOK).value
+    assert 1 == client.calls
+    assert (BEFORE if kept is forked else PATCHED) == source.execute(LOOK).value
+
+
+def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp_path: Path) -> None:
+    """The next one finds the state before the patch, patches it from the record, and leaves that to one more."""
+    child = subprocess.run([sys.executable, "-m", __name__, str(tmp_path)], cwd=ROOT, timeout=60, check=False)
+    assert -signal.SIGKILL == child.returncode
+    with client.restored(1, 2) as runtime:
+        assert BEFORE == runtime.execute(LOOK).value
+        assert "applied" == patched(runtime, "a = raw.pop() + 5").status
+    with client.restored() as runtime:
+        assert (PATCHED, 0) == (runtime.execute(LOOK).value, client.calls)
+
+
+def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patch is told of as done and not durable; what comes next stores it as well."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with client.began() as runtime:
+        with monkeypatch.context() as disk:
+            disk.setattr(LocalDraft, "write", full)
+            with pytest.raises(NotDurableError, match="No space left") as caught:
+                patched(runtime, "a = raw.pop() + 5")
+        assert isinstance(caught.value.outcome, ApplyResult)
+        assert "applied" == caught.value.outcome.status
+        assert PATCHED == runtime.execute(LOOK).value
+    with client.restored() as runtime:
+        assert PATCHED == runtime.execute(LOOK).value
+
+
+def test_what_the_start_was_and_is_not_is_named(client: Client, closing: ExitStack) -> None:
+    """Values that are others by now, or not there, or that a client has put in since: and nothing has changed."""
+    client.began().close()
+    with client.restored(1, 3) as runtime:
+        with pytest.raises(NoWayError, match=r"found another value.* of raw"):
+            patched(runtime, "a = raw.pop() + 5")
+        assert BEFORE == runtime.execute(LOOK).value
+    with client.restored() as runtime, pytest.raises(NoWayError, match="`raw`, put in before the first step"):
+        patched(runtime, "a = raw.pop() + 5")
+    with client.restored(1, 2) as runtime:
+        runtime.update_variable("raw", [4])
+        with pytest.raises(NoWayError, match="has put in `raw` since"):
+            patched(runtime, "a = raw.pop() + 5")
+        assert "([4], 2)" == runtime.execute("raw, a").value
+
+
+def _killed(folder: Path) -> None:
+    """Ends in the middle of a patch."""
+
+    def progress(now: object) -> None:
+        if getattr(now, "position", 0) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    patched(Client(folder).began(), "a = raw.pop() + 100", ApplyOptions(progress=progress))
+
+
+if __name__ == "__main__":
+    _killed(Path(sys.argv[1]))
