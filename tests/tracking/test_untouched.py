@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cenote_security.sealed import SealedMemory
+from cenote_worker.tracking import untouched as module
 from cenote_worker.tracking.untouched import LARGE, Untouched
 
 DIGEST = bytes(range(16))
@@ -71,3 +72,10 @@ def test_small_parts_and_memory_of_its_own_are_passed_over() -> None:
     assert "" == small.digest(array, array.nbytes)
     own, array = learnt(memoryview(bytearray(LARGE)))
     assert "" == own.digest(array, array.nbytes)
+
+
+def test_without_a_page_map_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in gVisor."""
+    monkeypatch.setattr(module, "_PAGEMAP", "/proc/self/none")
+    untouched, array = learnt(mapped())
+    assert "" == untouched.digest(array, array.nbytes)
