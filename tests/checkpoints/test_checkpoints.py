@@ -92,6 +92,24 @@ def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Pa
     assert 6 == again.execute("").step
 
 
+def test_versions_of_large_arrays_come_back(make_runtime: Make, folder: Path) -> None:
+    """What was restored has the version that it had, however that is known, and another once it is written to."""
+    runtime = make_runtime(store=folder, name="r")
+    value(
+        runtime, "import numpy as np; a = np.arange(300_000.); f = np.ones((500, 400), order='F'); v = a[1:]"
+    )
+    runtime.checkpoint()
+    cells = "n = len(a) + len(f) + len(v)", "a[7] = 7.5; f[0] = 2"
+    expected = [runtime.execute(cell).trace for cell in cells]
+    runtime.close()
+    again = restored(make_runtime, folder)
+    read, written = [again.execute(cell).trace for cell in cells]
+    assert expected == [read, written]
+    assert read is not None
+    assert written is not None
+    assert {"name:a", "name:f"} <= read.reads.keys() & written.writes.keys()
+
+
 def test_names_are_those_that_were_there(make_runtime: Make, folder: Path) -> None:
     """In their order, none more: not what was injected and deleted since."""
     runtime = make_runtime(store=folder, name="r", variables=[Variable("data", 1), Variable("kept", 2)])

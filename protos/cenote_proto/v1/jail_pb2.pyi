@@ -764,7 +764,7 @@ class RestorePiece(_message.Message):
         FILES: RestorePiece._Kind.ValueType  # 0
         """a FileBatch, then the content of each of its regular files"""
         PROCESS: RestorePiece._Kind.ValueType  # 1
-        """a pickle: stream, then buffers; as is GROUP"""
+        """a pickle: stream, then buffers; then the digests of these, each whole; as is GROUP"""
         GROUP: RestorePiece._Kind.ValueType  # 2
         END: RestorePiece._Kind.ValueType  # 3
         """a RestoreEnd"""
@@ -785,7 +785,7 @@ class RestorePiece(_message.Message):
     FILES: RestorePiece.Kind.ValueType  # 0
     """a FileBatch, then the content of each of its regular files"""
     PROCESS: RestorePiece.Kind.ValueType  # 1
-    """a pickle: stream, then buffers; as is GROUP"""
+    """a pickle: stream, then buffers; then the digests of these, each whole; as is GROUP"""
     GROUP: RestorePiece.Kind.ValueType  # 2
     END: RestorePiece.Kind.ValueType  # 3
     """a RestoreEnd"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
@@ -14,7 +15,7 @@ from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Group, Part, StoredFile
 from cenote_worker.checkpoints.store import CheckpointStore, failures
-from cenote_worker.chunks import CHUNK, chunk_length, digest, split_digests
+from cenote_worker.chunks import CHUNK, DIGEST, Digesting, chunk_length, digest, split_digests
 from cenote_worker.content import Content
 
 FILES_AT_ONCE: Final = 32 * 2**20
@@ -141,8 +142,11 @@ class _Reader:
     def _group(
         self, kind: jail_pb2.RestorePiece.Kind.ValueType, group: Group, named: str, damage: list[str]
     ) -> Iterator[Piece]:
+        wholes = _Wholes()
+        parts = (wholes.passing(self._read(part)) for part in group.parts)
+        sizes = [*(part.size for part in group.parts), DIGEST * len(group.parts)]
         try:
-            content = Content.written([part.size for part in group.parts], map(self._read, group.parts))
+            content = Content.written(sizes, chain(parts, [wholes.joined()]))
         except _Damaged as error:
             damage.append(f"{named} ({error})")
             return
@@ -212,6 +216,24 @@ class _Reader:
         if len(data) != size:
             raise _Damaged(f"file {first.file} is cut off")
         return data
+
+
+class _Wholes:
+    """Digests of whole parts, which go into a jail behind them: there they need not be read to be known."""
+
+    def __init__(self) -> None:
+        self._digests: list[bytes] = []
+
+    def passing(self, part: Iterable[memoryview]) -> Iterator[memoryview]:
+        whole = Digesting()
+        for piece in part:
+            whole.update(piece)
+            yield piece
+        self._digests.append(whole.digest())
+
+    def joined(self) -> Iterator[bytes]:
+        """Once all parts have passed."""
+        yield b"".join(self._digests)
 
 
 def _inflated(stored: memoryview, length: int) -> memoryview:

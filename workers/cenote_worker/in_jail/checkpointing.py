@@ -188,9 +188,9 @@ class Checkpointing:
                 batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
                 self._put(checkpointing_files.with_contents(batch.files, parts[1:]))
             case jail_pb2.RestorePiece.PROCESS:
-                self._take_process(parts)
+                self._take_process(parts[:-1])
             case jail_pb2.RestorePiece.GROUP:
-                self._restored.update(load(parts, self.landing()))
+                self._restore_group(parts)
             case jail_pb2.RestorePiece.END:
                 self._end(checkpoint_pb2.RestoreEnd.FromString(bytes(parts[0])), partial=request.partial)
             case jail_pb2.RestorePiece.REBUILD:
@@ -214,6 +214,13 @@ class Checkpointing:
     def _put(self, entries: list[checkpointing_files.Entry]) -> None:
         checkpointing_files.put(self._workdir, entries)
         self._files.update(file.path for file, _ in entries)
+
+    def _restore_group(self, parts: list[memoryview]) -> None:
+        """The last part has the digests of those before it."""
+        *parts, known = parts
+        self._restored.update(load(parts, self.landing()))
+        if self._kernel.tracker is not None:
+            self._kernel.tracker.learn(zip(parts, split_digests(bytes(known)), strict=True))
 
     def _take_process(self, parts: list[memoryview]) -> None:
         self._process = load(parts, self.landing())

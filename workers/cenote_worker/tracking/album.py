@@ -17,6 +17,7 @@ from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
 from cenote_worker.tracking.picture import Picture, picture_of
+from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
@@ -37,6 +38,7 @@ class Album:
         self.own_modules = own_modules
         self.patches = Patches(namespace)
         self.handlers = Handlers()
+        self.untouched = Untouched()
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
@@ -116,7 +118,8 @@ class Album:
             return known
         self._drop(location)
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
-        taken = picture_of(content, value, self.namespace, self.own_modules.found, self.handlers, budget)
+        own = self.own_modules.found
+        taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
         self._enter(location, taken)
         return taken
 

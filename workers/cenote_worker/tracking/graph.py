@@ -22,6 +22,7 @@ from cenote_worker.trace import ANYTHING, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
@@ -55,11 +56,16 @@ class Graph:
     """
 
     def __init__(
-        self, namespace: dict[str, object], own_modules: Mapping[str, ModuleType], budget: Budget
+        self,
+        namespace: dict[str, object],
+        own_modules: Mapping[str, ModuleType],
+        untouched: Untouched,
+        budget: Budget,
     ) -> None:
         self.namespace = namespace
         self.own_modules = own_modules
         self.budget = budget
+        self._untouched = untouched
         self.holds: dict[int, int] = {}
         self.covered: dict[int, int] = {}
         self.owned: dict[int, Stretch] = {}
@@ -195,7 +201,7 @@ class Graph:
         if not self.budget.allows(size):
             self.unknown("it is too large to be looked at in the time there is")
             return ""
-        return xxhash.xxh3_128_hexdigest(buffer)
+        return self._untouched.digest(buffer, size) or xxhash.xxh3_128_hexdigest(buffer)
 
     # -- many at once --
 

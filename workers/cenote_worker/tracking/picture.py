@@ -14,6 +14,7 @@ from cenote_worker.tracking.budget import Budget, TooDear
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.graph import Graph, Stretch
 from cenote_worker.tracking.handlers import Handlers
+from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
@@ -64,10 +65,11 @@ def picture_of(
     namespace: dict[str, object],
     own_modules: Mapping[str, ModuleType],
     handlers: Handlers,
+    untouched: Untouched,
     budget: Budget,
 ) -> Picture:
     """root: the object itself, of which `value` may be a view; the one that is not described by its name."""
-    graph = Graph(namespace, own_modules, budget)
+    graph = Graph(namespace, own_modules, untouched, budget)
     try:
         version = Version(graph.walk(value, root, handlers.of))
     except TooDear:

@@ -33,6 +33,10 @@ class Tracker:
         self._album = Album(namespace, self._own_modules)
         self._files = Files(workdir)
 
+    def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
+        """Memory that was restored, part by part, and the XXH3 of 128 bits of what was put there. Never raises."""
+        self._album.untouched.learn(parts)
+
     def begin(self, *parts: CodeType | None, displays: bool = False) -> Watch:
         """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
         return Watch(self._album, self._files, self._own_modules, facts_of_cell(*parts), displays=displays)
