@@ -81,7 +81,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held by whoever asks."""
+        """Held by whoever asks. Nobody who adds to the history waits for it."""
         self._cells = ReadCells()
         self._lines: dict[int, Parts] = {}
         """By the step that each ends with, the one asked about last behind the others."""

@@ -259,8 +259,7 @@ class History:
 
     def beside(self, kind: type[_Beside]) -> _Beside:
         """The one object of this class that goes with this history: what is worked out of it, and worth keeping."""
-        with self._lock:
-            found = self._beside.setdefault(kind, kind())
+        found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
         assert isinstance(found, kind)
         return found
 
