@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Callable
 
 import pytest
+from tests.harness.counting import calls
 from tests.harness.lines import Line
 from tests.harness.questions import QUESTIONS, chain
 
 from cenote.harness import ExecutionState
-
-
-def calls(question: Callable[[ExecutionState], object], state: ExecutionState) -> int:
-    """Python's and C's, made while it is answered."""
-    count = 0
-
-    def note(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    gc.disable()
-    gc.freeze()  # what somebody might finalize now is other tests' and not asked for
-    sys.setprofile(note)
-    try:
-        question(state)
-    finally:
-        sys.setprofile(None)
-        gc.unfreeze()
-        gc.enable()
-    return count
 
 
 @pytest.mark.parametrize("blind", [False, True], ids=["traced", "partly traced"])

@@ -7,6 +7,7 @@ from tests.harness.lines import Line
 
 from cenote.harness import LiveVariable
 from cenote_security.errors import UnknownEntryError, UnknownNameError
+from cenote_worker.history.events import Declared
 from cenote_worker.results import ErrorInfo, Span, VariableInfo
 from cenote_worker.trace import StepTrace, ValueKind, Version, name
 
@@ -326,3 +327,13 @@ def test_a_state_goes_on_with_its_runtime(line: Line) -> None:
     state = line.state
     line.run("x = 1", writes=["x"])
     assert 6 == state.head
+
+
+def test_artifacts_are_told_anew_when_something_has_happened(line: Line) -> None:
+    """And are the same ones as long as nothing has, whoever asks."""
+    line.history.declared([Declared(name="total", kind="dataset")])
+    before = line.state.artifact("total")
+    assert before is line.state.artifact("total")
+    assert [3] == [version.step for version in before.versions]
+    line.run("total = 0", writes=["total"])
+    assert [3, 6] == [version.step for version in line.state.artifact("total").versions]

@@ -34,6 +34,8 @@ HIDDEN: Final = ("random", "numpy.random", "environ", "cwd", "sys.path", "warnin
 _ENTRY: Final = 64
 """Bytes that a dictionary takes for an entry, without its key."""
 
+_NO_REASON: Final = "it may have read or written anything"
+
 _TOO_MUCH: Final = "it touched more than can be told"
 
 
@@ -120,6 +122,13 @@ class StepTrace:
         seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
         return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable)))
+
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """Why the step may have read or written more than is listed. Worked out once: questions ask each step."""
+        if ANYTHING in self.reads or ANYTHING in self.writes:
+            return self.opaque or (_NO_REASON,)
+        return self.opaque
 
     @property
     def deleted(self) -> frozenset[Location]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
 from cenote_worker.history.dependencies import Inputs, written
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import ANYTHING
 
 MAX_LABEL: Final = 60
 """Characters of a step's first line of code, and of the symbols on an edge."""
@@ -53,13 +52,34 @@ class Graph(TypedDict):
 def graph(past: Past) -> Graph:
     """All lines of a history."""
     live = {record.number for record in past.line(past.head)}
-    records = past.all()
+    records, shown = past.all(), past.history.beside(_ShownSteps).by_number
     nodes, edges = [_start(past)], list[Edge]()
     with no_collections(len(records)):
         for record in records:
-            nodes.append(_node(record, live=record.number in live))
-            _add_edges(edges, record, past.inputs(record.number))
+            number = record.number
+            seen = shown.get(number)
+            if seen is None:
+                seen = shown[number] = _shown(record, past.inputs(number))
+            nodes.append(_node(record, seen, live=number in live))
+            edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
+            for source, kind, symbols in seen.edges:
+                edges.append({"source": source, "target": number, "kind": kind, "symbols": [*symbols]})
     return {"head": past.head, "nodes": nodes, "edges": edges}
+
+
+class _ShownSteps:
+    """Kept beside their history: what is asked for again and again are mostly the same ones."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, _ShownStep] = {}
+
+
+class _ShownStep(NamedTuple):
+    """What has to be worked out of a step, and stays: half of what drawing it costs. edges: source, kind, symbols."""
+
+    label: str
+    writes: tuple[str, ...]
+    edges: tuple[tuple[int, str, tuple[str, ...]], ...]
 
 
 def _start(past: Past) -> Node:
@@ -79,28 +99,21 @@ def _start(past: Past) -> Node:
     }
 
 
-def _node(record: StepRecord, *, live: bool) -> Node:
+def _node(record: StepRecord, shown: _ShownStep, *, live: bool) -> Node:
     return {
         "id": record.number,
         "kind": record.kind,
-        "label": _label(record),
+        "label": shown.label,
         "author": record.author,
         "cause": record.cause,
         "status": record.status,
         "origin": record.origin,
-        "writes": _symbols_written(record),
+        "writes": [*shown.writes],
         "started": record.started,
         "duration": record.duration,
-        "unknown": list(record.unknown),
+        "unknown": [*record.unknown],
         "live": live,
     }
-
-
-def _symbols_written(record: StepRecord) -> list[str]:
-    if record.private or record.trace is None:
-        return sorted([place.removeprefix("name:") for place in written(record)])
-    # As `written` has it, without a list in between: this is most of what a node costs.
-    return sorted([place.removeprefix("name:") for place in record.trace.writes if place != ANYTHING])
 
 
 def _label(record: StepRecord) -> str:
@@ -109,8 +122,8 @@ def _label(record: StepRecord) -> str:
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
 
 
-def _add_edges(edges: list[Edge], record: StepRecord, inputs: Inputs) -> None:
-    number = record.number
+def _shown(record: StepRecord, inputs: Inputs) -> _ShownStep:
+    """The edges besides that from its parent."""
     sources: dict[int, list[str]] = {}
     for place, writer in inputs.seen.items():
         symbol = place.removeprefix("name:")  # see `symbol_of`: here a call counts
@@ -118,12 +131,12 @@ def _add_edges(edges: list[Edge], record: StepRecord, inputs: Inputs) -> None:
             sources[writer].append(symbol)
         else:
             sources[writer] = [symbol]
-    edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
-    for writer, names in sources.items():
-        edges.append({"source": writer, "target": number, "kind": "data", "symbols": names})
+    edges = [(writer, "data", tuple(symbols)) for writer, symbols in sources.items()]
     doubt = record.parent if record.unknown else inputs.shadow
     if doubt != START:
-        edges.append({"source": doubt, "target": number, "kind": "unknown", "symbols": []})
+        edges.append((doubt, "unknown", ()))
+    writes = sorted([place.removeprefix("name:") for place in written(record)])
+    return _ShownStep(_label(record), tuple(writes), tuple(edges))
 
 
 # -- text --

@@ -94,7 +94,8 @@ class Past:
         Raises UnknownNameError when nothing can have written it.
         """
         doubtful: list[int] = []
-        for record in reversed(self.line(end)):
+        self.check(end)
+        for record in self._history.tree.back(end):
             if not record.stays:
                 continue
             if location in written(record):

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote.harness.slice_syntax import ATOMS, Statement, is_atomic, is_quiet
+from cenote.harness.slice_quiet import ATOMS
+from cenote.harness.slice_syntax import Statement
 
 OUTSIDE: Final = ""
 """Stands for files, hidden state and modules, which no name leads to."""
@@ -57,12 +58,14 @@ class Chooser:
         self._around = around
         self._bound = frozenset[str]().union(*(each.bound for each in statements))
         self._once = dict(_bound_once(statements))
+        self._inert: dict[str, bool] = {}
         self._kin = _kin(
             [
                 [name for name in group if not self._is_inert(name)]
                 for group in (*(each.mentioned for each in statements), *around.groups)
             ]
         )
+        self._touched = {each: self._touches(each) for each in statements}
 
     def choose(self, made: Collection[str], wanted: Collection[str]) -> Choice | None:
         """None when nothing says which statement wrote what was made.
@@ -85,21 +88,21 @@ class Chooser:
         needed, deep = set(wanted), False
         chosen: list[Statement] = []
         for statement in reversed(self._statements):
-            touched = self._touched(statement)
+            touched = self._touched[statement]
             if statement.bound.isdisjoint(needed) and touched.isdisjoint(self._family(needed)):
                 continue
             chosen.append(statement)
             if not statement.imports:  # of one module several statements may import parts
                 needed -= statement.sure
             needed |= statement.mentioned | (touched & {OUTSIDE})
-            if not is_atomic(statement, self._type_of):
+            if not statement.is_atomic(self._type_of):
                 deep = True
                 needed |= self._around.used
         return Choice(statements=tuple(chosen[::-1]), wanted=frozenset(needed - {OUTSIDE}), deep=deep)
 
-    def _touched(self, statement: Statement) -> frozenset[str]:
+    def _touches(self, statement: Statement) -> frozenset[str]:
         """Families of what it may change in place."""
-        if is_quiet(statement.node, self._type_of) and not (statement.imports and self._around.outside):
+        if statement.is_quiet(self._type_of) and not (statement.imports and self._around.outside):
             return frozenset()
         names = statement.mentioned | self._around.used | self._around.stored
         return self._family(names | ({OUTSIDE} if self._around.outside else set()))
@@ -111,7 +114,7 @@ class Chooser:
     def _explained(self, names: Collection[str], chosen: Sequence[Statement]) -> bool:
         """Whether some of these statements may have written each name."""
         bound = frozenset[str]().union(*(each.bound for each in chosen))
-        touched = frozenset[str]().union(*(self._touched(each) for each in chosen))
+        touched = frozenset[str]().union(*(self._touched[each] for each in chosen))
         return all(name in bound or not self._family([name]).isdisjoint(touched) for name in names)
 
     def _type_of(self, name: str) -> str:
@@ -120,6 +123,11 @@ class Chooser:
         return self._around.after.get(name, "") if name in self._once else ""
 
     def _is_inert(self, name: str) -> bool:
+        if name not in self._inert:
+            self._inert[name] = self._cannot_change(name)
+        return self._inert[name]
+
+    def _cannot_change(self, name: str) -> bool:
         around = self._around
         if name in around.stored or name in around.mutated:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -27,12 +27,8 @@ class SlicedStatement:
         return cls(step=record.number, text=statement.text, span=statement.span)
 
 
-def source_of(parts: Iterable[tuple[StepRecord, Sequence[Statement] | None]]) -> str:
-    """None for the statements: all of the step."""
-    return "\n\n".join(_with_heading(record, statements) for record, statements in parts)
-
-
-def _with_heading(record: StepRecord, statements: Sequence[Statement] | None) -> str:
+def with_heading(record: StepRecord, statements: Sequence[Statement] | None) -> str:
+    """None: all of the step. Such texts, with an empty line between, are the program."""
     if record.kind not in ("cell", "deletion"):
         return _text(record)
     by = f", {record.author}" if record.author else ""

@@ -5,74 +5,55 @@ from __future__ import annotations
 import ast
 import re
 import symtable
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cenote.harness.plan_names import bound_by
+from cenote.harness.slice_quiet import Quiet, TypeOf, all_atoms, is_plain
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
 
-ATOMS: Final = frozenset(
-    ("int", "float", "bool", "str", "bytes", "complex", "NoneType", "range", "numpy.float64", "numpy.int64",
-     "numpy.bool", "pandas.Timestamp", "pandas.Timedelta")
-)  # fmt: skip
-"""Types, as VariableInfo names them, of values that nothing changes and that hold nothing that can be changed."""
+MAX_READ: Final = 500_000
+"""Characters of cells whose statements are kept: what is told of them takes up to a hundred times as much."""
 
-_READABLE: Final = ATOMS | {"list", "tuple", "dict", "set", "frozenset", "numpy.ndarray", "pandas.DataFrame",
-                            "pandas.Series", "pandas.Index"}  # fmt: skip
-"""Types that operators, subscripts and loops over them only read. An iterator is consumed, a defaultdict grows."""
-
-_READING: Final = frozenset(
-    ("abs", "bool", "dict", "divmod", "enumerate", "float", "frozenset", "int", "isinstance", "len", "list", "max",
-     "min", "pow", "print", "range", "repr", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "type",
-     "zip")
-)  # fmt: skip
-"""Functions of the language that only read what they are given."""
-
-_EXPRESSIONS: Final = (
-    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice, ast.JoinedStr,
-    ast.FormattedValue, ast.ListComp, ast.SetComp, ast.DictComp, ast.comprehension, ast.Starred, ast.keyword,
-)  # fmt: skip
-_DISPLAYS: Final = (ast.Tuple, ast.List, ast.Dict, ast.Set)
-_GRAMMAR: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+_INNER: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
+_WITHOUT_NAMES: Final = (ast.Load, ast.Store, ast.Constant, ast.BinOp, ast.Call, ast.Attribute, ast.Subscript)
+"""What is met most often in programs, none of which binds a name: only to save asking."""
 
 _IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*\.[^\n;#(]*)")
 _PACKAGE: Final = re.compile(r"([^\W\d]\w*)(?=\.)")
 
-TypeOf = Callable[[str], str]
-"""Of a name, while a cell runs: the type of its value as VariableInfo names it; empty when that is not known."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statement:
-    """One at the top level of a cell, with all that is inside it.
+    """One at the top level of a cell, with all that is inside it. Small, unlike its syntax: a history has thousands.
 
     mentioned: names that it speaks of, in whatever scope. bound: those of them that it may bind or delete; sure: that
-    it binds whenever it runs. imports: binding is not all that it does.
+    it binds whenever it runs. imports: binding is not all that it does. has_inner_code: some of its code may run
+    later, when another statement does. is_plain_function: a definition that makes a function which holds nothing that
+    could be changed. quiet: when it only reads; None: never. loaded: the names whose values it uses, if it is of a
+    kind in which those alone say whether code of a user runs.
     """
 
-    node: ast.stmt
     text: str
     span: Span
     mentioned: frozenset[str]
     bound: frozenset[str]
     sure: frozenset[str]
+    imports: bool
+    has_inner_code: bool
+    is_plain_function: bool
+    quiet: Quiet | None
+    loaded: frozenset[str] | None
 
-    @property
-    def imports(self) -> bool:
-        return isinstance(self.node, ast.Import | ast.ImportFrom)
+    def is_quiet(self, type_of: TypeOf) -> bool:
+        """Whether all that it does is to bind names, and to make new values out of others that it only reads."""
+        return self.quiet is not None and self.quiet.holds(type_of)
 
-    @property
-    def has_inner_code(self) -> bool:
-        """Whether some of its code may run later, when another statement does."""
-        inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
-        return any(isinstance(each, inner) for each in ast.walk(self.node))
-
-    @property
-    def is_plain_function(self) -> bool:
-        """A definition that makes a function which holds nothing that could be changed."""
-        return isinstance(self.node, ast.FunctionDef) and _is_plain(self.node)
+    def is_atomic(self, type_of: TypeOf) -> bool:
+        """Whether no code of a user can run in it: it only reads, and all that it reads is atoms."""
+        return self.loaded is not None and self.is_quiet(type_of) and all_atoms(self.loaded, type_of)
 
 
 def statements_of(code: str) -> list[Statement] | None:
@@ -83,11 +64,35 @@ def statements_of(code: str) -> list[Statement] | None:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    nodes = [each for statement in tree.body for each in ast.walk(statement)]
-    if len(tree.body) < 2 or any(isinstance(each, ast.alias) and each.name == "*" for each in nodes):
+    nodes = [_nodes(each) for each in tree.body]
+    if len(nodes) < 2 or any(
+        isinstance(node, ast.alias) and node.name == "*" for each in nodes for node in each
+    ):
         return None
     lines = code.split("\n")
-    return [_statement(lines, each, tree.body) for each in tree.body]
+    spans = [_span(lines, each) for each in tree.body]
+    return [
+        _statement(_text(lines, spans, index), span, inside)
+        for index, (span, inside) in enumerate(zip(spans, nodes, strict=True))
+    ]
+
+
+class ReadCells:
+    """Cells that were read, by their code: each once, as long as there is room."""
+
+    def __init__(self) -> None:
+        self._room = MAX_READ
+        self._found: dict[str, Sequence[Statement] | None] = {}
+
+    def statements(self, code: str) -> Sequence[Statement] | None:
+        """See `statements_of`."""
+        if code not in self._found:
+            if self._room < 0:
+                self._room = MAX_READ
+                self._found.clear()
+            self._room -= len(code)
+            self._found[code] = statements_of(code)
+        return self._found[code]
 
 
 def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -113,62 +118,67 @@ def parts_of_packages(code: str) -> set[str]:
     return {each for line in _IMPORT.findall(code) for each in _PACKAGE.findall(line)}
 
 
-def is_quiet(statement: ast.stmt, type_of: TypeOf) -> bool:
-    """Whether all that it does is to bind names, and to make new values out of others that it only reads."""
-    match statement:
-        case ast.Assign(targets=targets, value=value):
-            return all(_is_names(each, value) for each in targets) and _only_reads(value, type_of)
-        case ast.AnnAssign(target=ast.Name(), value=value, annotation=annotation):
-            return (value is None or _only_reads(value, type_of)) and _is_annotation(annotation)
-        case ast.AugAssign(target=ast.Name(id=name), value=value):
-            return type_of(name) in ATOMS and _only_reads(value, type_of)
-        case ast.Expr(value=value) | ast.Assert(test=value, msg=None):
-            return _only_reads(value, type_of)
-        case ast.If(test=test, body=body, orelse=other):
-            return _only_reads(test, type_of) and all(is_quiet(each, type_of) for each in (*body, *other))
-        case ast.FunctionDef():
-            return _is_plain(statement)
-        case ast.ClassDef(bases=[], keywords=[], decorator_list=[], body=body):
-            return all(_is_member(each) for each in body)
-    return isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
-
-
-def is_atomic(statement: Statement, type_of: TypeOf) -> bool:
-    """Whether no code of a user can run in it: it only reads, and all that it reads is atoms."""
-    if not isinstance(statement.node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
-        return statement.is_plain_function or isinstance(statement.node, ast.Pass)
-    loaded = {
-        each.id
-        for each in ast.walk(statement.node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
-    }
-    return is_quiet(statement.node, type_of) and all(
-        type_of(each) in ATOMS or (each in _READING and not type_of(each)) for each in loaded
-    )
-
-
-def _statement(lines: list[str], node: ast.stmt, body: list[ast.stmt]) -> Statement:
-    span = _span(lines, node)
-    alone = not any(
-        other is not node and _first_line(other) <= span.end_line and (other.end_lineno or 0) >= span.line
-        for other in body
-    )
-    text = lines[span.line - 1 : span.end_line]
-    if not alone:
-        text[-1] = text[-1][: span.end_column]
-        text[0] = text[0][span.column :]
-    nodes = list(ast.walk(node))
-    bound = {name for each in nodes for name in bound_by(each)}
-    named = {each.id for each in nodes if isinstance(each, ast.Name)}
-    named |= {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+def _statement(text: str, span: Span, nodes: Sequence[ast.AST]) -> Statement:
+    """nodes: itself, and all that is inside."""
+    node = nodes[0]
+    assert isinstance(node, ast.stmt)
+    bound, named, loaded = set[str](), set[str](), set[str]()
+    for each in nodes:
+        if isinstance(each, ast.Name):
+            named.add(each.id)
+            if not isinstance(each.ctx, ast.Load):
+                bound.add(each.id)
+            if not isinstance(each.ctx, ast.Store):
+                loaded.add(each.id)
+        elif isinstance(each, ast.Global | ast.Nonlocal):
+            named.update(each.names)
+        elif not isinstance(each, _WITHOUT_NAMES):
+            bound.update(bound_by(each))
+    plain = isinstance(node, ast.FunctionDef) and is_plain(node)
+    binds, sure = frozenset(bound), frozenset(_sure(node))
     return Statement(
-        node=node,
-        text="\n".join(text),
+        text=text,
         span=span,
         mentioned=frozenset(named | bound),
-        bound=frozenset(bound),
-        sure=frozenset(_sure(node)),
+        bound=binds,
+        sure=binds if sure == binds else sure,  # as mostly: thousands of these are kept
+        imports=isinstance(node, ast.Import | ast.ImportFrom),
+        has_inner_code=any(isinstance(each, _INNER) for each in nodes),
+        is_plain_function=plain,
+        quiet=Quiet.of(node),
+        loaded=_loaded(node, loaded, plain=plain),
     )
+
+
+def _loaded(node: ast.stmt, loaded: set[str], *, plain: bool) -> frozenset[str] | None:
+    """See Statement."""
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
+        return frozenset(loaded)
+    return frozenset() if plain or isinstance(node, ast.Pass) else None
+
+
+def _nodes(node: ast.stmt) -> list[ast.AST]:
+    """Itself, and all that is inside. `ast.walk` takes three times as long, and this is most of what a cell costs."""
+    found: list[ast.AST] = [node]
+    for each in found:  # which gets longer meanwhile
+        for field in each._fields:
+            inside = getattr(each, field, None)
+            if isinstance(inside, ast.AST):
+                found.append(inside)
+            elif isinstance(inside, list):
+                found += [one for one in inside if isinstance(one, ast.AST)]
+    return found
+
+
+def _text(lines: list[str], spans: Sequence[Span], index: int) -> str:
+    """The lines of a statement, or what is its own of them, where others are on the same."""
+    span = spans[index]
+    text = lines[span.line - 1 : span.end_line]
+    after_another = index > 0 and spans[index - 1].end_line >= span.line
+    if after_another or (index + 1 < len(spans) and spans[index + 1].line <= span.end_line):
+        text[-1] = text[-1][: span.end_column]
+        text[0] = text[0][span.column :]
+    return "\n".join(text)
 
 
 def _span(lines: list[str], node: ast.stmt) -> Span:
@@ -207,86 +217,6 @@ def _targets(target: ast.expr) -> Iterator[str]:
                 yield from _targets(part)
         case ast.Starred(value=value):
             yield from _targets(value)
-
-
-def _only_reads(node: ast.AST, type_of: TypeOf) -> bool:
-    match node:
-        case ast.Name() | ast.Constant() | ast.Lambda(args=ast.arguments(defaults=[], kw_defaults=[])):
-            return True
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            known = name in _READING and not type_of(name)
-            return known and all(_only_looked_at(each, type_of) for each in (*args, *keywords))
-        case _ if isinstance(node, _DISPLAYS):
-            return all(_only_reads(each, type_of) for each in ast.iter_child_nodes(node))
-        case _ if isinstance(node, _EXPRESSIONS):
-            return all(_only_looked_at(each, type_of) for each in ast.iter_child_nodes(node))
-    return isinstance(node, _GRAMMAR)
-
-
-def _only_looked_at(node: ast.AST, type_of: TypeOf) -> bool:
-    """The same, for what an operator, a loop or a call looks into: the value of a name, too, must allow for that."""
-    if isinstance(node, ast.Lambda):
-        return False
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        return type_of(node.id) in _READABLE
-    if isinstance(node, ast.Name):
-        return True
-    if isinstance(node, _DISPLAYS):
-        return all(_only_looked_at(each, type_of) for each in ast.iter_child_nodes(node))
-    return _only_reads(node, type_of)
-
-
-def _is_names(target: ast.expr, value: ast.expr) -> bool:
-    """Names that are bound without anything being unpacked but what is written there."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return all(isinstance(each, ast.Name) for each in target.elts)
-    return isinstance(target, ast.Name)
-
-
-def _is_plain(node: ast.FunctionDef) -> bool:
-    arguments = node.args
-    given = (
-        *arguments.args,
-        *arguments.posonlyargs,
-        *arguments.kwonlyargs,
-        arguments.vararg,
-        arguments.kwarg,
-    )
-    notes = [each.annotation for each in given if each is not None and each.annotation is not None]
-    return (
-        not node.decorator_list
-        and all(
-            isinstance(each, ast.Constant) for each in (*arguments.defaults, *arguments.kw_defaults) if each
-        )
-        and all(_is_annotation(each) for each in (*notes, node.returns) if each is not None)
-    )
-
-
-def _is_annotation(node: ast.expr) -> bool:
-    allowed = (
-        ast.Name,
-        ast.Attribute,
-        ast.Constant,
-        ast.Subscript,
-        ast.Tuple,
-        ast.List,
-        ast.BinOp,
-        *_GRAMMAR,
-    )
-    return all(isinstance(each, allowed) for each in ast.walk(node))
-
-
-def _is_member(node: ast.stmt) -> bool:
-    match node:
-        case ast.FunctionDef():
-            return _is_plain(node)
-        case ast.Expr(value=ast.Constant()) | ast.Pass():
-            return True
-        case ast.Assign(targets=[ast.Name()], value=ast.Constant()):
-            return True
-        case ast.AnnAssign(value=None | ast.Constant(), annotation=annotation):
-            return _is_annotation(annotation)
-    return False
 
 
 def _functions(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -97,9 +97,9 @@ def _obstacles(found: Slice, past: Past, stage: Stage) -> Iterator[str]:
     for name in sorted(begun - set(stage.keeps(START))):
         yield f"the value that `{name}` had at the start is kept no more"
     made = set(begun)
+    in_part = {each.step for each in found.statements if each.span is not None}
     for step in found.steps:
-        in_part = any(each.step == step.number and each.span is not None for each in found.statements)
-        if step.status == "failed" and not in_part:
+        if step.status == "failed" and step.number not in in_part:
             yield f"step {step.number} failed, and the program would end there"
         yield from _obstacle(step.record, made, stage)
         yield from _obstacle_of_upload(step.record, files)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
+from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
-from cenote.harness.slice_choice import OUTSIDE, Chooser
-from cenote.harness.slice_line import LineNames
-from cenote.harness.slice_source import SlicedStatement, source_of
-from cenote.harness.slice_syntax import Statement, parts_of_packages, statements_of
+from cenote.harness.slice_parts import Part, Parts, part_of
+from cenote.harness.slice_source import SlicedStatement
+from cenote.harness.slice_syntax import ReadCells
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
-from cenote_worker.history.dependencies import changed, located, looked_at, written
-from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import Location, key_of, kind_of, name
+from cenote_worker.history.dependencies import written
+from cenote_worker.history.step import START, StepRecord
+from cenote_worker.history.tree import StepTree
+from cenote_worker.trace import Location
+
+MAX_LINES: Final = 3
+"""Of which parts are kept: the live one, and others that somebody compares it with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,114 +53,97 @@ def slice_of(past: Past, symbol: str, end: int, *, whole: bool = False) -> Slice
     """
     location = location_of(symbol)
     past.writer(location, end)
-    walk = _Walk(past.line(end), location, whole=whole)
-    walk.go()
-    parts = walk.parts[::-1]
+    kept = past.history.beside(_Kept)
+    line = past.line(end)
+    with kept.lock, no_collections(len(line)):
+        walk = _Walk(line, location, kept.along(past.history.tree, end), whole=whole)
+        walk.go()
+        return _slice(past, symbol, end, walk)
+
+
+def _slice(past: Past, symbol: str, end: int, walk: _Walk) -> Slice:
+    records, parts = walk.records[::-1], walk.parts[::-1]
     return Slice(
         symbol=symbol,
-        steps=past.steps(record for record, _ in parts),
-        model_calls=tuple(dict.fromkeys(record.cause for record, _ in parts if record.cause)),
-        statements=tuple(
-            SlicedStatement.of(record, each) for record, chosen in parts for each in chosen or (None,)
-        ),
-        source=source_of(parts),
+        steps=past.steps(records),
+        model_calls=tuple(dict.fromkeys([record.cause for record in records if record.cause])),
+        statements=tuple(chain.from_iterable([part.statements for part in parts])),
+        source="\n\n".join([part.text for part in parts]),
         doubtful=tuple(walk.doubtful),
         end=end,
         wants=frozenset(walk.wanted),
-        whole=all(chosen is None for _, chosen in parts),
+        whole=all([part.whole for part in parts]),
     )
+
+
+class _Kept:
+    """Of the lines that were asked about last. Kept beside their history."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Held by whoever asks. Nobody who adds to the history waits for it."""
+        self._cells = ReadCells()
+        self._lines: dict[int, Parts] = {}
+        """By the step that each ends with, the one asked about last behind the others."""
+
+    def along(self, tree: StepTree, end: int) -> Parts:
+        """Of the line to a step. One that goes on from one of these costs what there is more."""
+        known = self._known(tree, end)
+        parts = self._lines.pop(known, None) or Parts(self._cells)
+        parts.grow(tree.between(known, end))
+        self._lines[end] = parts
+        if len(self._lines) > MAX_LINES:
+            del self._lines[next(iter(self._lines))]
+        return parts
+
+    def _known(self, tree: StepTree, end: int) -> int:
+        """Where the longest of the lines ends that this one goes on from."""
+        if end in self._lines:
+            return end
+        return max(
+            (each for each in self._lines if tree.ancestor(each, end) == each), key=tree.depth, default=START
+        )
 
 
 class _Walk:
     """Backwards along a line, with what is wanted of the state in hand."""
 
-    def __init__(self, line: Sequence[StepRecord], location: Location, *, whole: bool) -> None:
+    def __init__(self, line: Sequence[StepRecord], location: Location, parts: Parts, *, whole: bool) -> None:
         self._line = line
+        self._known = parts
         self._whole = whole
-        self._names: LineNames | None = None
         self.wanted: set[Location] = {location}
-        self.parts: list[tuple[StepRecord, Sequence[Statement] | None]] = []
-        """Steps, the last one first; None: with all of their statements."""
+        self.records: list[StepRecord] = []
+        """Of which the slice has something, the last one first, as `parts`."""
+        self.parts: list[Part] = []
         self.doubtful: list[int] = []
 
     def go(self) -> None:
-        for depth in range(len(self._line), 0, -1):
-            record = self._line[depth - 1]
-            if not self.wanted:
+        """One loop over what may be ten thousand steps: what most of them need is here, and not in functions."""
+        line, wanted, blind = self._line, self.wanted, self._known.blind
+        for depth in range(len(line), 0, -1):
+            record = line[depth - 1]
+            if depth == blind:
+                self._everything(line[:depth])
                 return
-            if not record.stays:
+            trace = record.trace
+            if trace is None or not record.stays:
                 continue
-            if record.unknown:
-                self._everything(self._line[:depth])
+            made = wanted.intersection(written(record) if record.private else trace.writes)
+            if not made:
+                continue
+            met = frozenset(made | wanted.intersection(trace.reads))
+            part = part_of(record) if self._whole else self._known.part(record, depth, met)
+            self.records.append(record)
+            self.parts.append(part)
+            wanted -= part.settled
+            wanted |= part.reads
+            if not wanted:
                 return
-            if not self.wanted.isdisjoint(written(record)):
-                self._take(record, depth)
 
     def _everything(self, line: Sequence[StepRecord]) -> None:
         """What it may have read is anything."""
         stays = [record for record in line if record.stays]
-        self.parts += [(record, None) for record in reversed(stays)]
+        self.records += stays[::-1]
+        self.parts += map(part_of, reversed(stays))
         self.doubtful = [record.number for record in stays if record.unknown]
-
-    def _take(self, record: StepRecord, depth: int) -> None:
-        reads = {located(record, each) for each in looked_at(record)}
-        chosen = None if self._whole else self._apart(record, depth)
-        if chosen is not None:
-            statements, reads = chosen
-            self.parts.append((record, statements))
-        else:
-            self.parts.append((record, None))
-        satisfied = set(written(record)) - set(map(name, parts_of_packages(record.code)))
-        satisfied -= changed(record)  # what it was before is a part of what it is
-        if record.status == "failed":  # it may not have come to that
-            satisfied = set()
-        self.wanted = (self.wanted - satisfied) | reads
-
-    def _apart(self, record: StepRecord, depth: int) -> tuple[Sequence[Statement], set[Location]] | None:
-        """Statements that what is wanted comes from, and what they read; None where that is all of the step."""
-        trace = record.trace
-        if record.kind != "cell" or record.private or trace is None:
-            return None
-        statements = _begun(record)
-        if statements is None or not self._line_names.readable:
-            return None
-        made = self.wanted & trace.writes.keys()
-        met = made | (self.wanted & trace.reads.keys())
-        choice = Chooser(statements, self._line_names.around(depth)).choose(_spoken(made), _spoken(met))
-        if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
-            return None
-        if len(choice.statements) == len(statements):
-            return None
-        spoken = frozenset[str]().union(*(each.mentioned for each in statements))
-        reads = {
-            each
-            for each in trace.reads
-            if (kind_of(each) == "name" and key_of(each) in choice.wanted)
-            or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
-        }
-        return choice.statements, reads
-
-    @property
-    def _line_names(self) -> LineNames:
-        if self._names is None:
-            self._names = LineNames(self._line)
-        return self._names
-
-
-def _begun(record: StepRecord) -> Sequence[Statement] | None:
-    """Statements of a cell that were run, the last of them in part if the cell failed; None where nobody can tell."""
-    statements = statements_of(record.code)
-    if statements is None or record.status == "ok":
-        return statements
-    span = record.error.span if record.error is not None else None
-    for count, each in enumerate(statements, 1):
-        if span is not None and each.span.line <= span.line <= each.span.end_line:
-            shared = any(other.span.line <= span.line for other in statements[count:])
-            partly = replace(each, sure=frozenset())
-            return None if shared or each.has_inner_code else [*statements[: count - 1], partly]
-    return None
-
-
-def _spoken(locations: Iterable[Location]) -> set[str]:
-    """As the statements of a cell know them."""
-    return {key_of(each) if kind_of(each) == "name" else OUTSIDE for each in locations}

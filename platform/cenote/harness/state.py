@@ -118,10 +118,13 @@ class ExecutionState:
     @property
     def artifacts(self) -> tuple[TrackedArtifact, ...]:
         """What was declared, by name, on the line to the head: versions, dependencies, why it is out of date."""
-        history = self._past.history
-        line = self._past.line(self.head)
-        with no_collections(len(line)):
-            return tracked(Survey(line, declared(history.units)), history.suites)
+        history, size = self._past.history, self._past.size
+        last = history.beside(_LastArtifacts)
+        if last.told[0] != size:
+            line = self._past.line(self.head)
+            with no_collections(len(line)):
+                last.told = size, tracked(Survey(line, declared(history.units)), history.suites)
+        return last.told[1]
 
     def artifact(self, name: str) -> TrackedArtifact:
         """Raises UnknownArtifactError."""
@@ -173,6 +176,14 @@ class ExecutionState:
 
     def _end(self, at: int | None) -> int:
         return self.head if at is None else at
+
+
+class _LastArtifacts:
+    """What was said of them last. Kept beside their history: who asks for one asks for others."""
+
+    def __init__(self) -> None:
+        self.told: tuple[int, tuple[TrackedArtifact, ...]] = (-1, ())
+        """After so many events. Replaced as a whole."""
 
 
 def _touched(record: StepRecord) -> set[str]:

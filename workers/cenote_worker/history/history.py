@@ -7,7 +7,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.bounds import (
@@ -41,6 +41,8 @@ MAX_NOTED: Final = 64 * 2**20
 
 MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
+
+_Beside = TypeVar("_Beside")
 
 
 class Keep(Protocol):
@@ -85,6 +87,7 @@ class History:
         self._room_for_files = MAX_FILES
         self._lock = threading.Lock()
         self._events: list[Event] = []
+        self._beside: dict[type, object] = {}
         self._described: dict[int, list[Described]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
@@ -253,6 +256,12 @@ class History:
             self._keep.close()
 
     # -- reading --
+
+    def beside(self, kind: type[_Beside]) -> _Beside:
+        """The one object of this class that goes with this history: what is worked out of it, and worth keeping."""
+        found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
+        assert isinstance(found, kind)
+        return found
 
     @property
     def size(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
 from cenote_worker.results import CellUsage, ErrorInfo, MimeBundle
-from cenote_worker.trace import ANYTHING, StepTrace
+from cenote_worker.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded"]
 """Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done
@@ -112,11 +112,7 @@ class StepRecord:
     @property
     def unknown(self) -> tuple[str, ...]:
         """Why it may have read and written more than its trace lists; empty when the trace is all there is."""
-        if self.trace is None:
-            return (UNTRACED,)
-        if ANYTHING in self.trace.reads or ANYTHING in self.trace.writes:
-            return self.trace.opaque or ("it may have read or written anything",)
-        return self.trace.opaque
+        return (UNTRACED,) if self.trace is None else self.trace.unknown
 
     @property
     def size(self) -> int:

@@ -66,13 +66,15 @@ class StepTree:
 
     def line(self, end: int) -> list[StepRecord]:
         """From the first step to this one; empty for the start. Raises KeyError."""
-        found: list[StepRecord] = []
+        return list(self.back(end))[::-1]
+
+    def back(self, end: int) -> Iterator[StepRecord]:
+        """The same from its end, for those who need not go all the way. Raises KeyError."""
         self._depths[end]
         while end != START:
             record = self._records[end]
-            found.append(record)
+            yield record
             end = record.parent
-        return found[::-1]
 
     def ancestor(self, one: int, other: int) -> int:
         """The last step that the lines of two steps share; START when it is the start alone."""

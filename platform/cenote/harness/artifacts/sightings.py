@@ -20,21 +20,22 @@ class Sightings:
 
     def __init__(self, line: Sequence[StepRecord], artifacts: Mapping[str, Artifact]) -> None:
         self.places = {one.place: name for name, one in artifacts.items() if one.place is not None}
-        self.wrote: dict[int, set[Location]] = {}
+        self.wrote: dict[int, list[Location]] = {}
         self.writes: dict[str, list[int]] = {name: [] for name in artifacts}
         self.counting: dict[str, list[int]] = {name: [] for name in artifacts}
         sources = {one.place for one in artifacts.values() if one.is_source}
         there = set[Location]()
+        places, writes, counting = self.places, self.writes, self.counting
         for index, record in enumerate(line):
             trace = record.trace
-            if trace is None or not (made := self.places.keys() & trace.writes.keys()):
+            if trace is None or not (made := [place for place in trace.writes if place in places]):
                 continue
             self.wrote[index] = made
             for place in made:
-                name = self.places[place]
-                self.writes[name].append(index)
-                if place in sources or place not in there or place not in trace.reads:
-                    self.counting[name].append(index)
+                name = places[place]
+                writes[name].append(index)
+                if place not in there or place in sources or place not in trace.reads:
+                    counting[name].append(index)
                 (there.discard if trace.writes[place] == ABSENT else there.add)(place)
         self.final = self._final(line)
 

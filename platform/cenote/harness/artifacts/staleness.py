@@ -137,15 +137,16 @@ class Survey:
         """One loop over what may be ten thousand steps: what most of them need is here, and not in functions."""
         walk = _Walk()
         writers, uses, late, outdated = walk.writers, self.uses, self.late, self.outdated
-        places, makers, wrote = self._places.keys(), self._makers, self._sightings.wrote
+        places, makers, wrote = self._places, self._makers, self._sightings.wrote
         for index, record in enumerate(self.line):
             trace = record.trace or _UNTRACED
             reads = trace.reads
-            blind = record.kind == "cell" and reads_anything(record.trace)
+            doubtful = record.kind == "cell" and bool(record.unknown)
+            blind = doubtful and reads_anything(record.trace)
             sources = None if blind else {writers[place] for place in reads if place in writers}
             if sources is not None and walk.blind >= 0 and reads:
                 sources.add(walk.blind)
-            taken, seen = _NOTHING, places & reads.keys()
+            taken, seen = _NOTHING, [place for place in reads if place in places]
             if seen or blind or index in makers:
                 walk.versions.update(found := {place: reads[place] for place in seen})
                 taken = self._take(walk, index, walk.versions if blind else found)
@@ -159,7 +160,7 @@ class Survey:
                 writers[place] = index
             for place in wrote.get(index, ()):
                 walk.versions[place] = trace.writes[place]
-            if record.kind == "cell" and writes_anything(record.trace):
+            if doubtful and writes_anything(record.trace):
                 walk.blind = index
 
     def _take(self, walk: _Walk, index: int, seen: Mapping[Location, Version]) -> frozenset[str]:

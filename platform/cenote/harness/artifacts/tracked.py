@@ -68,18 +68,24 @@ def _tracked(
         kind=artifact.kind,
         depends_on=artifact.depends_on,
         uses=tuple(sorted((seen | tested) - {artifact.name})),
-        versions=tuple(_versions(survey, artifact.name)),
+        versions=_versions(survey, artifact.name),
         stale=stale,
         tests=suite.tests if suite is not None and artifact.kind == "tests" else (),
     )
 
 
-def _versions(survey: Survey, name: str) -> Iterator[ArtifactVersion]:
+def _versions(survey: Survey, name: str) -> tuple[ArtifactVersion, ...]:
     place = survey.artifacts[name].place
-    for index in survey.writes[name]:
-        record = survey.line[index]
-        if record.trace is not None and place is not None:
-            yield ArtifactVersion(record.number, record.author, record.cause, record.trace.writes[place])
+    if place is None:
+        return ()
+    records = [survey.line[index] for index in survey.writes[name]]
+    return tuple(
+        [
+            ArtifactVersion(record.number, record.author, record.cause, record.trace.writes[place])
+            for record in records
+            if record.trace is not None
+        ]
+    )
 
 
 def _reasons(survey: Survey, name: str, suites: Mapping[str, SuiteOutcome]) -> Iterator[str]:

@@ -1,0 +1,96 @@
+"""What is kept of a history for further slices: it saves work, and changes no answer."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from tests.harness.counting import calls
+from tests.harness.lines import Line
+
+from cenote.harness import ExecutionState
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import StepTrace, Version, name
+
+ENDS = (4, 9, 6, 9, 4, 5, 9)
+"""In which order states are asked about: lines that go on from others, and that end before them."""
+
+
+def anew(history: History) -> ExecutionState:
+    """The same history, of which nothing has been asked."""
+    copy = History()
+    copy.read(history.event(position) for position in range(history.size))
+    return ExecutionState(lambda: copy)
+
+
+def two_lines() -> Line:
+    """What functions of later steps speak of matters for what is taken of earlier ones; 9 follows 4."""
+    line = Line("raw")
+    line.run("a = raw\nb = [raw]", reads=["raw"], writes=["a", "b"])
+    line.run("c = [a]\nd = call(c)", reads=["a", "call"], writes=["c", "d"])
+    line.run("e = call(a)\nb = [e]", reads=["a", "call"], writes=["e", "b"])
+    line.run("a = call(b)\nc = [1]", reads=["b", "call"], writes=["a", "c"])
+    line.run("def call(x):\n    c.append(x)\nd = 1", writes=["call", "d"])
+    line.run("a = call(e)\nb = [d]", reads=["call", "e", "d", "c"], writes=["a", "b", "c"])
+    line.rollback(4)
+    line.run("def bump():\n    global e\n    e = 1\nd = 2", writes=["bump", "d"])
+    shared = frozenset(map(name, ("b", "c")))
+    wrote = MappingProxyType({each: Version("v8") for each in shared})
+    trace = StepTrace(reads=MappingProxyType({name("c"): Version("")}), writes=wrote, groups=(shared,))
+    line.history.ended(StepRecord(number=8, code="b = c\nb.append(1)", trace=trace))
+    line.run("e = call(b)\nd = [e]", reads=["b", "call"], writes=["e", "d"])
+    return line
+
+
+def test_further_slices_are_what_they_are_without_others_before_them() -> None:
+    line = two_lines()
+    for end in ENDS:
+        for symbol in "abcde":
+            expected = anew(line.history).slice(symbol, end)
+            assert expected == line.state.slice(symbol, end), f"{symbol} after step {end}"
+
+
+def test_slices_know_of_steps_that_came_after_the_last_one() -> None:
+    """As long as the line gets longer, with a question between any two steps."""
+    whole = two_lines().history
+    history = History()
+    state = ExecutionState(lambda: history)
+    for position in range(whole.size):
+        history.read([whole.event(position)])
+        for symbol in "ab" if history.tree.head else "":
+            assert anew(history).slice(symbol) == state.slice(symbol)
+
+
+def test_further_slices_read_no_cell_again() -> None:
+    """Nor one behind a further step: what was taken of the steps before is known."""
+    line = Line("raw")
+    line.run("last = raw\nother = 1", reads=["raw"], writes=["last", "other"])
+    for number in range(100):
+        names = [f"v{number % 5}", "last"]
+        line.run(f"{names[0]} = last + 1\nlast = {names[0]}", reads=names, writes=names)
+    first = calls(lambda state: state.slice("last"), line.state)
+    line.run("v0 = last + 1\nlast = v0", reads=["v0", "last"], writes=["v0", "last"])
+    assert calls(lambda state: state.slice("last"), line.state) < first / 8
+
+
+def test_the_cost_of_a_slice_grows_with_what_shares_objects() -> None:
+    """Each cell is told of those that matter to it, not of all that there are."""
+    once, twice = (calls(lambda state: state.slice("last"), sharing(length)) for length in (100, 200))
+    assert twice < 2.2 * once + 20
+
+
+def sharing(steps: int) -> ExecutionState:
+    """Steps each of which leaves two names that share objects, and no others."""
+    line = Line("raw")
+    line.run("last = raw", reads=["raw"], writes=["last"])
+    for number in range(2, steps + 2):
+        pair = frozenset((name(f"x{number}"), name(f"y{number}")))
+        wrote = {each: Version(f"v{number}") for each in (*pair, name("last"))}
+        trace = StepTrace(
+            reads=MappingProxyType({name("last"): Version("")}),
+            writes=MappingProxyType(wrote),
+            groups=(pair,),
+        )
+        code = f"x{number} = y{number} = [last]\nlast = call(last)"
+        line.history.ended(StepRecord(number=number, code=code, trace=trace))
+    return line.state
