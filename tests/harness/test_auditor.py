@@ -15,6 +15,8 @@ from cenote_worker.history.step import StepRecord
 ALWAYS = Auditor(share=1.0, chance=lambda: 0.999)
 PRINTED = (StepRecord(number=3, stdout="1\n"), StepRecord(number=7, value="<A at 0x7f01>"))
 
+SHOWN = StepRecord(number=1, stdout="1\n", outputs=({"text/html": "<b>1</b>"},))
+
 
 @dataclass(kw_only=True)
 class State:
@@ -87,6 +89,7 @@ def test_only_a_share_is_checked(chance: float, checked: bool) -> None:
         (State(values={"a": [1]}, paths={"p": b"1"}), Unlike(files=("p",))),
         (State(values={"a": [1]}, records=(StepRecord(number=1), PRINTED[1])), Unlike(steps=(3,))),
         (State(values={"a": [1]}, records=PRINTED[:1]), Unlike(steps=(7,))),
+        (State(values={"a": [1]}, records=(SHOWN, PRINTED[1])), Unlike(steps=(3,))),
     ],
 )
 def test_what_each_full_run_gives_otherwise_is_different(full: State, unlike: Unlike) -> None:

@@ -181,13 +181,17 @@ class _Comparison:
 
 
 def _same_outputs(one: StepRecord, other: StepRecord) -> bool:
-    shown = zip(_shown(one), _shown(other), strict=True)
-    return one.status == other.status and all(same_text(left, right) for left, right in shown)
+    mine, others = _shown(one), _shown(other)
+    if one.status != other.status or len(mine) != len(others):
+        return False
+    return all(same_text(left, right) for left, right in zip(mine, others, strict=True))
 
 
 def _shown(record: StepRecord) -> tuple[str, ...]:
+    """Of figures and tables their kinds, and what they are as text: libraries put ids into HTML, and into SVG."""
     error = (record.error.type, record.error.message) if record.error is not None else ("", "")
-    texts = (record.stdout, record.stderr, record.value or "", *error)
+    rich = (f"{sorted(bundle)} {bundle.get('text/plain', '')!r}" for bundle in record.outputs)
+    texts = (record.stdout, record.stderr, record.value or "", *error, *rich)
     return tuple(_CELL.sub("<cell>", text) for text in texts)
 
 
