@@ -21,6 +21,13 @@ class Plain:
         self.value = value
 
 
+def objects() -> np.ndarray:
+    """An array that has itself as an element."""
+    found = np.empty(2, dtype=object)
+    found[0], found[1] = found, [1]
+    return found
+
+
 LOOP: list[object] = []
 LOOP.append(LOOP)
 OTHER: list[object] = []
@@ -35,6 +42,7 @@ OTHER.append(OTHER)
         (Point(1.0), Point(1.0)),
         (Plain([1]), Plain([1])),
         (LOOP, OTHER),
+        (objects(), objects()),
         (np.array([1.0, np.nan]), np.array([1.0, np.nan])),
         (pd.DataFrame({"a": [1, None]}), pd.DataFrame({"a": [1, None]})),
         (len, len),

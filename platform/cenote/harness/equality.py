@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
@@ -61,7 +61,7 @@ class _Comparison:
         if isinstance(one, set | frozenset) and isinstance(other, set | frozenset):
             return self._same_sets(one, other, depth)
         if hasattr(one, "__array_interface__") or hasattr(one, "to_numpy"):
-            return _same_arrays(one, other)
+            return _same_arrays(one, other, lambda left, right: self.same(left, right, depth))
         mine, others = list(_parts(one)), list(_parts(other))
         return len(mine) == len(others) and all(
             self.same(left, right, depth) for left, right in zip(mine, others, strict=True)
@@ -132,14 +132,16 @@ def _same_atoms(one: object, other: object) -> bool:
     return one == other
 
 
-def _same_arrays(one: object, other: object) -> bool:
-    """Arrays, series and frames by dtype, shape and content, NaN being equal to itself."""
+def _same_arrays(one: object, other: object, same: Callable[[object, object], bool]) -> bool:
+    """Arrays, series and frames by dtype, shape and content, NaN being equal to itself. same: of two elements."""
     import numpy
 
     if hasattr(one, "equals"):  # pandas and Arrow compare with labels and types
-        return bool(one.equals(other)) and str(getattr(one, "dtypes", "")) == str(
-            getattr(other, "dtypes", "")
-        )
+        try:
+            equal = bool(one.equals(other))
+        except (RecursionError, TypeError, ValueError):  # by what is in the cells of a frame of objects
+            return False
+        return equal and str(getattr(one, "dtypes", "")) == str(getattr(other, "dtypes", ""))
     left, right = numpy.asarray(one), numpy.asarray(other)
     if (left.dtype, left.shape) != (right.dtype, right.shape):
         return False
