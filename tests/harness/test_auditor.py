@@ -103,6 +103,8 @@ def test_what_full_runs_disagree_about_is_no_alarm() -> None:
     patched = State(values={"t": 1, "a": 1})
     runs = State(values={"t": 2, "a": 1}), State(values={"t": 3, "a": 1})
     assert ("unsteady", ("t",)) == (audited(patched, *runs).outcome, audited(patched, *runs).unlike.names)
+    runs = State(values=patched.values, records=PRINTED[:1]), State(values=patched.values, records=())
+    assert "unsteady" == audited(patched, *runs).outcome
     runs = State(values={"t": 2, "a": 5}), State(values={"t": 3, "a": 5})
     assert ("different", ("a",)) == (audited(patched, *runs).outcome, audited(patched, *runs).unlike.names)
 

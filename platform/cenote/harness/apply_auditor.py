@@ -131,7 +131,8 @@ def _checked(audited: Audited) -> Audit:
         if not first.different:
             return Audit(outcome="same", described=first.described)
         with audited.in_full() as again:
-            steady = first.different - _Comparison(full, again).different
+            second = _Comparison(full, again)
+            steady = frozenset() if second.early else first.different - second.different
     unlike = _unlike(steady or first.different, audited.records)
     outcome: AuditOutcome = "different" if steady else "unsteady"
     told = "a full run of the patched history gives something else" if steady else "two full runs differ"
@@ -140,19 +141,22 @@ def _checked(audited: Audited) -> Audit:
 
 
 class _Comparison:
-    """Of two states with their histories. different: where they are not the same. described: see Audit."""
+    """Of two states with their histories. different: where they are not the same. described: see Audit.
+
+    early: one of the histories ended before the other.
+    """
 
     def __init__(self, one: Told, other: Told) -> None:
         self._one = one
         self._other = other
         self._described: list[str] = []
         ends = min(len(one.records), len(other.records))
-        early = ends < max(
-            len(one.records), len(other.records)
-        )  # behind its end nothing can be said of that one
-        found = (
-            {*self._steps(), ("step", ends)} if early else {*self._steps(), *self._names(), *self._files()}
-        )
+        self.early = len(one.records) != len(other.records)
+        found = set(self._steps())
+        if self.early:  # behind its end nothing can be said of the shorter one
+            found.add(("step", ends))
+        else:
+            found.update(self._names(), self._files())
         self.different: frozenset[_Part] = frozenset(found)
         self.described = tuple(self._described)
 
