@@ -91,7 +91,16 @@ def test_a_history_that_cannot_begin_again_says_so(runtime: PythonRuntime) -> No
     runtime.execute("later = late[0]")
     audit = patched(runtime, 4, "print('patched')")
     assert audit is not None
-    assert ("not checked", True) == (audit.outcome, "put in after the first step" in audit.reason)
+    assert ("not checked", True) == (audit.outcome, "a client has put in `late` since" in audit.reason)
+
+
+def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntime) -> None:
+    """The steps before the fork run too; a branch has the setting of what it was forked from."""
+    with runtime.fork() as branch:
+        branch.execute("m = n * 2")
+        audit = patched(branch, branch.state.head, "m = n * 3")
+        assert audit is not None
+        assert "same" == audit.outcome
 
 
 def test_a_build_is_audited_as_patches_are() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from cenote.harness.apply_auditor import Auditor
 from cenote.harness.apply_ground import EffectNotRepeatedError
 from cenote.harness.patch_errors import not_repeated
+from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.file_requests import content_read, listed, listing, reading
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.listeners import BlockingListener
@@ -22,6 +23,7 @@ from cenote_worker.hosted.rehearsal import RecordedHosts, fresh_beside
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.written_files import write_all, written_by
 from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.trace import key_of
 
 _BYTECODE: Final = b"__pycache__"
 """What Python writes there has the times of its sources in it, and follows from them."""
@@ -104,9 +106,9 @@ class AuditedRuntime(ToldRuntime):
     def _obstacles(self) -> Iterator[str]:
         runtime = self._runtime
         if runtime.earlier is not None:
-            yield "the history begins with a state that was restored or forked, not with the start of a runtime"
-        if not runtime.begins_alike:
-            yield "something was put in after the first step, so that the start cannot be made again"
+            yield "the history begins with a state that was restored, not with the start of a runtime"
+        if why := runtime.begins_otherwise:
+            yield f"the start of the history cannot be made again: {why}"
         if any(mount.writable for mount in runtime.policy.mounts):
             yield "steps may write to mounted folders, which are not written to twice"
         if runtime.network_log:
@@ -130,6 +132,7 @@ class AuditedRuntime(ToldRuntime):
     def _run(self, fresh: HostedRuntime, hosts: RecordedHosts) -> Iterator[StepRecord]:
         """Up to a call outside that no record answers."""
         ground = RuntimeGround(fresh.rerunning(), fresh.resume, None, atomic=False)
+        self._check_start(ground)
         for record in self.records:
             if self._cancelled():
                 raise UnavailableError("nobody waits for it any more")
@@ -143,6 +146,14 @@ class AuditedRuntime(ToldRuntime):
             if done.status == "lost":
                 raise UnavailableError(f"its jail was lost in step {record.number}")
             yield done
+
+    def _check_start(self, ground: RuntimeGround) -> None:
+        """Raises UnavailableError where the first steps, in another runtime or process, have found other values."""
+        found = found_at_first(self.records) if self._runtime.began_elsewhere else {}
+        now = ground.versions(found)
+        others = sorted(key_of(each) for each, version in found.items() if now.get(each, version) != version)
+        if others:
+            raise UnavailableError(f"the first steps have found another value of {', '.join(others)}")
 
 
 def _obstacles(record: StepRecord) -> Iterator[str]:
