@@ -1,72 +1,125 @@
-"""An auditor runs a share of patched histories in full, and says what differs."""
+"""An auditor compares a share of patched histories with full runs of them, and says what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pytest
-from tests.harness.laboratory import Laboratory
 
-from cenote.harness.apply import apply_plan
-from cenote.harness.apply_auditor import Auditor, UnsoundError
-from cenote.harness.patch import Patch
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.apply_auditor import Audit, Auditor, Told, Unlike, UnsoundError
+from cenote_security.errors import UnavailableError, UnsafeValueError
+from cenote_worker.history.step import StepRecord
+
+ALWAYS = Auditor(share=1.0, chance=lambda: 0.999)
+PRINTED = (StepRecord(number=3, stdout="1\n"), StepRecord(number=7, value="<A at 0x7f01>"))
+
+SHOWN = StepRecord(number=1, stdout="1\n", outputs=({"text/html": "<b>1</b>"},))
 
 
-class Shown(Laboratory):
-    def __init__(self) -> None:
-        super().__init__(by_name=True)
-        self.answers_only = True
+@dataclass(kw_only=True)
+class State:
+    """values: None for one that stays in its jail."""
 
-    def values(self) -> Mapping[str, object]:
-        return self.state.names()
+    values: Mapping[str, object] = field(default_factory=dict)
+    paths: Mapping[str, bytes] = field(default_factory=dict)
+    records: Sequence[StepRecord] = PRINTED
+
+    def described(self) -> Mapping[str, str]:
+        return {name: type(value).__name__ for name, value in self.values.items()}
+
+    def value(self, name: str) -> object:
+        if self.values[name] is None:
+            raise UnsafeValueError("A")
+        return self.values[name]
 
     def files(self) -> Mapping[str, bytes]:
-        return {path: text.encode() for path, text in self.state.files.items()}
+        return self.paths
 
 
-def audited(chance: float, spoil: str = "") -> bool:
-    """A patch of a small history; then something happens to the state that no record tells of."""
-    ground = Shown()
-    for code in ("a = 1", "b = [2]", "write('p', a)", "show(b)"):
-        ground.execute(None, code)
-    patch = Patch.replace_step(1, "a = 5")
-    plan = make_plan(patch, ground.line(), ground.kept())
-    result = apply_plan(plan, ground)
-    exec(spoil, {"ground": ground})
-    auditor = Auditor(share=0.5, fresh=Shown, chance=lambda: chance)
-    return auditor.audit(plan.course.line, ground, result.records)
+@dataclass(kw_only=True)
+class Patched(State):
+    """runs: what its history gives in full, one time after the other. reason: see Audited.obstacle."""
+
+    runs: Sequence[State | Exception]
+    reason: str = ""
+
+    def obstacle(self) -> str:
+        return self.reason
+
+    @contextmanager
+    def in_full(self) -> Iterator[Told]:
+        run, *self.runs = self.runs
+        if isinstance(run, Exception):
+            raise run
+        yield run
+
+
+def audited(patched: State, *runs: State | Exception) -> Audit:
+    whole = Patched(values=patched.values, paths=patched.paths, records=patched.records, runs=runs)
+    audit = ALWAYS.audit(whole)
+    assert audit is not None
+    return audit
 
 
 def test_a_sound_history_passes() -> None:
-    """It was checked."""
-    assert audited(0.4)
+    """What stays in its jail is compared by its description, and that is told."""
+    full = (StepRecord(number=1, stdout="1\n"), StepRecord(number=2, value="<A at 0x5502>"))
+    one, other = State(values={"a": [1.5], "f": None}), State(values={"a": [1.5], "f": None}, records=full)
+    assert Audit(outcome="same", described=("f",)) == audited(one, other)
 
 
-def test_only_a_share_is_checked() -> None:
-    """The rest costs nothing."""
-    assert not audited(0.5, "ground.state.namespace['b'] = 0")
+@pytest.mark.parametrize(("chance", "checked"), [(0.499, True), (0.5, False)])
+def test_only_a_share_is_checked(chance: float, checked: bool) -> None:
+    """The rest costs nothing: no full run is made."""
+    auditor = Auditor(share=0.5, chance=lambda: chance)
+    patched = Patched(runs=(State(),))
+    assert (checked, 0 if checked else 1) == (auditor.audit(patched) is not None, len(patched.runs))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "names", "files"),
+    ("full", "unlike"),
     [
-        ("ground.state.namespace['b'].append(1)", ("b",), ()),
-        ("ground.state.namespace['c'] = 1", ("c",), ()),
-        ("ground.state.files['p'] = '1'", (), ("p",)),
+        (State(values={"a": [1, 2]}), Unlike(names=("a",))),
+        (State(values={"a": [True]}), Unlike(names=("a",))),
+        (State(values={"a": None}), Unlike(names=("a",))),
+        (State(values={"a": [1], "b": 1}), Unlike(names=("b",))),
+        (State(), Unlike(names=("a",))),
+        (State(values={"a": [1]}, paths={"p": b"1"}), Unlike(files=("p",))),
+        (State(values={"a": [1]}, records=(StepRecord(number=1), PRINTED[1])), Unlike(steps=(3,))),
+        (State(values={"a": [1]}, records=PRINTED[:1]), Unlike(steps=(7,))),
+        (State(values={"a": [1]}, records=(SHOWN, PRINTED[1])), Unlike(steps=(3,))),
     ],
 )
-def test_a_difference_raises_an_alarm(spoil: str, names: tuple[str, ...], files: tuple[str, ...]) -> None:
-    """With the names."""
-    with pytest.raises(UnsoundError, match="gives something else") as raised:
-        audited(0.0, spoil)
-    assert (names, files) == (raised.value.names, raised.value.files)
+def test_what_each_full_run_gives_otherwise_is_different(full: State, unlike: Unlike) -> None:
+    """By name, path and step of the patched history; a run that ends early differs in the step that it lacks."""
+    audit = audited(State(values={"a": [1]}), full, full)
+    assert ("different", unlike) == (audit.outcome, audit.unlike)
 
 
-def test_a_history_whose_effects_would_be_repeated_is_not_run() -> None:
-    """An auditor calls nothing."""
-    ground = Shown()
-    ground.answers_only = False
-    ground.execute(None, "a = external(1)")
-    line = make_plan(Patch.insert_step(1, "b = external(2)"), ground.line(), ground.kept()).course.line
-    assert not Auditor(share=1, fresh=Shown, chance=lambda: 0.0).audit(line, ground, ground.line())
+def test_what_full_runs_disagree_about_is_no_alarm() -> None:
+    """It is chance. What they agree about is one all the same."""
+    patched = State(values={"t": 1, "a": 1})
+    runs = State(values={"t": 2, "a": 1}), State(values={"t": 3, "a": 1})
+    assert ("unsteady", ("t",)) == (audited(patched, *runs).outcome, audited(patched, *runs).unlike.names)
+    runs = State(values=patched.values, records=PRINTED[:1]), State(values=patched.values, records=())
+    assert "unsteady" == audited(patched, *runs).outcome
+    runs = State(values={"t": 2, "a": 5}), State(values={"t": 3, "a": 5})
+    assert ("different", ("a",)) == (audited(patched, *runs).outcome, audited(patched, *runs).unlike.names)
+
+
+def test_a_history_that_cannot_be_run_in_full_is_said_to_be_unchecked() -> None:
+    """Known before, or found out in the middle: it is never passed over in silence."""
+    known = ALWAYS.audit(Patched(runs=(), reason="something was put in"))
+    assert Audit(outcome="not checked", reason="something was put in") == known
+    lost = audited(State(), UnavailableError("there is no memory"))
+    assert ("not checked", True) == (lost.outcome, "there is no memory" in lost.reason)
+
+
+def test_the_alarm_names_what_differs_and_what_to_do() -> None:
+    """The patch with its steps, too: they are what a report needs."""
+    audit = audited(State(values={"a": 1}), State(values={"a": 2}), State(values={"a": 2}))
+    text = str(UnsoundError(audit, "p1", (2, 4), ()))
+    for part in ("variables a", "patch p1", "steps 2, 4;", "not run again: none", "state.revert('p1')"):
+        assert part in text

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.harness.laboratory import Laboratory
 
 from cenote.harness.diagnosis import diagnose
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import Span
+from cenote_worker.results import ErrorInfo, Span
+from cenote_worker.trace import ABSENT, StepTrace, name
 
 
 def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:
@@ -49,6 +51,22 @@ def test_a_value_changed_in_place_has_no_binding_statement() -> None:
     found = diagnose(failing("a = [1]", "a.append('x')", "b = a[0] + a[1]"), 3)
     assert found is not None
     assert (2, None) == (found.origins[0].step, found.origins[0].span)
+
+
+@pytest.mark.parametrize(("error", "missing"), [("TypeError", []), ("NameError", ["out"])])
+def test_what_a_step_was_to_bind_is_not_where_its_failure_comes_from(error: str, missing: list[str]) -> None:
+    """Its trace has that among what it read, as not there. Only where a name was missed, that may be it."""
+    trace = StepTrace(reads={name("go"): "1", name("out"): ABSENT}, writes={})
+    failed = StepRecord(
+        number=1,
+        code="out = go()",
+        trace=trace,
+        status="failed",
+        error=ErrorInfo(type=error, message="", span=Span(line=1, column=6, end_line=1, end_column=10)),
+    )
+    found = diagnose([failed], 1)
+    assert found is not None
+    assert missing == [origin.name for origin in found.origins if origin.missing]
 
 
 def test_a_step_that_did_not_fail_has_no_diagnosis() -> None:

@@ -21,6 +21,13 @@ class Plain:
         self.value = value
 
 
+def objects() -> np.ndarray:
+    """An array that has itself as an element."""
+    found = np.empty(2, dtype=object)
+    found[0], found[1] = found, [1]
+    return found
+
+
 LOOP: list[object] = []
 LOOP.append(LOOP)
 OTHER: list[object] = []
@@ -35,9 +42,14 @@ OTHER.append(OTHER)
         (Point(1.0), Point(1.0)),
         (Plain([1]), Plain([1])),
         (LOOP, OTHER),
+        (objects(), objects()),
         (np.array([1.0, np.nan]), np.array([1.0, np.nan])),
         (pd.DataFrame({"a": [1, None]}), pd.DataFrame({"a": [1, None]})),
         (len, len),
+        (
+            {10**5000, "\ud800", None, (1, "a"), frozenset({2.5})},
+            {frozenset({2.5}), (1, "a"), None, "\ud800", 10**5000},
+        ),
     ],
 )
 def test_the_same(one: object, other: object) -> None:
@@ -65,6 +77,20 @@ def test_the_same(one: object, other: object) -> None:
 def test_not_the_same(one: object, other: object) -> None:
     """Programs can tell these apart."""
     assert not same(one, other)
+
+
+def layers(start: object, count: int) -> object:
+    """Of sets, each of which has the one below in it, and another one with it."""
+    found = frozenset({start})
+    for _ in range(count):
+        found = frozenset({found, frozenset({found})})
+    return found
+
+
+def test_sets_in_layers_are_compared_in_no_time() -> None:
+    """Written out, forty layers are more than a hundred million sets; a jail makes them with one short line."""
+    assert same(layers(1, 40), layers(1, 40))
+    assert not same(layers(1, 40), layers(2, 40))
 
 
 def test_sharing_counts() -> None:

@@ -171,3 +171,24 @@ def test_other_formats(line: Line, name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.ipynb"):
         line.state.export(tmp_path / name)
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        ('{"a": [1.5]}', {"a": [1.5]}),
+        ("[" * 100 + "]" * 100, json.loads("[" * 100 + "]" * 100)),
+        ("[" * 101 + "]" * 101, "[" * 101 + "]" * 101),
+        ("[" * 100_000, "[" * 100_000),
+        ("[NaN]", "[NaN]"),
+        ("[1e999]", "[1e999]"),
+    ],
+)
+def test_json_that_other_programs_cannot_read_stays_text(
+    content: str, written: object, tmp_path: Path
+) -> None:
+    """It comes from a jail: no output keeps a history from being exported."""
+    line = Line()
+    line.run("x", outputs=({"application/json": content},))
+    [cell] = json.loads(line.state.export(tmp_path / "run.ipynb").read_text())["cells"]
+    assert [written] == [output["data"]["application/json"] for output in cell["outputs"]]

@@ -1,7 +1,7 @@
 """The execution state of a runtime: what ran, what depends on it, and what a patch of it has run again."""
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
-from cenote.harness.apply_auditor import Auditor, UnsoundError
+from cenote.harness.apply_auditor import Audit, Unlike, UnsoundError
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
 from cenote.harness.artifacts import (
     Artifact,
@@ -36,7 +36,7 @@ __all__ = [
     "Artifact",
     "ArtifactCycleError",
     "ArtifactVersion",
-    "Auditor",
+    "Audit",
     "Blame",
     "BlockedEffect",
     "BuildOptions",
@@ -65,6 +65,7 @@ __all__ = [
     "TrackedArtifact",
     "UnbuildableError",
     "UnknownArtifactError",
+    "Unlike",
     "UnsoundError",
     "Verification",
 ]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cenote.harness.apply_auditor import Audit
 from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
 from cenote.harness.patch_errors import NotPutBackError, NoWayError, StalePlanError, StateNotKeptError
 from cenote.harness.plan import Plan
@@ -44,6 +45,7 @@ class ApplyResult:
     seconds_saved: what the reused steps behind the change took when they were recorded.
     records: the new steps. failure: the step that failed. blocked: the call that was not made.
     aside: the step whose state was kept of what had been done, if that was asked for; 0 for none.
+    audit: what came of running the patched history in full; None where that was not done, see `audit_patches`.
     """
 
     status: ApplyStatus
@@ -57,6 +59,7 @@ class ApplyResult:
     failure: StepRecord | None = None
     blocked: EffectNotRepeatedError | None = None
     aside: int = 0
+    audit: Audit | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

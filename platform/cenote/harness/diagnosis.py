@@ -77,8 +77,10 @@ def _origins(before: Sequence[StepRecord], record: StepRecord, source: str, dept
         variable, end, far = waiting.pop(0)
         writer = _writer(before[:end], name(variable))
         origin = _origin(variable, writer)
-        known = writer is None and _looks_built_in(variable, record)
-        if (variable, origin.step) in found or known:
+        of_no_step = _looks_built_in(variable, record) or (
+            variable not in near and _is_its_own(variable, record)
+        )
+        if (variable, origin.step) in found or (writer is None and of_no_step):
             continue
         found[variable, origin.step] = origin
         if writer is not None and far < depth:
@@ -96,6 +98,12 @@ def _reads(record: StepRecord) -> frozenset[Location]:
 def _looks_built_in(variable: str, record: StepRecord) -> bool:
     """No step wrote it, and it was not missed: so it is no variable of the user's."""
     return record.trace is not None and record.trace.reads.get(name(variable), "there") != ""
+
+
+def _is_its_own(variable: str, record: StepRecord) -> bool:
+    """What the step binds counts as read, too. That it was not there before explains nothing but a NameError."""
+    missed = record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
+    return not missed and _binding(record.code, variable) is not None
 
 
 def _writer(before: Sequence[StepRecord], location: Location) -> StepRecord | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
@@ -41,6 +42,7 @@ class _Comparison:
         self._pairs: dict[int, object] = {}
         self._backwards: dict[int, object] = {}
         self._alive: list[object] = []
+        self._order = _Order()
 
     def same(self, one: object, other: object, depth: int) -> bool:
         if type(one) is not type(other) and _name(type(one)) != _name(type(other)):
@@ -59,7 +61,7 @@ class _Comparison:
         if isinstance(one, set | frozenset) and isinstance(other, set | frozenset):
             return self._same_sets(one, other, depth)
         if hasattr(one, "__array_interface__") or hasattr(one, "to_numpy"):
-            return _same_arrays(one, other)
+            return _same_arrays(one, other, lambda left, right: self.same(left, right, depth))
         mine, others = list(_parts(one)), list(_parts(other))
         return len(mine) == len(others) and all(
             self.same(left, right, depth) for left, right in zip(mine, others, strict=True)
@@ -68,10 +70,50 @@ class _Comparison:
     def _same_sets(
         self, one: set[object] | frozenset[object], other: set[object] | frozenset[object], depth: int
     ) -> bool:
-        mine, others = sorted(one, key=repr), sorted(other, key=repr)
+        mine, others = self._order.of(one), self._order.of(other)
         return len(mine) == len(others) and all(
             self.same(left, right, depth) for left, right in zip(mine, others, strict=True)
         )
+
+
+class _Order:
+    """Puts members of sets into one order, wherever they lie.
+
+    Each object is looked at once: by their reprs, sets that share what is in them, layer upon layer, would take for
+    ever. Code in a jail can make such ones, and numbers that Python writes out no more.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, bytes]] = {}
+
+    def of(self, members: Iterable[object]) -> list[object]:
+        return sorted(members, key=lambda member: self._digest(member, 0))
+
+    def _digest(self, value: object, depth: int) -> bytes:
+        if isinstance(value, _ATOMS):
+            return _digest_of(value, [_atom(value)])
+        if id(value) not in self._known:
+            self._known[id(value)] = value, b""  # for what comes back to itself
+            self._known[id(value)] = value, _digest_of(value, self._parts(value, depth + 1))
+        return self._known[id(value)][1]
+
+    def _parts(self, value: object, depth: int) -> list[bytes]:
+        if depth > _DEPTH:
+            return []
+        if isinstance(value, frozenset):
+            return sorted(self._digest(part, depth) for part in value)
+        return [self._digest(part, depth) for part in _parts(value)]
+
+
+def _digest_of(value: object, parts: Iterable[bytes]) -> bytes:
+    return hashlib.sha256(b"\0".join(("/".join(_name(type(value))).encode(), *parts))).digest()
+
+
+def _atom(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    text = f"{value:x}" if isinstance(value, int) else str(value)  # decimal digits are limited
+    return text.encode("utf-8", "surrogatepass")
 
 
 _ATOMS: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
@@ -90,14 +132,16 @@ def _same_atoms(one: object, other: object) -> bool:
     return one == other
 
 
-def _same_arrays(one: object, other: object) -> bool:
-    """Arrays, series and frames by dtype, shape and content, NaN being equal to itself."""
+def _same_arrays(one: object, other: object, same: Callable[[object, object], bool]) -> bool:
+    """Arrays, series and frames by dtype, shape and content, NaN being equal to itself. same: of two elements."""
     import numpy
 
     if hasattr(one, "equals"):  # pandas and Arrow compare with labels and types
-        return bool(one.equals(other)) and str(getattr(one, "dtypes", "")) == str(
-            getattr(other, "dtypes", "")
-        )
+        try:
+            equal = bool(one.equals(other))
+        except (RecursionError, TypeError, ValueError):  # by what is in the cells of a frame of objects
+            return False
+        return equal and str(getattr(one, "dtypes", "")) == str(getattr(other, "dtypes", ""))
     left, right = numpy.asarray(one), numpy.asarray(other)
     if (left.dtype, left.shape) != (right.dtype, right.shape):
         return False

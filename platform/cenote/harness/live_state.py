@@ -10,6 +10,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
+from cenote.harness.apply_auditor import Audit, UnsoundError
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.build import BuildOptions
 from cenote.harness.artifacts.build_result import BuildResult
@@ -55,6 +56,9 @@ class Site(Protocol):
 
     def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         """See `apply_plan`; what was applied is kept for longer than other states."""
+
+    def audit(self, options: ApplyOptions) -> Audit | None:
+        """Runs the live history in full, beside it, and compares; None where the draw or the setting says no."""
 
     def go_back(self, step: int) -> None:
         """The live state becomes that after a kept step. Raises NotKeptError."""
@@ -103,8 +107,17 @@ class LiveState(ExecutionState):
             if result.status == "applied":
                 applied = Applied(patch=plan.patch, before=plan.course.records, head=result.head)
                 self._changes.applied[plan.patch.id] = applied
+                result = self._audited(result, plan.patch, options)
         self.refresh()
         return result
+
+    def _audited(self, result: ApplyResult, patch: Patch, options: ApplyOptions) -> ApplyResult:
+        """With what the auditor has found. Raises UnsoundError; the patch can be taken back by then."""
+        audit = self._site.audit(options)
+        if audit is not None and audit.outcome == "different":
+            self.refresh()
+            raise UnsoundError(audit, patch.id, result.steps_rerun, result.steps_reused)
+        return replace(result, audit=audit)
 
     def _revert(self, patch_id: str, options: ApplyOptions) -> ApplyResult:
         applied = self._changes.applied.get(patch_id)
@@ -135,6 +148,9 @@ class LiveState(ExecutionState):
             if result.status == "built" and result.patch is not None:
                 applied = Applied(patch=result.patch, before=result.before, head=result.head)
                 self._changes.applied[result.patch.id] = applied
+                if result.applied is not None:
+                    audited = self._audited(result.applied, result.patch, options.apply)
+                    result = replace(result, applied=audited)
         self.refresh()
         return result
 
@@ -170,7 +186,7 @@ class RuntimeState(LiveState, Generic[Face]):
 
         Raises StalePlanError when the runtime has gone on since the plan was made, StateNotKeptError when a failure
         could not be undone, StepNotRepeatedError for what cannot be run again, SecurityError for code that the rules
-        refuse.
+        refuse. UnsoundError is the alarm of `audit_patches`, raised behind a patch that stays applied.
         """
         return self._apply(plan, options or ApplyOptions())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,6 +12,9 @@ from cenote.harness.step import Step
 from cenote_worker.results import MimeBundle
 
 FORMAT: Final = (4, 5)
+
+MAX_DEPTH: Final = 100
+"""Of JSON in an output, which a jail has made: deeper, it stays text. Python's own writer gives up at some 900."""
 
 Json = dict[str, Any]
 """Of a format that is described by a schema, not by types."""
@@ -106,7 +110,16 @@ def _content(mime: str, content: str | bytes) -> object:
         return base64.b64encode(content).decode("ascii")
     if mime == "application/json" or (mime.startswith("application/") and mime.endswith("+json")):
         try:
-            return json.loads(content)
-        except ValueError:
+            data = json.loads(content)
+        except (ValueError, RecursionError):
             return content
+        return data if _is_plain(data, MAX_DEPTH) else content
     return content
+
+
+def _is_plain(data: object, depth: int) -> bool:
+    """Whether any program reads it as JSON: it is finite, and not deeper than that."""
+    if isinstance(data, dict | list):
+        parts = data.values() if isinstance(data, dict) else data
+        return depth > 0 and all(_is_plain(part, depth - 1) for part in parts)
+    return not isinstance(data, float) or math.isfinite(data)

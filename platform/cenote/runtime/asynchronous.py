@@ -14,6 +14,7 @@ from cenote.harness.apply import ApplyResult
 from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime.attachments import AttachedCore
+from cenote.runtime.auditing import auditor_of
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
@@ -69,10 +70,15 @@ class AsyncPythonRuntime:
         history: str | Path | None = None,
         store: StoreURL | None = None,
         durable: bool = False,
+        audit_patches: float = 0.0,
     ) -> None:
         policy = SandboxPolicy() if sandbox is None else sandbox
-        place, kept = backend_at(address, token, history, name, store, durable=durable)
-        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
+        auditor = auditor_of(audit_patches)
+        audited = auditor is not None
+        place, kept = backend_at(address, token, history, name, store, durable=durable, audited=audited)
+        self.core = RuntimeCore(
+            functions, variables, types, security_checker, policy, name, place, kept, auditor
+        )
         weakref.finalize(self, self.core.close)
 
     @classmethod

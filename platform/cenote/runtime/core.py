@@ -13,10 +13,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
+from cenote.harness.apply_auditor import Audit, Auditor
 from cenote.harness.artifacts.build import BuildOptions
 from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import Changes
 from cenote.harness.plan import Plan
+from cenote.runtime.auditing import AuditedRuntime
 from cenote.runtime.authors import Scope
 from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.builds import build_here
@@ -72,6 +74,7 @@ class RuntimeCore:
         name: str | None,
         backend: Callable[[SandboxPolicy, HostDesk], Backend],
         storage: Storage | None = None,
+        auditor: Auditor | None = None,
     ) -> None:
         if not isinstance(sandbox, SandboxPolicy):
             raise UsageError(f"sandbox is a SandboxPolicy, not {type(sandbox).__name__}")
@@ -85,6 +88,7 @@ class RuntimeCore:
         self.author = ""
         self.scope: Scope = "shared"
         self.changes = Changes()
+        self._auditor = auditor
         self._checker = security_checker
         self._private: dict[str, Names] = {}
         self.origin: ForkPoint | None = None
@@ -190,6 +194,11 @@ class RuntimeCore:
             return apply_elsewhere(plan, options, where, self._rules, self.read_history)
         return apply_here(plan, self._ground(where, atomic=options.atomic, cause=plan.patch.cause), options)
 
+    def audit(self, options: ApplyOptions) -> Audit | None:
+        if self._auditor is None or not isinstance(self.backend, HostedRuntime):
+            return None
+        return self._auditor.audit(AuditedRuntime(self.backend, self.classes, options.cancelled))
+
     def declare(self, units: Sequence[Declared]) -> None:
         where = self._rerunning()
         if isinstance(where, HostedRuntime):
@@ -239,7 +248,7 @@ class RuntimeCore:
 
     def branch(self, backend: Callable[[SandboxPolicy, HostDesk], Backend], name: str | None) -> RuntimeCore:
         """A runtime of its own, over a namespace that holds what this one's does: it knows what this one knows."""
-        branch = RuntimeCore((), (), (), self._checker, self.policy, name, backend)
+        branch = RuntimeCore((), (), (), self._checker, self.policy, name, backend, auditor=self._auditor)
         branch.items.update(self.items)
         branch.classes.update(self.classes)
         branch._targets.update(self._targets)

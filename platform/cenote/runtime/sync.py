@@ -14,6 +14,7 @@ from cenote.harness.apply import ApplyResult
 from cenote.harness.artifacts.build_result import BuildResult
 from cenote.harness.live_state import RuntimeState
 from cenote.runtime.attachments import AttachedCore
+from cenote.runtime.auditing import auditor_of
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
@@ -60,7 +61,9 @@ class PythonRuntime:
     is kept, beyond this process: a SQLite file, or the URL of a database, in which it has its `name`. store: where
     its checkpoints go, a folder or any URL that fsspec knows, found there by the name; see `checkpoint`. durable:
     every cell and every change is stored before its call returns, so that `restore` gives it back whatever is killed
-    then; calls raise NotDurableError where it cannot be.
+    then; calls raise NotDurableError where it cannot be. audit_patches: the share of patches and
+    builds, from 0 to 1, behind which the patched history is run in full in a second jail while the caller waits; a
+    difference raises UnsoundError. Embedded runtimes only.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -83,10 +86,15 @@ class PythonRuntime:
         history: str | Path | None = None,
         store: StoreURL | None = None,
         durable: bool = False,
+        audit_patches: float = 0.0,
     ) -> None:
         policy = SandboxPolicy() if sandbox is None else sandbox
-        place, kept = backend_at(address, token, history, name, store, durable=durable)
-        self.core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
+        auditor = auditor_of(audit_patches)
+        audited = auditor is not None
+        place, kept = backend_at(address, token, history, name, store, durable=durable, audited=audited)
+        self.core = RuntimeCore(
+            functions, variables, types, security_checker, policy, name, place, kept, auditor
+        )
         weakref.finalize(self, self.core.close)
 
     @classmethod

@@ -80,6 +80,25 @@ def put_in(source: HostedRuntime) -> Mapping[int, frozenset[str]]:
     return found
 
 
+def fresh_beside(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int] = ()) -> HostedRuntime:
+    """One of the same policy, but it reaches no network and writes to nothing of the host's. Its maker closes it.
+
+    It begins with what clients have put into the source at first, and at these steps.
+    """
+    policy = source.policy
+    mounts = [replace(mount, writable=False) for mount in policy.mounts]
+    fresh = HostedRuntime(
+        replace(policy, network="none", mounts=mounts, snapshots="none", runtime_timeout=None),
+        hosts,
+        source.start_beside,
+        source.name,
+    )
+    for injection in source.noted.all():
+        if not injection.seat.private and injection.step in (START, *steps):
+            fresh.declare(replace(injection, values=injection.values.duplicate(), number=0))
+    return fresh
+
+
 class Rehearsal:
     """One try. `value` once, then `close`; `end` lets `value` raise soon, at any time, from any thread.
 
@@ -94,7 +113,7 @@ class Rehearsal:
         self._hosts = RecordedHosts(
             call for record in _records(source, request.steps) for call in record.host_calls
         )
-        self._fresh = _fresh(source, self._hosts, request.steps)
+        self._fresh = fresh_beside(source, self._hosts, request.steps)
         self._files = written_by(source.history, _records(source, request.steps))
 
     def value(self, admission: Admission = admit_all) -> ValueReply:
@@ -195,22 +214,6 @@ class Rehearsals:
             if self._running is not None and self._running[1] is rehearsal:
                 self._running = None
         listener.done(outcome)
-
-
-def _fresh(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int]) -> HostedRuntime:
-    """It begins with what clients have put into the source at first, and at these steps."""
-    policy = source.policy
-    mounts = [replace(mount, writable=False) for mount in policy.mounts]
-    fresh = HostedRuntime(
-        replace(policy, network="none", mounts=mounts, snapshots="none", runtime_timeout=None),
-        hosts,
-        source.start_beside,
-        source.name,
-    )
-    for injection in source.noted.all():
-        if not injection.seat.private and injection.step in (START, *steps):
-            fresh.declare(replace(injection, values=injection.values.duplicate(), number=0))
-    return fresh
 
 
 def _records(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:

@@ -1,0 +1,140 @@
+"""Patches of runtimes with `audit_patches`: a share of patched histories is run in full beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.harness import Artifact, Audit, Patch, Unlike, UnsoundError
+from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
+from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
+
+SMALL = SandboxPolicy(preload=())
+CELLS = (
+    "n = raw[0]",
+    "ticket = reserve(3)",
+    "def more(): return n + 1\nit = iter([n])",
+    "print(more(), ticket)",
+    "open('n.txt', 'w').write(str(n))",
+)
+
+UNSEEN = ("import tracemalloc", "tracemalloc.start()", "traced = tracemalloc.is_tracing()\nprint(traced)")
+"""What an extension module has inside it, and tells by no attribute, is seen by nobody."""
+
+
+@pytest.fixture
+def reserved() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def runtime(reserved: list[int]) -> Iterator[PythonRuntime]:
+    """Its host function has an effect outside."""
+
+    def reserve(seats: int) -> int:
+        reserved.append(seats)
+        return len(reserved)
+
+    variables, functions = [Variable("raw", [1, 2])], [Function(reserve, host=True)]
+    with PythonRuntime(sandbox=SMALL, variables=variables, functions=functions, audit_patches=1.0) as runtime:
+        runtime.files.write("given.txt", "7")
+        for cell in CELLS:
+            assert runtime.execute(cell).success
+        yield runtime
+
+
+def patched(runtime: PythonRuntime, step: int, code: str) -> Audit | None:
+    state = runtime.state
+    return state.apply(state.plan(Patch.replace_step(step, code))).audit
+
+
+def test_a_sound_patch_passes_and_nothing_outside_is_done_again(
+    runtime: PythonRuntime, reserved: list[int]
+) -> None:
+    """Variables, files and output; functions and iterators are compared by what may be said of them."""
+    assert Audit(outcome="same", described=("it", "more", "reserve")) == patched(
+        runtime, 1, "n = raw[1] + int(open('given.txt').read())"
+    )
+    assert [3] == reserved
+    assert "(9, 10, b'9')" == runtime.execute("n, more(), open('n.txt', 'rb').read()").value
+
+
+def test_what_changes_with_each_run_is_no_alarm(runtime: PythonRuntime) -> None:
+    """It is named instead."""
+    runtime.execute("import time; now = time.perf_counter_ns()")
+    audit = patched(runtime, 1, "n = 5")
+    assert audit is not None
+    assert ("unsteady", Unlike(names=("now",))) == (audit.outcome, audit.unlike)
+
+
+def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back() -> None:
+    """It names the variable, the step that shows something else, and the steps that were not run again."""
+    with PythonRuntime(sandbox=SMALL, audit_patches=1.0) as runtime:
+        for cell in UNSEEN:
+            assert runtime.execute(cell).success
+        with pytest.raises(UnsoundError, match="variables traced") as raised:
+            patched(runtime, 2, "started = False")
+        alarm = raised.value
+        [*_, told] = runtime.state.steps
+        assert Unlike(names=("traced",), steps=(told.number,)) == alarm.audit.unlike
+        assert ((2,), True) == (alarm.rerun, 3 in alarm.reused)
+        again = runtime.state.revert(alarm.patch)
+        assert ("applied", Audit(outcome="same")) == (again.status, again.audit)
+
+
+def test_a_history_that_cannot_begin_again_says_so(runtime: PythonRuntime) -> None:
+    """What a client has put in since is in no code."""
+    runtime.inject(Variable("late", [1]))
+    runtime.execute("later = late[0]")
+    audit = patched(runtime, 4, "print('patched')")
+    assert audit is not None
+    assert ("not checked", True) == (audit.outcome, "a client has put in `late` since" in audit.reason)
+
+
+def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntime) -> None:
+    """The steps before the fork run too; a branch has the setting of what it was forked from."""
+    with runtime.fork() as branch:
+        branch.execute("m = n * 2")
+        audit = patched(branch, branch.state.head, "m = n * 3")
+        assert audit is not None
+        assert "same" == audit.outcome
+
+
+def test_a_build_is_audited_as_patches_are() -> None:
+    """With either face."""
+
+    async def built() -> Audit | None:
+        async with AsyncPythonRuntime(sandbox=SMALL, audit_patches=1.0) as runtime:
+            await runtime.execute("open('m.py', 'w').write('n = 1')")
+            await runtime.execute("import m\nk = m.n")
+            state = runtime.state
+            await state.declare(Artifact("m.py", "module"))
+            await runtime.execute("open('m.py', 'w').write('n = 22')")
+            result = await state.build()
+            assert ("built", "22") == (result.status, (await runtime.execute("k")).value)
+            return result.applied.audit if result.applied is not None else None
+
+    assert Audit(outcome="same", described=()) == asyncio.run(built())
+
+
+def test_nothing_is_audited_unless_asked_for() -> None:
+    """It takes as long as the whole history."""
+    with PythonRuntime(sandbox=SMALL) as runtime:
+        runtime.execute("a = 1")
+        assert patched(runtime, 1, "a = 2") is None
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True, "0.5"])
+def test_a_share_is_from_0_to_1(share: float) -> None:
+    """Anything else is refused before there is a runtime."""
+    with pytest.raises(UsageError, match="share from 0 to 1"):
+        PythonRuntime(audit_patches=share)
+
+
+def test_a_platform_does_not_audit() -> None:
+    """It is said at once, without asking it, instead of leaving it undone."""
+    with pytest.raises(UsageError, match="embedded"):
+        PythonRuntime(address="127.0.0.1:1", token="t", audit_patches=1.0)
