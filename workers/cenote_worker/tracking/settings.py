@@ -20,7 +20,9 @@ _SETTING: Final = (
 )  # fmt: skip
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
-_SETTERS: Final = frozenset(("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity"))
+_SETTERS: Final = frozenset(
+    ("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity")
+)
 """Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os` and `time`."""
 
 _LOOKED_AT: Final = frozenset(
