@@ -115,7 +115,7 @@ class FileWatch:
         if self._before is None:
             return fresh()
         if location == TREE:
-            return together(self._versions)
+            return together(self._versions | {key_of(one): known for one, known in self._temporary.items()})
         if self._files.is_temporary(key):
             return self._temporary.get(location, ABSENT)
         if key.startswith("/"):

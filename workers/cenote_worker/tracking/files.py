@@ -128,7 +128,7 @@ class Files:
         marks = self.marks()
         if marks is None:
             return fresh()
-        return together({path: self.version(path, budget) for path in marks})
+        return together({path: self.version(path, budget) for path in (*marks, *self.left)})
 
 
 def _marks(top: str, folders: list[str], without: str = "") -> dict[str, Mark] | None:
@@ -162,8 +162,9 @@ def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> se
 
 
 def together(versions: Mapping[str, Version]) -> Version:
-    """Of a whole directory."""
-    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(versions.items())).encode("utf-8", "surrogatepass")))
+    """Of a whole directory, and of the temporary files that are there: who asks for the one may see the others."""
+    present = {path: version for path, version in versions.items() if version != ABSENT}
+    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(present.items())).encode("utf-8", "surrogatepass")))
 
 
 def _is_folder(before: dict[str, Mark], after: dict[str, Mark], path: str) -> bool:
