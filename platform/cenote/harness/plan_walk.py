@@ -62,7 +62,7 @@ class Walk:
     def _leave(self, files: Mapping[Location, Version]) -> None:
         """These are as the old line left them. What was there before its first step is nobody's to bring back."""
         for location, version in files.items():
-            if self._live.version(location) == ABSENT or self._live.writer(location) != self._live.era:
+            if self._live.version(location) == ABSENT or self._live.writer(location):
                 self._live.correct(location, version)
 
     def go(self) -> Walked:

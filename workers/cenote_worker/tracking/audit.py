@@ -18,13 +18,20 @@ __builtins__ = BUILTINS
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITING_LETTERS: Final = frozenset("wax+")
 _getframe = sys._getframe
+_readlink, _join = os.readlink, os.path.join
 _MANY: Final = 5_000
 """Paths of one step that are noted; what comes after makes it a step that may have touched any file."""
 
-_CHANGING: Final = frozenset(
-    ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.utime",
-     "os.setxattr", "shutil.rmtree", "shutil.move", "shutil.copyfile", "shutil.copytree", "shutil.unpack_archive")
-)  # fmt: skip
+_NOWHERE: Final = -1
+_CHANGING: Final = {
+    "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)), "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),),
+    "os.link": ((0, 2), (1, 3)), "os.symlink": ((0, 2), (1, 2)), "os.truncate": ((0, _NOWHERE),),
+    "os.chmod": ((0, 2),), "os.utime": ((0, 3),), "os.setxattr": ((0, _NOWHERE),), "shutil.rmtree": ((0, 1),),
+    "shutil.move": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.copyfile": ((0, _NOWHERE), (1, _NOWHERE)),
+    "shutil.copytree": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.unpack_archive": ((0, _NOWHERE), (1, _NOWHERE)),
+}  # fmt: skip
+"""Which arguments are paths, and which the descriptors of folders that these are relative to."""
+
 _LISTING: Final = frozenset(
     ("os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob", "os.walk", "os.fwalk")
 )
@@ -61,7 +68,8 @@ _HARMLESS: Final = ("collections", "typing", "enum", "logging", "dataclasses", "
 
 class Noted:
     """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
-    looked for on the import path. unpickled: modules with the names in them that pickles spoke of."""
+    looked for on the import path. unpickled: modules with the names in them that pickles spoke of. unplaced: a file
+    was opened that may be in any folder, since nobody tells which folder its path is relative to."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
@@ -69,6 +77,7 @@ class Noted:
         self.changed: set[str] = set()
         self.listed: set[str] = set()
         self.processes = False
+        self.unplaced = False
         self.frames = False
         self.reflected: set[str] = set()
         self.remote = False
@@ -81,8 +90,7 @@ class Noted:
         elif event == "sys._getframe":
             self._frame(arguments)
         elif event in _CHANGING:
-            self._note(self.changed, *arguments[:2])
-            self._note(self.read, *arguments[:2])
+            self._change(_CHANGING[event], arguments)
         elif event in _LISTING:
             self._list(arguments)
         elif event in _PROCESSES:
@@ -98,6 +106,8 @@ class Noted:
 
     def _open(self, arguments: tuple[object, ...]) -> None:
         path, mode, flags = arguments
+        if mode is None and _is_relative(path) and _asking().f_globals.get("__name__") != "shutil":
+            self.unplaced = True  # by `os.open`; what `shutil` opens so it removes, and tells of that
         bits = flags if type(flags) is int else 0
         letters = mode if type(mode) is str else ""
         if bits & _WRITING or not _WRITING_LETTERS.isdisjoint(letters):
@@ -105,9 +115,27 @@ class Noted:
         if not (bits & os.O_TRUNC or letters[:1] in ("w", "x")):  # a file that is written anew is not read
             self._note(self.read, path)
 
+    def _change(self, places: tuple[tuple[int, int], ...], arguments: tuple[object, ...]) -> None:
+        for place, folder in places:
+            path = arguments[place]
+            if folder != _NOWHERE and type(descriptor := arguments[folder]) is int and descriptor >= 0:
+                path = self._within(descriptor, path)
+            elif type(path) is int:
+                path = self._within(path, "")
+            self._note(self.changed, path)
+            self._note(self.read, path)
+
+    def _within(self, descriptor: int, path: object) -> object:
+        try:
+            folder = _readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            self.processes = True  # who knows where that was
+            return path
+        return _join(folder, os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else folder
+
     def _note(self, paths: set[str], *given: object) -> None:
         for path in given:
-            if type(path) is bytes:
+            if isinstance(path, bytes | os.PathLike):
                 path = os.fsdecode(path)
             if type(path) is str and len(paths) < _MANY:
                 paths.add(path)
@@ -131,6 +159,10 @@ class Noted:
         asked = _asking().f_globals.get("__name__")
         if type(asked) is not str or asked.partition(".")[0] not in _HARMLESS:
             self.frames = True
+
+
+def _is_relative(path: object) -> bool:
+    return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
 
 
 def _asking() -> FrameType:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, TREE, Location, Version, file, key_of
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, Version, file, key_of
 from cenote_worker.tracking import audit
 from cenote_worker.tracking.audit import Noted
 from cenote_worker.tracking.budget import Budget
@@ -24,11 +24,20 @@ _NATIVE: Final = frozenset(
 )
 """Libraries that open files themselves, so that no hook hears of it."""
 
-_NATIVE_OF_PANDAS: Final = frozenset(("read_parquet", "read_orc", "read_hdf", "HDFStore"))
-_READING: Final = ("read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "imread")
+_ALWAYS: Final = frozenset(("duckdb", "h5py", "sqlite3", "tables", "cv2", "fastparquet"))
+"""Those of them whose objects are files, or read them when they are asked for what is in them."""
+
+_NATIVE_OF_PANDAS: Final = frozenset(
+    ("read_parquet", "read_orc", "read_hdf", "HDFStore", "to_parquet", "to_orc", "to_hdf")
+)
+_READING: Final = (
+    "read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "get_file", "File", "Parquet", "dataset",
+    "input_stream", "memory_map", "OSFile", "collect", "fetch", "to_table", "to_batches", "scanner", "copy_file",
+)  # fmt: skip
 _ASKING: Final = frozenset(
     ("exists", "isfile", "isdir", "islink", "stat", "lstat", "getsize", "getmtime", "is_file", "is_dir", "iterdir",
-     "rglob", "glob", "walk", "samefile", "disk_usage", "access", "lexists")
+     "rglob", "glob", "walk", "samefile", "disk_usage", "access", "lexists", "readlink", "realpath", "resolve",
+     "is_symlink", "ismount", "is_mount", "which", "listxattr", "getxattr", "getatime", "getctime")
 )  # fmt: skip
 _ASKED: Final = frozenset(("os", "os.path", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
 
@@ -41,8 +50,18 @@ Seen = dict[Location, Version]
 class FileWatch:
     """Made before the step; listens until `end`."""
 
-    def __init__(self, files: Files, namespace: dict[str, object], budget: Budget) -> None:
+    def __init__(
+        self,
+        files: Files,
+        namespace: dict[str, object],
+        facts: Facts,
+        packages: frozenset[str],
+        budget: Budget,
+    ) -> None:
+        """facts, packages: what is known before it runs of the code, and of the libraries that it reaches."""
         self._files = files
+        if _may_write_unseen(facts, packages):
+            files.look_at_temporary()
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
         self._temporary = {file(key): files.version(key, budget) for key in files.left}
@@ -55,10 +74,13 @@ class FileWatch:
         files, noted = self._files, self.noted
         after = files.marks()
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
+        unseen = self._written_unseen(facts, packages, budget)
+        different |= unseen or set()
         different.discard(TREE)
         read = set(self._located(noted.read)) - {TREE}
         if (
             noted.processes
+            or noted.unplaced
             or any(True for _ in self._located(noted.listed))
             or _may_read_unseen(facts, packages, bool(read))
         ):
@@ -71,7 +93,21 @@ class FileWatch:
         reads = {each: self._was(each, budget) for each in sorted(read)}
         if writes or self._before is None or after is None:
             writes[TREE] = files.version(".", budget)
+        if unseen is None:
+            reads[ANYTHING] = writes[ANYTHING] = fresh()
         return reads, writes
+
+    def _written_unseen(self, facts: Facts, packages: frozenset[str], budget: Budget) -> set[Location] | None:
+        """Temporary files that are different since somebody last looked at all of them; None if they are too many."""
+        noted, files = self.noted, self._files
+        if not (noted.processes or noted.unplaced or _may_write_unseen(facts, packages)):
+            return set()
+        before = files.temporary_marks
+        after = files.look_at_temporary()
+        if before is None or after is None:
+            return None
+        found = {file(path) for path in changed(before, after)}
+        return {each for each in found if self._temporary.get(each) != files.version(key_of(each), budget)}
 
     def _was(self, location: Location, budget: Budget) -> Version:
         """A file elsewhere than in the working directory is taken to be as it was."""
@@ -79,7 +115,7 @@ class FileWatch:
         if self._before is None:
             return fresh()
         if location == TREE:
-            return together(self._versions)
+            return together(self._versions | {key_of(one): known for one, known in self._temporary.items()})
         if self._files.is_temporary(key):
             return self._temporary.get(location, ABSENT)
         if key.startswith("/"):
@@ -110,5 +146,14 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
         return True
     if words & _IMPORTING:
         return True
+    if libraries & _ALWAYS:
+        return True
     native = libraries & _NATIVE or ("pandas" in libraries and (not noticed or words & _NATIVE_OF_PANDAS))
     return bool(native) and any(word.startswith(_READING) for word in words)
+
+
+def _may_write_unseen(facts: Facts, packages: frozenset[str]) -> bool:
+    libraries = packages | facts.imports
+    return bool(libraries & _NATIVE) or (
+        "pandas" in libraries and not _NATIVE_OF_PANDAS.isdisjoint(facts.attributes)
+    )

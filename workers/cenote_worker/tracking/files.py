@@ -49,27 +49,18 @@ class Files:
         self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
         self.left = set[str]()
         """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
+        self.temporary_marks: dict[str, Mark] | None = {}
+        """As they were when somebody last looked for what nobody hears of."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
 
     def marks(self) -> dict[str, Mark] | None:
         """Of all files by relative path; None when there are too many."""
-        found = dict[str, Mark]()
-        waiting = [""]
-        while waiting:
-            folder = waiting.pop()
-            try:
-                with _scandir(_join(self._top, folder)) as entries:
-                    for entry in entries:
-                        path = _join(folder, entry.name) if folder else entry.name
-                        if entry.is_dir(follow_symlinks=False):
-                            if entry.name in _SKIPPED:
-                                continue
-                            waiting.append(path)
-                        found[path] = _mark(entry.stat(follow_symlinks=False))
-            except OSError:  # it went meanwhile, or may not be read
-                continue
-            if len(found) > MOST:
-                return None
+        return _marks(self._top, [""])
+
+    def look_at_temporary(self) -> dict[str, Mark] | None:
+        """All temporary files by whole path, other than those of the folder; None when there are too many."""
+        found = _marks("/", list(self._temporary), self._top)
+        self.temporary_marks = found
         return found
 
     def location(self, path: str) -> Location | None:
@@ -84,10 +75,11 @@ class Files:
         return file(whole[len(self._top) + 1 :] if inside else whole)
 
     def links(self, path: str) -> list[Location]:
-        """Links of the folder that a path, as a program gave it, leads through."""
+        """Links of the folder, or temporary ones, that a path, as a program gave it, leads through."""
         place = Path(os.path.normpath(_join(_getcwd(), path)))
-        steps = [each for each in (place, *place.parents) if each.is_relative_to(self._top)]
-        return [file(str(each.relative_to(self._top))) for each in steps if each.is_symlink()]
+        links = [each for each in (place, *place.parents) if each.is_symlink()]
+        own = [file(str(each.relative_to(self._top))) for each in links if each.is_relative_to(self._top)]
+        return own + [file(str(each)) for each in links if self.is_temporary(str(each))]
 
     def inside(self, entries: Iterable[object]) -> list[str]:
         """Which of these paths are of the folder, as beginnings of what is in them: empty, or with a slash behind."""
@@ -136,7 +128,27 @@ class Files:
         marks = self.marks()
         if marks is None:
             return fresh()
-        return together({path: self.version(path, budget) for path in marks})
+        return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+
+
+def _marks(top: str, folders: list[str], without: str = "") -> dict[str, Mark] | None:
+    found = dict[str, Mark]()
+    while folders:
+        folder = folders.pop()
+        try:
+            with _scandir(_join(top, folder)) as entries:
+                for entry in entries:
+                    path = _join(folder, entry.name) if folder else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name in _SKIPPED or path == without:
+                            continue
+                        folders.append(path)
+                    found[path] = _mark(entry.stat(follow_symlinks=False))
+        except OSError:  # it went meanwhile, or may not be read
+            continue
+        if len(found) > MOST:
+            return None
+    return found
 
 
 def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> set[str]:
@@ -150,8 +162,9 @@ def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> se
 
 
 def together(versions: Mapping[str, Version]) -> Version:
-    """Of a whole directory."""
-    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(versions.items())).encode("utf-8", "surrogatepass")))
+    """Of a whole directory, and of the temporary files that are there: who asks for the one may see the others."""
+    present = {path: version for path, version in versions.items() if version != ABSENT}
+    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(present.items())).encode("utf-8", "surrogatepass")))
 
 
 def _is_folder(before: dict[str, Mark], after: dict[str, Mark], path: str) -> bool:

@@ -125,7 +125,7 @@ def _logging() -> object:
     loggers = [
         (key, _logger(logger))
         for key, logger in _manager.loggerDict.items()
-        if type(logger) is logging.Logger
+        if isinstance(logger, logging.Logger)
     ]
     known = [found for found in loggers if found[1] != _PLAIN_LOGGER]
     return (_logger(_root), known, _manager.disable)
@@ -158,9 +158,31 @@ def called_back(library: str) -> list[object]:
 
 
 def _handlers() -> list[object]:
-    """Those that do not only show on standard output or error what is logged: it is kept where they put it."""
-    loggers = [_root, *(each for each in _manager.loggerDict.values() if type(each) is logging.Logger)]
-    return [handler for logger in loggers for handler in logger.handlers if not _is_shown(handler)]
+    """Those that do not only show on standard output or error what is logged: it is kept where they put it. And what
+    others have of the user's: filters, and what writes the lines."""
+    loggers = _loggers()
+    filters = [each for logger in loggers for each in logger.filters]
+    return [part for logger in loggers for handler in logger.handlers for part in _called(handler)] + filters
+
+
+def _loggers() -> list[logging.Logger]:
+    return [_root, *(each for each in _manager.loggerDict.values() if isinstance(each, logging.Logger))]
+
+
+def _called(handler: logging.Handler) -> list[object]:
+    if not _is_shown(handler):
+        return [handler]
+    plain = handler.formatter is None or type(handler.formatter) is logging.Formatter
+    return [*handler.filters, *(() if plain else (handler.formatter,))]
+
+
+def logs_lines() -> bool:
+    """Whether what is logged says on which line of the code that was."""
+    formatters = [handler.formatter for logger in _loggers() for handler in logger.handlers]
+    try:
+        return any(each is not None and "lineno" in str(each._fmt) for each in formatters)
+    except Exception:  # a formatter of the user's
+        return True
 
 
 def _error_callback() -> list[object]:

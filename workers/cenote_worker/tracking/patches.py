@@ -30,6 +30,13 @@ _MISSING: Final = object()
 _FUTURE: Final = "__future__"
 """Whose features hold for all cells behind the one that imports them."""
 
+_QUIET: Final = frozenset(
+    ("", "__main__", "abc", "builtins", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
+     "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
+     "pathlib", "posixpath", "random", "re", "statistics", "string", "sys", "textwrap", "time", "typing", "warnings")
+)  # fmt: skip
+"""Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
+
 _LARGE: Final = 2_000
 """Items of a container of a library from which on it is not compared: tables of that size are nobody's settings."""
 
@@ -68,6 +75,8 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
+        if not libraries <= _QUIET:
+            libraries = libraries | {"logging"}
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()

@@ -20,6 +20,11 @@ _SETTING: Final = (
 )  # fmt: skip
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
+_SETTERS: Final = frozenset(
+    ("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity")
+)
+"""Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os` and `time`."""
+
 _LOOKED_AT: Final = frozenset(
     ("numpy", "matplotlib", "seaborn", "decimal", "_decimal", "warnings", "_warnings", "logging", "locale", "_locale",
      "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "__main__", "cenote_worker")
@@ -44,6 +49,7 @@ def libraries_set(
     """Libraries of which the code may set something, by their names. A user's own function may have any name: those
     of libraries are among the attributes, since they are imported as such, or known by their own names."""
     words = {word for word in facts.attributes if word.startswith(_SETTING)} - _OPTIONS
+    words |= facts.attributes & _SETTERS
     if not words:
         return {}
     found = dict(_that_have(words, packages | facts.imports))

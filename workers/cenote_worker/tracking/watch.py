@@ -76,7 +76,7 @@ class Watch:
         self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
         self._libraries = album.patches.version
         self._patchable = album.patches.before(facts | self._met.facts, self._met.packages, own_modules.found)
-        self._files = FileWatch(files, album.namespace, budget)
+        self._files = FileWatch(files, album.namespace, facts | self._met.facts, self._met.packages, budget)
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else."""
         self._started = _now()
@@ -225,6 +225,8 @@ class Watch:
 
     def _unrepeatable(self, facts: Facts) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
+        if "logging" in self._met.packages | facts.imports and hidden_state.logs_lines():
+            reasons = (*reasons, "it logs where code stands")
         return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
