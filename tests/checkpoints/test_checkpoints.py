@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ from cenote_worker.checkpoints.errors import (
 )
 from cenote_worker.checkpoints.local_folder import LocalDraft
 from cenote_worker.chunks import CHUNK
+from cenote_worker.history import writing
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.autopsy import Death
 
@@ -364,6 +367,18 @@ def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> No
     value(runtime, "x = 9")
     runtime.rollback(1)
     assert "1" == stored("x")
+
+
+def test_the_record_of_what_was_acknowledged_is_written(
+    make_runtime: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long records may wait for each other otherwise: whoever is killed then can be asked, and patched."""
+    monkeypatch.setattr(writing, "_LINGER", 600.0)
+    file = tmp_path / "steps.sqlite"
+    runtime = make_runtime(store=folder, name="r", durable=True, history=str(file))
+    value(runtime, "x = 1")
+    with closing(sqlite3.connect(file)) as database:
+        assert [(1,)] == database.execute("SELECT number FROM history_steps").fetchall()
 
 
 def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, folder: Path) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
-from cenote_security.errors import EntryExistsError, MalformedValueError, UnavailableError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    EntryExistsError,
+    MalformedValueError,
+    UnavailableError,
+    UsageError,
+)
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -132,7 +138,8 @@ class Checkpoints:
             return self._writer.describe(self._make(self._runtime.started(), label))
 
     def _secure(self, supervisor: Supervisor) -> tuple[str, ...]:
-        """Stores the state of that jail, and of no other: one that was filled since does not have what it did.
+        """Stores the state of that jail, and of no other: one that was filled since does not have what it did. The
+        record of its steps is written too.
 
         Gives a line for each thing that cannot be stored and could, or was not there, until now.
         """
@@ -142,6 +149,9 @@ class Checkpoints:
             before, self._unstored = self._unkept, True
             manifest = self._make(supervisor, "")
             self._unstored = False
+            # What a history cannot write it tells by itself, whenever it is asked to; the state is stored.
+            with suppress(CenoteError):
+                self._runtime.history.flush()
             self._tidy(manifest)
             return tuple(
                 f"`{printable(thing.name)}` is not durable: {printable(thing.reason)}"
