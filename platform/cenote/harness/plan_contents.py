@@ -194,6 +194,16 @@ def left_outside(records: Iterable[StepRecord]) -> dict[Location, Version]:
     return {one: version for one, version in written if _is_file(one) and key_of(one).startswith("/")}
 
 
+def made_by(records: Iterable[StepRecord]) -> frozenset[Location]:
+    """Files that the first of these steps which is known to have looked at them has not found."""
+    first = dict[Location, Version]()
+    for record in records:
+        for location, version in (record.trace.reads if record.trace else {}).items():
+            if _is_file(location):
+                first.setdefault(location, version)
+    return frozenset(location for location, version in first.items() if version == ABSENT)
+
+
 class Timeline:
     """The contents after each step of a line that was run, told once from its start.
 

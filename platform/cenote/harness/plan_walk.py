@@ -20,6 +20,7 @@ from cenote.harness.plan_contents import (
     effects,
     is_known,
     left_outside,
+    made_by,
     reads_anything,
     writes_anything,
 )
@@ -48,7 +49,7 @@ class Walk:
         if self._live.era != self._want.era:
             raise NoWayOn(f"step {self._live.era} may have changed anything")
         if not course.continues:
-            self._leave(left_outside(course.records))
+            self._leave(left_outside(course.records), made_by(course.records))
         self._stale = self._live.differing(self._want)
         self._told = course.begin
         self._shared_numbers = {record.number for record in course.records[: course.fork]}
@@ -59,9 +60,16 @@ class Walk:
         self._verdicts: list[Verdict] = []
         self._carried: list[Carried] = []
 
-    def _leave(self, files: Mapping[Location, Version]) -> None:
-        """These are as the old line left them. What was there before its first step is nobody's to bring back."""
+    def _leave(self, files: Mapping[Location, Version], made: Set[Location]) -> None:
+        """These are as the old line left them. What was there before its first step is nobody's to bring back.
+
+        made: what was not there until a step of the old line had made it, which a state that is older than a step
+        of which too little is known does not tell by itself.
+        """
         for location, version in files.items():
+            if location in made and not is_known(self._live.version(location)):
+                for contents in (self._was, self._want, self._live):
+                    contents.correct(location, ABSENT)
             if self._live.version(location) == ABSENT or self._live.writer(location):
                 self._live.correct(location, version)
 

@@ -30,7 +30,10 @@ _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
 """What a jail's umask makes of new ones, and what those of clients have."""
 
-_SKIPPED: Final = frozenset(("__pycache__",))
+KEPT_FILES: Final = ".cenote-versions"
+"""The folder, a temporary one, that versions of the working directory are kept in: no step has anything there."""
+
+_SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
 _readlink, _getcwd = os.readlink, os.getcwd
 _wall = time.time_ns

@@ -11,13 +11,13 @@ from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions.store import VersionLost
 from cenote_worker.in_jail.workdir_versions.versions import Restored, WorkdirVersions
 from cenote_worker.settings import WorkerSettings
+from cenote_worker.tracking.files import KEPT_FILES
 
 __builtins__ = BUILTINS
 
 NONE: Final = 0
 """The version of a directory that is not kept."""
 
-_FOLDER: Final = ".cenote-versions"
 _SHARE: Final = 4
 """One part in so many of the disk may be copies of files."""
 
@@ -30,7 +30,7 @@ class KeptFiles:
 
     def __init__(self, settings: WorkerSettings) -> None:
         most = settings.disk // _SHARE
-        store = str(Path(settings.temporary, _FOLDER))
+        store = str(Path(settings.temporary, KEPT_FILES))
         self._versions = WorkdirVersions(
             settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE)
         )
