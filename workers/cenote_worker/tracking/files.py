@@ -7,6 +7,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ KEPT_FILES: Final = ".cenote-versions"
 
 _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
-_readlink, _getcwd = os.readlink, os.getcwd
+_readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
 _wall = time.time_ns
 _lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
 _scandir, _join = os.scandir, os.path.join
@@ -61,8 +62,14 @@ class Files:
         return _marks(self._top, [""])
 
     def look_at_temporary(self) -> dict[str, Mark] | None:
-        """All temporary files by whole path, other than those of the folder; None when there are too many."""
-        found = _marks("/", list(self._temporary), self._top)
+        """All temporary files by whole path, other than those of the folder; None when there are too many.
+
+        What a jail only shows there, such as an environment that lies in a temporary folder, is on another device.
+        """
+        found: dict[str, Mark] | None = {}
+        for folder in self._temporary:
+            marks = _marks("/", [folder], self._top, _device(folder))
+            found = None if found is None or marks is None else found | marks
         self.temporary_marks = found
         return found
 
@@ -134,7 +141,16 @@ class Files:
         return together({path: self.version(path, budget) for path in (*marks, *self.left)})
 
 
-def _marks(top: str, folders: list[str], without: str = "") -> dict[str, Mark] | None:
+def _device(folder: str) -> int | None:
+    with suppress(OSError):
+        return _stat(folder).st_dev
+    return None
+
+
+def _marks(
+    top: str, folders: list[str], without: str = "", device: int | None = None
+) -> dict[str, Mark] | None:
+    """device: what lies on another one is left out."""
     found = dict[str, Mark]()
     while folders:
         folder = folders.pop()
@@ -142,11 +158,14 @@ def _marks(top: str, folders: list[str], without: str = "") -> dict[str, Mark] |
             with _scandir(_join(top, folder)) as entries:
                 for entry in entries:
                     path = _join(folder, entry.name) if folder else entry.name
+                    status = entry.stat(follow_symlinks=False)
+                    if device is not None and status.st_dev != device:
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         if entry.name in _SKIPPED or path == without:
                             continue
                         folders.append(path)
-                    found[path] = _mark(entry.stat(follow_symlinks=False))
+                    found[path] = _mark(status)
         except OSError:  # it went meanwhile, or may not be read
             continue
         if len(found) > MOST:
