@@ -35,7 +35,7 @@ def test_from_the_first_run_to_the_end(
     assert 0 == main(["team", "run", "shell", "And again", "--json"])
     assert {"number": 3, "status": "success", "answer": "First."} == json.loads(capsys.readouterr().out)
     assert 0 == main(["team", "ls", "--json"])
-    (listed,) = json.loads(capsys.readouterr().out)
+    (listed,) = [each for each in json.loads(capsys.readouterr().out) if each["name"] == "shell"]
     assert ("shell", ["boss"], 3) == (listed["name"], listed["members"], len(listed["runs"]))
     assert 0 == main(["team", "show", "shell"])
     assert "run 3: done First." in capsys.readouterr().out
