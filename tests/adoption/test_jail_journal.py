@@ -8,7 +8,7 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hosted.listening import Heard
+from tests.hosted.listening import Heard, NoHosts
 
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
@@ -227,20 +227,11 @@ def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
     journal.close()
 
 
-class NoAnswers:
+class NoAnswers(NoHosts):
     """A HostHandler that carries nothing out."""
 
     def call(self, line: HostLine, call: HostCall) -> None:
         call.close()
-
-    def cancel(self, call_id: int) -> None:
-        pass
-
-    def release(self, reference: int) -> None:
-        pass
-
-    def ended(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("limit", [0, 1])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rebuilding.cells import run
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, foretold
 from cenote_security.policy import Mount, SandboxPolicy
@@ -18,16 +19,6 @@ from cenote_worker.supervisor.autopsy import Death
 Make = Callable[..., PythonRuntime]
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
-
-
-def run(runtime: PythonRuntime, *cells: str) -> str | None:
-    """The value of the last one."""
-    found = None
-    for cell in cells:
-        result = runtime.execute(cell)
-        assert result.error is None, result.error
-        found = result.value
-    return found
 
 
 class Lives:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rebuilding.cells import run
 
 from cenote.agent import CaveAgent
 from cenote.models import ScriptedModel
@@ -18,16 +19,6 @@ Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
 
 SANDBOX = SandboxPolicy(preload=(), snapshots="none")
-
-
-def run(runtime: PythonRuntime, *cells: str) -> str | None:
-    """The value of the last one."""
-    found = None
-    for cell in cells:
-        result = runtime.execute(cell)
-        assert result.error is None, result.error
-        found = result.value
-    return found
 
 
 @pytest.fixture

@@ -8,42 +8,27 @@ from contextlib import suppress
 
 import pytest
 from tests.descriptors import MEMORY, all_closed
+from tests.hosted.listening import NoHosts
 from tests.waiting import until
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.supervisor import host_answers
-from cenote_worker.supervisor.host_line import HostCall, HostFailure, HostLine
+from cenote_worker.supervisor.host_line import HostFailure, HostLine
 
 LIMIT = 1 << 20
 NUMBERS = range(1, 2_001)
 
 
-class Refuser:
-    """A HostHandler that answers each call at once, on the thread that reads it: the reactor's."""
-
-    def call(self, line: HostLine, call: HostCall) -> None:
-        call.close()
-        line.answer(call.id, HostFailure("AttributeError", f"the client offers no {call.target}"))
-
-    def cancel(self, call_id: int) -> None:
-        pass
-
-    def release(self, reference: int) -> None:
-        pass
-
-    def ended(self) -> None:
-        pass
-
-
 class Jail:
-    """The far end of a line, which reads when it likes."""
+    """The far end of a line, which reads when it likes. Its calls are answered at once, by the thread that reads
+    them: the reactor's."""
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(30)
-        self.line = HostLine(ours, Refuser(), LIMIT)
+        self.line = HostLine(ours, NoHosts(), LIMIT)
 
     def call(self, number: int) -> None:
         request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=number, target="nothing"))

@@ -135,7 +135,7 @@ def _excuses(found: Slice) -> Iterator[str]:
         for reason in trace.unrepeatable if trace is not None else ():
             yield f"step {step.number} may give something else each time, since {reason}"
         for call in step.host_calls:
-            if call.reply is None and call.error is None:
+            if not call.answered:
                 yield f"the answer of {call.target} to step {step.number} was not kept"
     if found.wants & DRAWN:
         yield "it draws random numbers that no step has seeded"

@@ -161,7 +161,5 @@ def _obstacles(record: StepRecord) -> Iterator[str]:
         yield not_repeated(record)
     if record.shed:
         yield f"what step {record.number} gave is not kept any more"
-    calls = record.host_calls
-    answered = all(call.digest and (call.reply is not None or call.error is not None) for call in calls)
-    if record.dropped_calls or not answered:
+    if not (record.tells_calls and all(call.answered for call in record.host_calls)):
         yield f"not all is recorded of what step {record.number} called outside"

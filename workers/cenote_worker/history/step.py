@@ -45,6 +45,11 @@ class HostCallRecord:
     error: tuple[str, str] | None = None
 
     @property
+    def answered(self) -> bool:
+        """Whether it is known what became of it."""
+        return self.reply is not None or self.error is not None
+
+    @property
     def size(self) -> int:
         """In bytes: of what can be large."""
         return len(self.arguments or b"") + len(self.reply or b"")
@@ -108,6 +113,11 @@ class StepRecord:
     def changes_file(self) -> bool:
         """Whether a client has written or removed a file."""
         return self.kind in ("upload", "removal")
+
+    @property
+    def tells_calls(self) -> bool:
+        """Whether all that it has called outside is recorded, each call so that it is known again."""
+        return not self.dropped_calls and all(call.digest for call in self.host_calls)
 
     @property
     def unknown(self) -> tuple[str, ...]:

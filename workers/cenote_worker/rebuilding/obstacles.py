@@ -67,10 +67,10 @@ def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool)
 
 
 def _unanswered(record: StepRecord) -> Iterator[str]:
-    lost = [call for call in record.host_calls if call.reply is None and call.error is None]
-    for call in lost:
-        yield f"the answer of {call.target} to step {record.number} was not kept"
-    if record.dropped_calls or any(not call.digest for call in record.host_calls):
+    for call in record.host_calls:
+        if not call.answered:
+            yield f"the answer of {call.target} to step {record.number} was not kept"
+    if not record.tells_calls:
         yield f"not all is recorded of what step {record.number} called outside"
 
 
