@@ -46,12 +46,14 @@ _MAX_REASON: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Base:
-    """The latest copy, where the states behind it can be told by bindings. copy: its pid. files: as it has them."""
+class _Latest:
+    """The copy that was made last. files: as it has them, NONE where they are not kept. names: what it has, None
+    where that cannot be compared. Only with both can states behind it be told by bindings.
+    """
 
-    copy: int
+    pid: int
     files: int
-    names: Baseline
+    names: Baseline | None
 
 
 class Copies:
@@ -91,9 +93,8 @@ class Copies:
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._passing = False
-        self._base: _Base | None = None
-        self._copy = 0
-        """The pid of the copy that the state rests on which was kept last, 0 for none."""
+        self._latest: _Latest | None = None
+        """That the state rests on which was kept last; None once it has gone."""
         self._ended = False
         """Whether that copy has gone before its time."""
         self._step = 0
@@ -148,7 +149,7 @@ class Copies:
             if not self._changed and not self._ended:
                 return False
             self._changed = False
-            return not self._is_told(self._line) and self._lives_again(self._line)
+            return not self._is_told(self._line) and self._make_copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
             return False
@@ -173,7 +174,7 @@ class Copies:
                 say(self._line, {"op": "forgo"}, there)
             here.settimeout(_FORGOING_SECONDS)
             if here.recv(len(FORGONE)) == FORGONE:
-                self._unkept, self._base, self._copy = _FORESEEN, None, 0
+                self._unkept, self._latest = _FORESEEN, None
 
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
@@ -199,18 +200,21 @@ class Copies:
 
     def _is_told(self, line: socket.socket) -> bool:
         """Whether it was enough to tell the warden what has been bound since the latest copy."""
-        if self._bound is None or self._base is None or self._files.keep() != self._base.files:
+        latest = self._latest
+        if self._bound is None or latest is None or latest.names is None or latest.files == NONE:
             return False
-        bindings = difference(self._base.names, self._namespace, self._bound)
+        if self._files.keep() != latest.files:
+            return False
+        bindings = difference(latest.names, self._namespace, self._bound)
         if bindings is None:
             return False
-        say_bound(line, self._base.copy, self._step, bindings)
+        say_bound(line, latest.pid, self._step, bindings)
         self._unkept = ""
         return True
 
-    def _lives_again(self, line: socket.socket) -> bool:
+    def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
-        self._base, self._copy, self._ended = None, 0, False
+        self._latest, self._ended = None, False
         self._quiet()
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
@@ -224,14 +228,9 @@ class Copies:
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
-                self._rest_on(pid, files, names)
+                self._latest = _Latest(pid=pid, files=files, names=names)
                 return False
             return self._freeze(here, there, holdings, files, names)
-
-    def _rest_on(self, copy: int, files: int, names: Baseline | None) -> None:
-        self._copy = copy
-        if names is not None and files != NONE:
-            self._base = _Base(copy=copy, files=files, names=names)
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""
@@ -239,8 +238,8 @@ class Copies:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         with suppress(BlockingIOError, ValueError):
             while (heard := hear(line, AT_ONCE)) is not None:
-                if self._copy and heard.message.get("gone") == self._copy:
-                    self._base, self._copy, self._ended = None, 0, True
+                if self._latest is not None and heard.message.get("gone") == self._latest.pid:
+                    self._latest, self._ended = None, True
                 numbers = heard.message.get("files")
                 if isinstance(numbers, list):
                     self._files.wanted(numbers, number(heard.message, "newest"))
@@ -265,7 +264,7 @@ class Copies:
             self.amiss = self._files.restore(files)
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
-                self._rest_on(copy, files, names)
+                self._latest = _Latest(pid=copy, files=files, names=names)
             return True
         os._exit(1)
 
