@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.checkpoints.lives import live
+from tests.checkpoints.lives import live, say
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -25,13 +25,13 @@ def client(store: str) -> None:
     if CheckpointStore(store).checkpoints("r"):
         runtime = PythonRuntime.restore(store, "r", durable=True, sandbox=SANDBOX)
         assert runtime.execute(TURN).value == "True"  # a generator, which no checkpoint has
-        print("found", runtime.execute(FOUND).value, flush=True)
+        say("found", runtime.execute(FOUND).value)
     else:
         runtime = PythonRuntime(store=store, name="r", durable=True, sandbox=SANDBOX)
-        print("began", runtime.execute(BEGIN).success, flush=True)
+        say("began", runtime.execute(BEGIN).success)
     while True:
         result = runtime.execute(f"{CELL}\nx")
-        print("did", result.value, flush=True)
+        say("did", result.value)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.checkpoints.lives import live
+from tests.checkpoints.lives import live, say
 
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
@@ -20,7 +20,7 @@ def platform(state: Path, port: int) -> None:
     """Until it is killed."""
     os.setpgid(0, 0)
     options = PlatformOptions(state=StateFolder(path=state), port=port, without_ray=True)
-    serve(options, lambda running: print("listens", running.address, flush=True))
+    serve(options, lambda running: say("listens", running.address))
 
 
 if __name__ == "__main__":
