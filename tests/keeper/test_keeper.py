@@ -16,7 +16,7 @@ from tests.processes import parent_of
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.keeper import daemon
+from cenote_worker.keeper import daemon, watch
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
 from cenote_worker.keeper.watch import KeeperWatch
@@ -257,15 +257,15 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
         client.put("a", b"again")
         filled.set()
 
-    watch = KeeperWatch(folder)
-    watch.add(refill)
+    watching = KeeperWatch(folder)
+    watching.add(refill)
     client.put("a", b"first")
     former = pid_of(folder)
     os.kill(former, signal.SIGKILL)
     assert filled.wait(PATIENCE)
     assert former != pid_of(folder)
     assert b"again" == getattr(client.get("a"), "record", None)
-    watch.close()
+    watching.close()
     client.close()
 
 
@@ -303,12 +303,12 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
         client.put("a", b"")
 
     def leave() -> None:
-        watch.remove(refill)
+        watching.remove(refill)
         leaver.drop("a")
         left.set()
 
-    watch = KeeperWatch(folder)
-    watch.add(refill)
+    watching = KeeperWatch(folder)
+    watching.add(refill)
     os.kill(pid_of(folder), signal.SIGKILL)
     assert reached.wait(PATIENCE)
     threading.Thread(target=leave).start()
@@ -316,9 +316,32 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     go_on.set()
     assert left.wait(PATIENCE)
     assert leaver.get("a") is None
-    watch.close()
+    watching.close()
     client.close()
     leaver.close()
+
+
+def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a client of the next keeper for ever."""
+    starting, go_on = threading.Event(), threading.Event()
+
+    def start_in_a_while(folder: Path) -> None:
+        starting.set()
+        go_on.wait(PATIENCE)
+        ensure_keeper(folder)
+
+    before = set(threading.enumerate())
+    closed = KeeperWatch(folder)
+    (thread,) = set(threading.enumerate()) - before
+    monkeypatch.setattr(watch, "ensure_keeper", start_in_a_while)
+    os.kill(pid_of(folder), signal.SIGKILL)
+    assert starting.wait(PATIENCE)
+    closed.close()
+    go_on.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_message_fits_what_carries_it() -> None:

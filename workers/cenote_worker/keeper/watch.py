@@ -53,6 +53,9 @@ class KeeperWatch:
             except (CenoteError, OSError):
                 _log.exception("there is no keeper any more, and none can be started")
                 return
+            if self._closed.is_set():  # meanwhile: what `close` has shut down was the line to the former one
+                self._socket.close()
+                return
             self._refill()
 
     def _connected(self) -> socket.socket:
