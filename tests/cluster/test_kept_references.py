@@ -15,8 +15,8 @@ from cenote_worker.content import Content
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving import references
+from cenote_worker.serving.place import holders_of
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord
-from cenote_worker.serving.relay import holders_of
 
 INFO = VariableInfo(name="a", type="list", shape=(3,), size=24, description="three")
 HOME = Origin(tenant="t1", runtime="rt_1", step=4)

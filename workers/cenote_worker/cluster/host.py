@@ -30,7 +30,8 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.serving.capabilities import CapabilityRights
-from cenote_worker.serving.relay import HostRelay, holders_of
+from cenote_worker.serving.place import holders_of
+from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.secured import Secured
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.supervisor.jail_ends import JailEnds

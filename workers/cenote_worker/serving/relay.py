@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import secrets
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_security.errors import CenoteError
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
+from cenote_worker.serving.handles import NUMBER_BITS, Handles, let_go
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
-from cenote_worker.serving.references import Held, Origin, ReferenceRecord, ReferenceStore
+from cenote_worker.serving.place import Offerer, Place, holders_of
+from cenote_worker.serving.references import Held, Origin, ReferenceRecord
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import (
     MAX_PENDING,
@@ -26,63 +25,9 @@ from cenote_worker.supervisor.host_line import (
     HostCall,
     HostFailure,
     HostLine,
-    HostReference,
 )
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
-
-_NUMBER_BITS: Final = 60
-"""Of the first number: so many follow it below 2^64 that nobody counts to the end."""
-
-_HANDLE: Final = re.compile("runtime [^ ]+ handle (?P<number>[0-9]+) (?P<client>.*)", re.DOTALL)
-
-_MAX_TOLD: Final = 64
-"""Bytes of a client's id that go into the name of a holder, which is short. Ours have fewer."""
-
-
-class Offerer(Protocol):
-    """A client, as the relay sees it."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def tenant(self) -> str: ...
-
-    @property
-    def full(self) -> bool:
-        """It has not taken what it was told."""
-
-    def forget(self, call: int) -> None:
-        """Nobody waits for what is left of the content of this call."""
-
-    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
-        """Sends a frame if the client has a line. Takes the content over."""
-
-
-class Place(Protocol):
-    """Where the relay works: one served runtime."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def references(self) -> ReferenceStore: ...
-
-    def client(self, client: str) -> Offerer | None:
-        """The client of this id, unless it has gone for good."""
-
-    def only_client(self) -> Offerer | None:
-        """The client, if there is exactly one."""
-
-    def soon(self, callback: Callable[..., None], *arguments: object) -> None:
-        """From any thread: runs the callback on the server's loop."""
-
-    def apart(self, work: Callable[[], object]) -> object:
-        """From the loop: does something that may block on a thread. It raises nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,25 +41,13 @@ class Asked:
     value: ReferenceRecord | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Handle:
-    """A reference in a jail. client: the id of who gave it; empty where that is not known any more."""
-
-    reference: str
-    tenant: str
-    client: str
-
-
 class HostRelay:
     """The HostHandler of one served runtime. A client that returns hears again what it has not answered."""
 
     def __init__(self) -> None:
         self._place: Place | None = None
         self._open = False
-        # By chance, since a relay may follow another, whose process was killed: its clients still work on calls of
-        # that one, and its jail has handles of it. The same number there would be taken for the same thing.
-        self._numbers = itertools.count(FIRST_HOST_CALL + secrets.randbits(_NUMBER_BITS))
-        self._handle_numbers = itertools.count(1 + secrets.randbits(_NUMBER_BITS))
+        self._numbers = itertools.count(FIRST_HOST_CALL + secrets.randbits(NUMBER_BITS))
         self._owners: dict[str, str] = {}
         self._asked: dict[int, Asked] = {}
         self._unsent: dict[int, Asked] = {}
@@ -122,24 +55,17 @@ class HostRelay:
         self._counting = threading.Lock()
         self._held = self._inline = 0
         """Calls that have come, and bytes that came inline with them, from their arrival on the reactor's thread."""
-        self._handles: dict[int, _Handle] = {}
-        """What the jail has references to, by the numbers that it knows them by."""
-        self._dropped: set[int] = set()
-        """Of those, what it dropped and the loop has not seen to, or there was no place for."""
+        self._handles = Handles()
 
     def bind(self, place: Place) -> None:
         """Calls arrive from now on."""
         self._place = place
         self._open = True
-        for reference in list(self._dropped):
-            place.soon(self._release, reference)
+        place.soon(self._handles.release_dropped, place)
 
     def take_up(self, held: Held) -> bool:
         """Before `bind`: what a former relay held, whose process was killed. False for what nobody needs any more."""
-        found = _HANDLE.fullmatch(held.holder)
-        if found is not None:
-            self._handles[int(found["number"])] = _Handle(held.reference, held.tenant, found["client"])
-        return found is not None
+        return self._handles.take_up(held)
 
     # -- HostHandler, on the reactor's thread --
 
@@ -168,11 +94,8 @@ class HostRelay:
             self._place.soon(self._cancel, call_id)
 
     def release(self, reference: int) -> None:
-        if reference not in self._handles or reference in self._dropped:
-            return  # a jail may say anything, as often as it likes
-        self._dropped.add(reference)
-        if self._place is not None:
-            self._place.soon(self._release, reference)
+        if self._handles.drop(reference) and self._place is not None:
+            self._place.soon(self._handles.release, self._place, reference)
 
     def ended(self) -> None:
         if self._place is not None:
@@ -256,9 +179,9 @@ class HostRelay:
                 holder = self._call_holder(asked)
                 asked.value = store.put(content, info, origin, holder=holder, lease=math.inf)
             else:
-                handle = self._handles.get(asked.call.reference, _Handle("", tenant, ""))
-                holder = self._call_holder(asked)
-                asked.value = store.hold(handle.reference, tenant, holder=holder, lease=math.inf)
+                handle = self._handles.get(asked.call.reference)
+                reference = "" if handle is None else handle.reference
+                asked.value = store.hold(reference, tenant, holder=self._call_holder(asked), lease=math.inf)
         except (CenoteError, OSError) as error:
             self._place.soon(self._settle, asked, _failed(_failure(error)))
             return
@@ -271,9 +194,8 @@ class HostRelay:
             self._let_go(asked)
 
     def _send(self, asked: Asked) -> None:
-        if (
-            asked.client.full
-        ):  # what is told cannot be taken back, and a jail may call and cancel without an end
+        if asked.client.full:
+            # What is told cannot be taken back, and a jail may call and cancel without an end.
             self._unsent[asked.number] = asked
             return
         self._unsent.pop(asked.number, None)
@@ -306,36 +228,11 @@ class HostRelay:
             case "sealed":
                 return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
-                return self._handle(answer.reference, client)
+                return self._handles.hand_out(self._place, answer.reference, client)
             case "upload":
                 assert content is not None
-                return self._kept(content, read_info(answer.upload.info), client)
+                return self._handles.keep(self._place, content, read_info(answer.upload.info), client)
         return HostFailure("RuntimeError", "the client answered nothing")
-
-    def _handle(self, reference: str, client: Offerer) -> HostReference:
-        assert self._place is not None
-        number = next(self._handle_numbers)
-        holder = self._handle_holder(number, _told(client))
-        record = self._place.references.hold(reference, client.tenant, holder=holder, lease=math.inf)
-        return self._handed_out(number, record, client)
-
-    def _kept(self, content: Content, info: VariableInfo, client: Offerer) -> HostReference:
-        """Of a value that the client has sent along."""
-        assert self._place is not None
-        number = next(self._handle_numbers)
-        holder = self._handle_holder(number, _told(client))
-        origin = Origin(tenant=client.tenant, runtime=self._place.id, step=self._place.step)
-        told = replace(info, size=content.size)
-        record = self._place.references.put(content, told, origin, holder=holder, lease=math.inf)
-        return self._handed_out(number, record, client)
-
-    def _handed_out(self, number: int, record: ReferenceRecord, client: Offerer) -> HostReference:
-        self._handles[number] = _Handle(record.id, client.tenant, _told(client))
-        return HostReference(number, record.info)
-
-    def _handle_holder(self, number: int, client: str) -> str:
-        assert self._place is not None
-        return f"{holders_of(self._place.id)}handle {number} {client}"
 
     def _call_holder(self, asked: Asked) -> str:
         assert self._place is not None
@@ -356,22 +253,8 @@ class HostRelay:
     def _ended(self) -> None:
         for asked in list(self._asked.values()):
             self._cancelled(asked)
-        for handle in list(self._handles):
-            self._release(handle)
-
-    def _release(self, handle: int) -> None:
-        assert self._place is not None
-        dropped = self._handles.pop(handle, None)
-        self._dropped.discard(handle)
-        if dropped is None:
-            return
-        store, reference = self._place.references, dropped.reference
-        holder = self._handle_holder(handle, dropped.client)
-        self._place.apart(lambda: _release(store, reference, dropped.tenant, holder))
-        client = self._place.client(dropped.client)
-        if client is not None:
-            told = runtime_pb2.ReferenceDropped(reference=reference)
-            client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
+        if self._place is not None:
+            self._handles.release_all(self._place)
 
     def _forget(self, asked: Asked) -> bool:
         """True the first time."""
@@ -391,18 +274,7 @@ class HostRelay:
     def _let_go(self, asked: Asked) -> None:
         assert self._place is not None
         if (value := asked.value) is not None:
-            store, holder = self._place.references, self._call_holder(asked)
-            self._place.apart(lambda: _release(store, value.id, value.origin.tenant, holder))
-
-
-def holders_of(runtime: str) -> str:
-    """What the names of all holders begin with that a relay of this runtime has, or a former one had."""
-    return f"runtime {runtime} "
-
-
-def _told(client: Offerer) -> str:
-    """What the name of a holder says of whose it is."""
-    return client.id if len(client.id.encode()) <= _MAX_TOLD else ""
+            let_go(self._place, value.id, value.origin.tenant, self._call_holder(asked))
 
 
 _TOO_MUCH = HostFailure(
@@ -431,8 +303,3 @@ def _made(make: Callable[[], HostAnswer]) -> HostAnswer:
 def _failure(error: Exception) -> HostFailure:
     kind = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
     return HostFailure(kind, str(error)[:MAX_HOST_ERROR])
-
-
-def _release(store: ReferenceStore, reference: str, tenant: str, holder: str) -> None:
-    with suppress(UnknownReferenceError):
-        store.release(reference, tenant, holder=holder)
