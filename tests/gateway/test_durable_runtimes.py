@@ -88,8 +88,7 @@ def test_it_sleeps_when_nobody_calls(owner: Owner) -> None:
     runtime.execute("x = [1]")
     until(lambda: owner.state() == "hibernated")
     assert 1 == owner.platform.find("r").clients
-    assert "[1]" == runtime.execute("x").value
-    assert "ready" == owner.state()
+    assert "[1]" == runtime.execute("x").value  # it may be asleep again by now
     runtime.close()
     until(lambda: owner.state() == "hibernated")
     assert 0 == sum(node.runtimes for node in owner.world.nodes.describe())
