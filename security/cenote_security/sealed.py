@@ -207,9 +207,8 @@ class Room:
         Raises MalformedValueError, and the room is gone, when whoever filled it could go on writing to it.
         """
         fd, self._fd = self._fd, -1
-        with suppress(
-            OSError
-        ):  # it is mapped to be written to, or has been sealed in another way: seen right below
+        # It is mapped to be written to, or has been sealed in another way: seen right below.
+        with suppress(OSError):
             _seal(fd)
         return SealedMemory.receive(fd, self.size)
 

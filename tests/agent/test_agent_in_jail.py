@@ -80,9 +80,8 @@ async def test_cancelling_a_task_interrupts_its_cell() -> None:
     """The namespace goes on as it is; the next task is told of the interruption."""
     entered = asyncio.Event()
 
-    async def enter() -> (
-        None
-    ):  # on this loop: a plain function would set the event from a thread, which wakes nobody
+    # On this loop: a plain function would set the event from a thread, which wakes nobody.
+    async def enter() -> None:
         entered.set()
 
     async with AsyncPythonRuntime(functions=[Function(enter, host=True)]) as runtime:

@@ -33,9 +33,8 @@ About 0.3 and 8.4 were measured, besides further processes that serve runtimes."
 @pytest.mark.timeout(3600)
 def test_a_thousand_idle_runtimes(platform: StandingPlatform) -> None:
     """They are there at once, with what each was told, and gone when they are deleted."""
-    with many(
-        platform, range(-AT_ONCE * 4, 0)
-    ):  # processes that serve runtimes, zygotes, and what they cache
+    # Processes that serve runtimes, zygotes, and what they cache.
+    with many(platform, range(-AT_ONCE * 4, 0)):
         before = memory(platform)
         with many(platform, range(COUNT)):
             serving, jails = ((now - was) / COUNT for now, was in zip(memory(platform), before, strict=True))

@@ -143,9 +143,8 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
         os.kill(running.pid, signal.SIGKILL)
         while runs(running.pid):
             time.sleep(0.01)
-    until(
-        lambda: running_at(state.lock) is None
-    )  # what it was just starting has its lock until it has started
+    # What it was just starting has its lock until it has started.
+    until(lambda: running_at(state.lock) is None)
     assert 4 == up("status").returncode
     assert "no platform runs here\n" == up("down").stdout
     assert 0 == up("up", "--without-ray", "--port", "0").returncode

@@ -96,9 +96,8 @@ def outcome(process: Callable[[], bool], fork: Callable[[], int]) -> bool | None
     """Runs something in a fork. None when it did not end in time, False when it crashed or said so."""
     child = fork()
     if child == 0:
-        ctypes.CDLL(None).prctl(
-            PR_SET_PDEATHSIG, signal.SIGKILL
-        )  # what hangs does not outlive who waits for it
+        # What hangs does not outlive who waits for it.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         right = False
         try:
             right = process()

@@ -111,9 +111,8 @@ def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
             for _ in range(many):
                 _play(environment)
             assert processes == _held(environment)[0]
-            until(
-                lambda: _held(environment)[1] - memory < 40 * 2**20
-            )  # other tests' threads let go of theirs
+            # Other tests' threads let go of theirs.
+            until(lambda: _held(environment)[1] - memory < 40 * 2**20)
 
 
 def _play(environment: Environment) -> None:

@@ -113,6 +113,5 @@ def test_few_processes(make_runtime: MakeRuntime) -> None:
         "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os._exit(0)\nexcept OSError: pass\n"
         "for _ in range(n): os.wait()\nn >= 4"
     )
-    until(
-        lambda: "True" == runtime.execute(forked).value
-    )  # copies that are kept no more take a moment to end
+    # Copies that are kept no more take a moment to end.
+    until(lambda: "True" == runtime.execute(forked).value)

@@ -24,9 +24,8 @@ class RayMachine:
     """A head, or a further machine of the cluster at `head`. It works when the constructor returns."""
 
     def __init__(self, head: str = "") -> None:
-        self._folder = Path(
-            mkdtemp(prefix="cb-ray-", dir="/tmp")
-        )  # short: the path of a socket has 107 bytes
+        # Short: the path of a socket has 107 bytes.
+        self._folder = Path(mkdtemp(prefix="cb-ray-", dir="/tmp"))
         self.address = head or f"127.0.0.1:{_free_port()}"
         port = self.address.rpartition(":")[2]
         role = ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"]

@@ -165,9 +165,8 @@ def since(tree: StepTree, fork: int) -> Changes:
         if version.startswith("?") or was.get(name) != version
     }
     before = changes(tree.line(start)).versions if was else {}
-    for name in (
-        was.keys() - now.versions.keys()
-    ):  # as it was before that step, there or put in at first or not
+    # As it was before that step, there or put in at first or not.
+    for name in was.keys() - now.versions.keys():
         versions[name] = _UNSEEN if before.get(name, ABSENT) != ABSENT else ABSENT
     return Changes(versions=versions, unsure=now.unsure)
 

@@ -33,9 +33,8 @@ def sub_agent_targets(agent: Any) -> dict[str, Target]:
         runtime = _blocking(agent)
         try:
             runtime.update_variable(name, value.reference)
-        except (
-            UnknownNameError
-        ):  # whoever hands over data need not have been foreseen by whoever made the agent
+        # Whoever hands over data need not have been foreseen by whoever made the agent.
+        except UnknownNameError:
             runtime.inject(Variable(name, value.reference))
 
     def retrieve(name: str) -> Sealed:

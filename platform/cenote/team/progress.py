@@ -103,9 +103,8 @@ def _digest(value: object) -> str:
     """The digest of a value that is plain data; empty for others: whether they are equal, nobody can tell."""
     try:
         text = _json(value)
-        is_plain = (
-            json.loads(text) == value
-        )  # JSON takes tuples for lists, and numbers that are keys for strings
+        # JSON takes tuples for lists, and numbers that are keys for strings.
+        is_plain = json.loads(text) == value
     except (TypeError, ValueError, RecursionError):
         return ""
     return "" if not is_plain else f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -100,9 +100,8 @@ def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) 
 def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
     plan = _Plan()
     paths = [*system.SYSTEM_PATHS, *system.ETC_SHOWN, *visible]
-    for path in sorted(
-        filter(os.path.lexists, paths), key=len
-    ):  # parents first: they make children superfluous
+    # Parents first: they make children superfluous.
+    for path in sorted(filter(os.path.lexists, paths), key=len):
         with building(f"show {path}"):
             _show(plan, path)
     for name in system.DEVICES:

@@ -47,9 +47,8 @@ class LocalFolder:
     def read(self, number: int, offset: int, size: int) -> memoryview:
         with self._file(number).open("rb", buffering=0) as file:
             parts = [os.pread(file.fileno(), size, offset)]
-            while parts[-1] and (
-                missing := size - sum(map(len, parts))
-            ):  # a call of the kernel's ends at 2 GiB
+            # A call of the kernel's ends at 2 GiB.
+            while parts[-1] and (missing := size - sum(map(len, parts))):
                 parts.append(os.pread(file.fileno(), missing, offset + size - missing))
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 

@@ -49,9 +49,8 @@ class CheckpointWriter:
     def begin(self) -> Draft:
         """The next checkpoint. Raises StoreFailedError."""
         with failures(self._folder.place):
-            there = frozenset(
-                self._folder.numbers()
-            )  # somebody may have swept what a restored state was made of
+            # Somebody may have swept what a restored state was made of.
+            there = frozenset(self._folder.numbers())
             known = {key: place for key, place in self.known.items() if place.file in there}
             return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
 

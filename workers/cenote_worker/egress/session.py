@@ -37,9 +37,8 @@ class Session:
 
     async def serve(self) -> None:
         self._listener.setblocking(False)
-        self._listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER
-        )  # accepted ones inherit it
+        # Accepted ones inherit it.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         with self._listener:
             async with asyncio.TaskGroup() as group:
                 while True:

@@ -133,9 +133,8 @@ def _entries(data: memoryview) -> Iterator[tuple[int, bytes, int]]:
             return
         event = bytes(data[at + _ENTRY.size : behind])
         if total != _sum(position, event):
-            if not any(
-                data[at:]
-            ):  # the file had grown when the machine lost its power, and had no content yet
+            # The file had grown when the machine lost its power, and had no content yet.
+            if not any(data[at:]):
                 return
             raise MalformedValueError(
                 f"the entry at byte {at} does not have the sum that was written with it"

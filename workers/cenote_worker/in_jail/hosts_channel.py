@@ -146,9 +146,8 @@ class HostChannel:
         self._pid = os.getpid()
         former, self._rest = self._rest, _untouched()  # that one may have been killed in the middle of `rest`
         os.close(former)
-        self._numbers = itertools.count(
-            time.monotonic_ns()
-        )  # a late answer to that one must not pass for ours
+        # A late answer to that one must not pass for ours.
+        self._numbers = itertools.count(time.monotonic_ns())
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.cancel()

@@ -81,9 +81,8 @@ class Rebindings:
     def _rebound(self) -> list[str]:
         """Names that are bound otherwise than when this was asked last, or not any more."""
         now = self._namespace.copy()
-        if any(
-            kind is not str for kind in set(map(type, now))
-        ):  # whose hash and equality would be the cell's code
+        # Hash and equality of other keys would be the cell's code.
+        if any(kind is not str for kind in set(map(type, now))):
             now = {name: value for name, value in now.items() if type(name) is str}
         before, self._ids = self._ids, dict(zip(now, map(id, now.values()), strict=True))
         changed = [name for name, identity in self._ids.items() if before.get(name) != identity]

@@ -60,9 +60,8 @@ class Requests:
         entry = self.served.books.cell(code, self.token)
 
         def run() -> None:
-            if (
-                cell.heard
-            ):  # it was running once, wherever: it must not begin anew where nothing is known of it
+            # It was running once, wherever: it must not begin anew where nothing is known of it.
+            if cell.heard:
                 call.withdraw = hosted.join(key, listener)
             else:
                 cause, timeout = cell.cause[:MAX_CAUSE], cell.timeout or None

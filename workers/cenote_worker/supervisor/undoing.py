@@ -54,9 +54,8 @@ class Undone:
             case Rollback(step=step, amiss=amiss):
                 news = (*self.result.news, *amiss)
                 return replace(self.result, state="rolled_back", back_at=step, news=news)
-            case RolledBackError(
-                step=step
-            ):  # whoever was to say that it works has died of it, and another has come
+            # Whoever was to say that it works has died of it, and another has come.
+            case RolledBackError(step=step):
                 return replace(self.result, state="rolled_back", back_at=step)
             case JailLostError():
                 return replace(self.result, state="lost")

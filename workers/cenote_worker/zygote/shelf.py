@@ -208,9 +208,8 @@ class Shelf:
         for state in tuple(self._states):
             if state.copy is copy:
                 self.drop(state)
-        while (
-            self.base is not None and self.base.copy is copy
-        ):  # it had ended before it was to be gone back to
+        # It had ended before it was to be gone back to.
+        while self.base is not None and self.base.copy is copy:
             self.base = self.base.parent
 
     def clear(self, but: Copy | None = None) -> None:

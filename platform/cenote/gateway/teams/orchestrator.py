@@ -161,9 +161,8 @@ class _OneRun:
         row = self._ledger.team
         state = TeamState.from_json(row.state) if row.state else TeamState(team=row.name)
         if self._run.state == "waiting":
-            state = replace(
-                state, steps=(), variables=()
-            )  # a run knows nothing of the others but what they cost
+            # A run knows nothing of the others but what they cost.
+            state = replace(state, steps=(), variables=())
         team = Team(
             row.name,
             budget=budget_of(self._definition),
