@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import numpy
 import pytest
+from benchmarks.runtime.process_tree import live_descendants
+from tests.processes import status_of
+from tests.waiting import until
 
 from cenote import PythonRuntime, SandboxPolicy, Variable
 from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, name
@@ -49,6 +54,20 @@ def test_an_injected_value_is_seen_as_it_is(runtime: PythonRuntime) -> None:
     before = traced(runtime, "n = len(brought)").reads[name("brought")]
     runtime.update_variable("brought", [1, 2, 3])
     assert before != traced(runtime, "n = len(brought)").reads[name("brought")]
+
+
+def test_what_was_put_in_is_looked_at_before_a_cell_comes() -> None:
+    """The kernel says so: memory that was mapped is there once it was read."""
+    size, before = 2**25, live_descendants(os.getpid())
+    with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",), snapshots="none")) as runtime:
+        runtime.inject(Variable("large", numpy.ones(size, "u1")))
+        until(lambda: any(shared_memory(pid) >= size for pid in live_descendants(os.getpid()) - before))
+        assert str(size) == runtime.execute("int(large.sum())").value
+
+
+def shared_memory(pid: int) -> int:
+    """Bytes of files in memory that a process has mapped and met; 0 when it has ended."""
+    return 1024 * int(status_of(pid).get("RssShmem", "0 kB").removesuffix(" kB"))
 
 
 def test_files_of_the_working_directory(runtime: PythonRuntime) -> None:

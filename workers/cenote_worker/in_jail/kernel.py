@@ -150,6 +150,11 @@ class Kernel:
             bound_only=self._bound_only() if error is None else None,
         )
 
+    def look_ahead(self) -> None:
+        """Nothing is under way: looks at what was brought in, which the next cell would have to do otherwise."""
+        if self._tracking is not None:
+            self._runner.context.run(self._tracking.look_ahead)
+
     def describe(self) -> list[VariableInfo]:
         """The user's variables in the order of their making; no modules, no names with an underscore."""
         return describe_variables(self.namespace)

@@ -33,6 +33,11 @@ class CellTracking:
         self.bound_only: frozenset[str] | None = None
         """Of the cell that ended last. See `CellOutcome`."""
 
+    def look_ahead(self) -> None:
+        """Takes from the next cell what it would have to do first, after `forget`. Never raises."""
+        with suppress(Exception, MemoryError):
+            self.tracker.look_ahead()
+
     def begin(self, cell: Cell, namespace: dict[str, object]) -> None:
         """A cell has been compiled and is about to run. An interrupt may come out of this, and nothing else."""
         if namespace is not self._namespace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,8 @@ class Worker:
             answer=self._carrying.give,
         )
         self._bound_only: frozenset[str] | None = None
+        self._looks_ahead = False
+        """Whether something was brought in that no cell has met yet."""
 
     def serve(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -94,10 +97,19 @@ class Worker:
                 self._answer(request, packet.descriptors)
 
     def _next(self) -> Packet | None:
-        if self._copies.rest(self._sock):
+        if self._looks_ahead and self._is_idle():
+            self._looks_ahead = False
+            self._kernel.look_ahead()
+        if self._copies.rest(self._is_idle):
             self._revive()
         self._resume()
         return receive_packet(self._sock)
+
+    def _is_idle(self) -> bool:
+        """Whether the next request is not there yet."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return not poll.poll(0)
 
     def _copied(self) -> bool:
         """Copies the state if it has changed. True in a process that goes on from the copy."""
@@ -147,6 +159,7 @@ class Worker:
             number = request.execute.step or request.state or None
             passing = _is_undone(request, frame.reply)
             self._copies.changed(number, bound_only=self._bound_only, passing=passing)
+            self._looks_ahead = request.WhichOneof("body") != "execute"
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
         if content is not None:

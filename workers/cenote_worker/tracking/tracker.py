@@ -37,6 +37,11 @@ class Tracker:
         """Memory that was restored, part by part, and the XXH3 of 128 bits of what was put there. Never raises."""
         self._album.untouched.learn(parts)
 
+    def look_ahead(self) -> None:
+        """What the next step would look at first, as far as that may cost a step. Changes nothing that is known."""
+        self._refresh()
+        self._album.look_at_all(Budget(MIN_SECONDS))
+
     def begin(self, *parts: CodeType | None, displays: bool = False) -> Watch:
         """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
         return Watch(self._album, self._files, self._own_modules, facts_of_cell(*parts), displays=displays)

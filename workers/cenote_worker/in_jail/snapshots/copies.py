@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -126,16 +125,14 @@ class Copies:
         if step != self._step:
             self.changed(step)
 
-    def rest(self, requests: socket.socket) -> bool:
+    def rest(self, is_idle: Callable[[], bool]) -> bool:
         """Nothing is under way: copies what has changed, unless the next request is there. See `take`.
 
         Not before the first cell: several injections often follow each other then.
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
-        poll = select.poll()
-        poll.register(requests, select.POLLIN)
-        return not poll.poll(0) and self.take()
+        return is_idle() and self.take()
 
     def take(self) -> bool:
         """Copies the state if it has changed, or its copy has ended.
