@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.adoption.supervising import NAME, POLICY, SpareJails, boundless
+from tests.adoption.supervising import JAIL, NAME, POLICY, SpareJails, boundless
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE
 
@@ -142,7 +142,7 @@ class Node:
 
     def worker(self) -> int:
         """The process of the runtime's cells, until a copy of it has taken its place."""
-        kept = self.keeper.get(f"runtime/{NAME}/jail")
+        kept = self.keeper.get(JAIL)
         assert kept is not None
         process = WorkerProcess(pid_of(kept.descriptors[0]))
         process.close()

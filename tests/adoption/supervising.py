@@ -39,6 +39,8 @@ from cenote_worker.supervisor.requests import Outcome
 
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
+JAIL = f"runtime/{NAME}/jail/1"
+"""Where its first jail is kept."""
 
 
 class SpareJails:
@@ -125,6 +127,11 @@ def stored(folder: Path) -> Keeping:
     return Keeping(store=str(folder), records=str(folder), durable=True)
 
 
+def recorded(folder: Path) -> Keeping:
+    """Of one whose steps alone are kept."""
+    return Keeping(records=str(folder))
+
+
 def boundless(_size: int) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -137,14 +144,16 @@ def stuck(_size: int) -> AbstractContextManager[None]:
 
 
 def main(folder: str, how: str) -> None:
-    """how: `fresh`; `adopt`; `stored`: fresh and durable; `stuck`: likewise, and never gets to store anything."""
+    """how: `fresh`; `adopt`; `recorded`: fresh, with a record; `stored`: fresh and durable; `stuck`: likewise, and
+    never gets to store anything.
+    """
     keeper = KeeperClient(Path(folder))
-    watch = KeeperWatch(Path(folder))
+    watch, store = KeeperWatch(Path(folder)), Path(folder) / "store"
     if how == "adopt":
         kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
-        keeping = stored(Path(folder) / "store") if how in ("stored", "stuck") else NOTHING_KEPT
+        keeping = {"fresh": NOTHING_KEPT, "recorded": recorded(store)}.get(how, stored(store))
         kept = KeptRuntime.fresh(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         keeping.equip(runtime, stuck if how == "stuck" else boundless)

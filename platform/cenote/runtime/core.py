@@ -171,7 +171,7 @@ class RuntimeCore:
 
     def why_not_begun_again(self) -> str:
         where = self._rerunning()
-        return where.rerunning().second_jail.obstacle(atomic=True) if isinstance(where, HostedRuntime) else ""
+        return where.rerunning().second_jail.obstacle if isinstance(where, HostedRuntime) else ""
 
     def _rerunning(self) -> HostedRuntime | HarnessLine:
         """The runtime where it is in this process, else the way to whoever has it.

@@ -219,6 +219,7 @@ class Unfinished:
         """steps: how many had a number when that process ended."""
         self._runtime = runtime
         self._head = begun.head
+        self._intact = begun.intact
         self._between = range(begun.steps + 1, steps + 1)
         self._tries = _TRIES
 
@@ -230,6 +231,11 @@ class Unfinished:
 
     def undo(self) -> None:
         """Before anybody else's request."""
+        if self._intact:
+            if self._head in self._runtime.history.tree:
+                self._runtime.history.moved(self._head, "a patch was not applied")
+            self._end()
+            return
         if not self._runtime.running:  # it has ended, and its state with it
             self._end()
             return
