@@ -43,6 +43,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
+from cenote_worker.history.step import START
 from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
@@ -167,11 +168,12 @@ class RuntimeCore:
             return self._ground(where, atomic=True).kept()
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.snapshots(answers.put)
-        return frozenset(info.step for info in snapshots(answers.get()))
+        kept = frozenset(info.step for info in snapshots(answers.get()))
+        return kept if where.begins_otherwise() else kept | {START}
 
     def why_not_begun_again(self) -> str:
         where = self._rerunning()
-        return where.rerunning().second_jail.obstacle if isinstance(where, HostedRuntime) else ""
+        return where.begins_otherwise if isinstance(where, HostedRuntime) else where.begins_otherwise()
 
     def _rerunning(self) -> HostedRuntime | HarnessLine:
         """The runtime where it is in this process, else the way to whoever has it.

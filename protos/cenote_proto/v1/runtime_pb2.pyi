@@ -1713,16 +1713,20 @@ class PutIn(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AT_FIELD_NUMBER: _builtins.int
+    OTHERWISE_FIELD_NUMBER: _builtins.int
+    otherwise: _builtins.str
+    """Why it does not begin in the state that the history of this one does; empty if it does."""
     @_builtins.property
     def at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutInAt]: ...
     def __init__(
         self,
         *,
         at: _abc.Iterable[Global___PutInAt] | None = ...,
+        otherwise: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "otherwise", b"otherwise"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ from cenote_worker.serving.patch_requests import (
     rehearsal_request,
 )
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.wire.results import clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class HistoryRequests:
 
     def put_in(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
-            told = runtime_pb2.PutIn()
+            told = runtime_pb2.PutIn(otherwise=clean_text(self.served.hosted.begins_otherwise))
             for step, names in put_in(self.served.hosted).items():
                 told.at.add(step=step, names=sorted(names))
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)

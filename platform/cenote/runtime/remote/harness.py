@@ -19,7 +19,7 @@ from cenote_security.errors import JailError, RuntimeClosedError
 from cenote_worker.history.events import Declared
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.hosted.rehearsal import RehearsalRequest
-from cenote_worker.results import Built, Patched
+from cenote_worker.results import Built, Patched, printable
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 _LOOK_EVERY: Final = 0.2
@@ -65,9 +65,14 @@ class RemoteHarness:
         self._asking.asked(frames.declaration(units), "declare artifacts", changes=True)
 
     def put_in(self) -> Mapping[int, frozenset[str]]:
+        return {each.step: frozenset(each.names) for each in self._put_in().at}
+
+    def begins_otherwise(self) -> str:
+        return printable(self._put_in().otherwise)
+
+    def _put_in(self) -> runtime_pb2.PutIn:
         frame = runtime_pb2.ClientFrame(put_in=runtime_pb2.PutInQuestion())
-        answer = self._asking.asked(frame, "say what was put in", changes=False).put_in
-        return {each.step: frozenset(each.names) for each in answer.at}
+        return self._asking.asked(frame, "say what was put in", changes=False).put_in
 
     def rehearse(self, request: RehearsalRequest) -> Outcome:
         listener = BlockingListener()
