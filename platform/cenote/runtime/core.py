@@ -24,6 +24,7 @@ from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.builds import build_here
 from cenote.runtime.builds_elsewhere import build_elsewhere
 from cenote.runtime.checkpoint_line import CheckpointLine, StoresElsewhere
+from cenote.runtime.full_runs import FullRunsHere
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
@@ -197,9 +198,12 @@ class RuntimeCore:
         return apply_here(plan, self._ground(where, atomic=options.atomic, cause=plan.patch.cause), options)
 
     def audit(self, options: ApplyOptions) -> Audit | None:
-        if self._auditor is None or not isinstance(self.backend, HostedRuntime):
+        if self._auditor is None:
             return None
-        return self._auditor.audit(AuditedRuntime(self.backend, self.classes, options.cancelled))
+        where = self._rerunning()
+        line = FullRunsHere(where) if isinstance(where, HostedRuntime) else where
+        audited = AuditedRuntime(self.backend, line, self.policy, self.classes, options.cancelled)
+        return self._auditor.audit(audited)
 
     def declare(self, units: Sequence[Declared]) -> None:
         where = self._rerunning()

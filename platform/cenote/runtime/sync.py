@@ -90,8 +90,7 @@ class PythonRuntime:
     ) -> None:
         policy = SandboxPolicy() if sandbox is None else sandbox
         auditor = auditor_of(audit_patches)
-        audited = auditor is not None
-        place, kept = backend_at(address, token, history, name, store, durable=durable, audited=audited)
+        place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(
             functions, variables, types, security_checker, policy, name, place, kept, auditor
         )
