@@ -30,6 +30,7 @@ class RemoteFullRun:
     def __init__(self, asking: Asking, number: int) -> None:
         self._asking = asking
         self._number = number
+        self._history = HistoryCopy()
 
     def history(self) -> History:
         """Its own. May block. Raises UnavailableError when it has ended."""
@@ -38,7 +39,7 @@ class RemoteFullRun:
             frame.beside = self._number
             return self._asking.asked(frame, "tell the history of a full run", changes=False)
 
-        return HistoryCopy().read(ask)
+        return self._history.read(ask)
 
     def describe(self, listener: Listener) -> None:
         self._ask(frames.description(), listener)

@@ -77,6 +77,7 @@ class RemoteHarness:
             beside = RemoteFullRun(self._asking, number)
             tree = beside.history().tree
             yield beside, [tree.get(number) for number in outcome.steps if number in tree]
+            beside.history()  # which raises if it has ended meanwhile: then nothing is known
         finally:
             self._full_runs -= 1
             with suppress(RuntimeClosedError):  # it ends with its client
