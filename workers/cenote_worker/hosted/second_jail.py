@@ -57,7 +57,7 @@ class SecondJail:
                 self._first, self._refill, runtime.refill = runtime.exchange(None), runtime.refill, NO_REFILL
                 return
             former = runtime.exchange(None)
-        _end(former)
+        self._end(former)
 
     def give_up(self) -> None:
         """The first one goes on, as it was left. If it has ended meanwhile, the runtime's owner hears of that."""
@@ -68,7 +68,7 @@ class SecondJail:
                 second = self._runtime.exchange(first)
                 if first is not None and first.death is not None:
                     self._runtime.jail.bereave(first.death)
-            _end(second)
+            self._end(second)
 
     def stay(self) -> bool:
         """The first one ends, as soon as nobody would go on with it. Whether there is a second, of which nothing is
@@ -78,20 +78,22 @@ class SecondJail:
             return False
         with self._runtime.turn:
             first = self._taken_back()
-        self._legacy.stays(partial(_end, first))
+        self._legacy.stays(partial(self._end, first))
         return True
 
     def store(self) -> None:
         """The state of the one that stays, if anything is stored of the runtime. Blocks. Raises CheckpointError."""
         self._runtime.refill.began_anew()
 
+    def _end(self, supervisor: Supervisor | None) -> None:
+        """One of two."""
+        if supervisor is not None and supervisor.death is None:
+            if supervisor.hosts.has_line:
+                self._runtime.replays.spare()
+            supervisor.end(_GIVEN_UP)
+
     def _taken_back(self) -> Supervisor | None:
         """The first one, with what fills its successors."""
         self._runtime.refill, self._refill = self._refill, NO_REFILL
         first, self._first = self._first, None
         return first
-
-
-def _end(supervisor: Supervisor | None) -> None:
-    if supervisor is not None:
-        supervisor.end(_GIVEN_UP)
