@@ -78,9 +78,9 @@ BESIDE = (
 """Nothing of it is kept, so a patch runs all of it in a second jail."""
 
 
-def patched_beside(node: Node, number: int, code: str) -> Victim:
-    """A victim that keeps no states, with the patch under way or done; and a jail for its successor."""
-    victim = node.victim(snapshots=False, how="recorded")
+def patched_beside(node: Node, number: int, code: str, dies: str = "") -> Victim:
+    """A victim that keeps no states, with the patch under way or done. dies: see DyingFile."""
+    victim = node.victim(snapshots=False, how="recorded", dies=dies)
     node.spare(snapshots=False)
     for key, cell in enumerate(BESIDE, 1):
         victim.execute(cell, str(key))
@@ -109,6 +109,38 @@ def test_a_second_jail_that_stays_is_the_only_one(node: Node) -> None:
     assert "Patched" == victim.value("p")
     victim.kill()
     runtime = node.adopt()
+    assert "([2], 1, 1)" == value(runtime, "log, n, z")
+    assert [SECOND] == node.keeper.keys(JAIL.rstrip("1"))
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [
+        *("behind patch_begun", "before set_aside", "behind set_aside", "behind began 2"),
+        *("before taken_back", "behind taken_back", "before settled p"),
+    ],
+)
+def test_wherever_it_is_killed_the_state_is_that_before(node: Node, dies: str) -> None:
+    """And the head, and nothing is kept but that one jail; whether the patch was about to fail or to stay."""
+    fails = "taken_back" in dies
+    victim = patched_beside(node, 2, "n = None + 1" if fails else "log.append(2); n = 1", dies)
+    victim.process.wait(PATIENCE)
+    victim.kill()
+    runtime = node.adopt(keeping=recorded(node.folder / "store"))
+    assert 3 == runtime.history.tree.head
+    assert "(True, [1], 1, 1)" == value(runtime, "id(mine) == before, log, n, z")
+    assert [JAIL] == node.keeper.keys(JAIL.rstrip("1"))
+
+
+def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
+    """Though the jail that waited has not been ended, and nobody has heard of it."""
+    victim = patched_beside(node, 2, "log.append(2); n = 1", "behind settled p")
+    victim.process.wait(PATIENCE)
+    victim.kill()
+    runtime = node.adopt(keeping=recorded(node.folder / "store"))
+    heard = Heard()
+    runtime.outcome("p", heard)
+    assert "Patched" == type(heard.outcome()).__name__
     assert "([2], 1, 1)" == value(runtime, "log, n, z")
     assert [SECOND] == node.keeper.keys(JAIL.rstrip("1"))
 
