@@ -207,6 +207,7 @@ def test_a_full_run_is_looked_at_and_its_steps_are_on_record(world: World) -> No
     ):
         assert asked.HasField("failure")
     line.put(runtime_pb2.ClientFrame(end_full_run=runtime_pb2.EndFullRun()))
+    assert line.answer(line.send(beside=1, **look)).HasField("failure")
     assert other.answer(other.send(run_in_full=runtime_pb2.RunInFull(head=3, number=1))).ran_in_full.steps
     world.close()
     first_lines = [entry.event.facts["first_line"] for entry in recorded(world, "cell")]

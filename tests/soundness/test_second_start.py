@@ -39,13 +39,6 @@ def runtime() -> Iterator[PythonRuntime]:
         yield runtime
 
 
-@pytest.fixture
-def hosted(runtime: PythonRuntime) -> HostedRuntime:
-    """The runtime as whoever hosts it has it."""
-    assert isinstance(runtime.core.backend, HostedRuntime)
-    return runtime.core.backend
-
-
 def forget(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """What is kept is given up, but for the newest state, as when memory is short."""
     runtime.snapshot()
