@@ -103,20 +103,10 @@ def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node:
     assert "([3], 1, 1)" == value(runtime, "log, n, z")
 
 
-def test_a_second_jail_that_stays_is_the_only_one(node: Node) -> None:
-    """Killed at once behind its patch."""
-    victim = patched_beside(node, 2, "log.append(2); n = 1")
-    assert "Patched" == victim.value("p")
-    victim.kill()
-    runtime = node.adopt()
-    assert "([2], 1, 1)" == value(runtime, "log, n, z")
-    assert [SECOND] == node.keeper.keys(JAIL.rstrip("1"))
-
-
 @pytest.mark.parametrize(
     "dies",
     [
-        *("behind patch_begun", "before set_aside", "behind set_aside", "behind began 2"),
+        *("before set_aside", "behind set_aside", "behind began 2"),
         *("before taken_back", "behind taken_back", "before settled p"),
     ],
 )

@@ -203,6 +203,7 @@ def test_a_full_run_is_looked_at_and_its_steps_are_on_record(world: World) -> No
         line.answer(line.send(beside=1, status=runtime_pb2.StatusQuestion())),
         line.answer(line.send(beside=1, file=jail_pb2.FileRequest(operation="DELETE", path=b"f"))),
         line.answer(line.send(run_in_full=runtime_pb2.RunInFull(head=3, number=3))),
+        line.answer(line.send(run_in_full=runtime_pb2.RunInFull(head=9, number=2))),
         other.answer(other.send(run_in_full=runtime_pb2.RunInFull(head=3, number=1))),
     ):
         assert asked.HasField("failure")

@@ -9,8 +9,8 @@ from typing import Protocol
 from cenote.harness.apply_ground import EffectNotRepeatedError
 from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.ground import RuntimeGround
-from cenote_security.errors import UnavailableError
-from cenote_worker.history.step import StepRecord
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.full_runs import FullRun, FullRunWatch, not_in_full
 from cenote_worker.hosted.listeners import admit_all
@@ -72,7 +72,9 @@ def line_of(records: Sequence[StepRecord]) -> list[StepRecord]:
 
 @contextmanager
 def run_in_full(source: HostedRuntime, head: int, watch: FullRunWatch) -> Iterator[FullRun]:
-    """See RunInFull. head: the end of the line that is run."""
+    """See RunInFull. head: the end of the line that is run. Raises UsageError where there is no such step."""
+    if head != START and head not in source.history.tree:
+        raise UsageError(f"there is no step {head}")
     hosts = RecordedHosts(())
     fresh = fresh_beside(source, hosts)
     try:
