@@ -11,7 +11,7 @@ from tests.waiting import until
 
 from cenote.runtime.patcher import apply_patch
 from cenote_proto.v1 import runtime_pb2
-from cenote_security.errors import JailLostError
+from cenote_security.errors import JailLostError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.patching import PatchWatch
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -80,6 +80,21 @@ def test_what_the_client_has_given_is_let_go_with_the_last_jail(runtime: HostedR
     assert ("applied", second, 0) == (result.status, runtime.supervisor, hosts.count)
     runtime.close()
     until(lambda: hosts.count == 1)
+
+
+def test_both_end_with_their_runtime(runtime: HostedRuntime) -> None:
+    """Which is closed in the middle of a patch."""
+    jails = [runtime.supervisor]
+
+    def closing(_progress: runtime_pb2.ApplyProgress) -> None:
+        jails.append(runtime.supervisor)
+        runtime.close()
+
+    watch = PatchWatch(progress=closing, cancelled=lambda: False)
+    with pytest.raises(RuntimeClosedError):
+        apply_patch(runtime, replaced(runtime, runtime.history.tree.head, "b = 2"), watch)
+    assert 2 == len(set(jails))
+    until(lambda: all(jail is not None and jail.death is not None for jail in jails))
 
 
 def test_the_end_of_a_jail_that_waits_is_told(runtime: HostedRuntime) -> None:

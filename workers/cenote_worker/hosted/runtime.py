@@ -222,6 +222,7 @@ class HostedRuntime:
                 return
             self._closed = True
             supervisor = self.jail.supervisor
+            self._reruns.second_jail.close()
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
         self.refill.close()

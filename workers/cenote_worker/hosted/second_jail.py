@@ -85,6 +85,12 @@ class SecondJail:
         """The state of the one that stays, if anything is stored of the runtime. Blocks. Raises CheckpointError."""
         self._runtime.refill.began_anew()
 
+    def close(self) -> None:
+        """The runtime is closed, by whoever has its turn: the first one ends too, if it waits."""
+        first, self._first = self._first, None
+        if first is not None:
+            first.end(Death(reason="closed"))
+
     def _end(self, supervisor: Supervisor | None) -> None:
         """One of two."""
         if supervisor is not None and supervisor.death is None:
