@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,21 @@ def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntim
         audit = patched(branch, branch.state.head, "m = n * 3")
         assert audit is not None
         assert "same" == audit.outcome
+
+
+def test_a_restored_runtime_is_audited_from_the_start_of_its_record(tmp_path: Path) -> None:
+    """Without one, its history begins with a state that nothing is known of."""
+    history = tmp_path / "history.sqlite"
+    with PythonRuntime(sandbox=SMALL, store=tmp_path, name="r", durable=True, history=history) as runtime:
+        assert runtime.execute("n = 1").success
+    for record, outcome in ((history, "same"), (None, "not checked")):
+        with PythonRuntime.restore(
+            tmp_path, "r", durable=True, sandbox=SMALL, history=record, audit_patches=1.0
+        ) as restored:
+            restored.execute("m = n")
+            audit = patched(restored, restored.state.head, "m = 2 * n")
+            assert audit is not None
+            assert outcome == audit.outcome
 
 
 def test_a_build_is_audited_as_patches_are() -> None:
