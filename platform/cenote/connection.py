@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.auditing import auditor_of
 from cenote.runtime.backends import named
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.remote.address import PORT, Destination, destination
@@ -112,6 +113,7 @@ class Platform:
         durable: bool = False,
         hibernate_after: float = 0.0,
         partial: bool = False,
+        audit_patches: float = 0.0,
     ) -> PythonRuntime:
         """The runtime of that name, made if there is none. It is there when this returns, and outlives `close`.
 
@@ -119,10 +121,12 @@ class Platform:
         durable: all that a call has changed is stored before it is answered, so nothing is lost, whatever dies; a
         call raises NotDurableError where it cannot be. hibernate_after: seconds without any call, after which its
         jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
-        back of it, which IncompleteRestoreError names else.
+        back of it, which IncompleteRestoreError names else. audit_patches: of this client; see PythonRuntime.
         """
         kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
-        return PythonRuntime.holding(self._started(name, sandbox, security_checker, attach, kept))
+        return PythonRuntime.holding(
+            self._started(name, sandbox, security_checker, attach, kept, audit_patches)
+        )
 
     async def async_runtime(
         self,
@@ -134,10 +138,13 @@ class Platform:
         durable: bool = False,
         hibernate_after: float = 0.0,
         partial: bool = False,
+        audit_patches: float = 0.0,
     ) -> AsyncPythonRuntime:
         """As `runtime`, for code that awaits."""
         kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
-        core = await asyncio.to_thread(self._started, name, sandbox, security_checker, attach, kept)
+        core = await asyncio.to_thread(
+            self._started, name, sandbox, security_checker, attach, kept, audit_patches
+        )
         return AsyncPythonRuntime.holding(core)
 
     def runtimes(self) -> list[RuntimeInfo]:
@@ -205,13 +212,14 @@ class Platform:
         checker: SecurityChecker | None,
         attach: bool,
         kept: Kept,
+        audit_patches: float,
     ) -> RuntimeCore:
         if not isinstance(name, str) or not name:
             raise UsageError(
                 "a runtime of a platform has a name; PythonRuntime(address=...) makes one without"
             )
-        backend = named(self._destination, name, attach=attach, kept=kept)
-        core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend)
+        backend, auditor = named(self._destination, name, attach=attach, kept=kept), auditor_of(audit_patches)
+        core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend, auditor=auditor)
         core.start()
         return core
 

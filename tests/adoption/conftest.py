@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.adoption.supervising import NAME, POLICY, SpareJails, boundless
+from tests.adoption.supervising import JAIL, NAME, POLICY, SpareJails, boundless
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE
 
@@ -43,11 +43,11 @@ NUDGED = "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(3
 class Victim:
     """A process that hosts the runtime."""
 
-    def __init__(self, folder: Path, how: str = "fresh") -> None:
-        """how: see `supervising.main`."""
+    def __init__(self, folder: Path, how: str = "fresh", dies: str = "") -> None:
+        """how, dies: see `supervising.main`."""
         path = os.pathsep.join([str(ROOT), *sys.path])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.adoption.supervising", str(folder), how],
+            [sys.executable, "-m", "tests.adoption.supervising", str(folder), how, dies],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -126,9 +126,9 @@ class Node:
         self.keeper.put(f"spare/{self._spares}", ends.record(), ends.descriptors())
         ends.close()
 
-    def victim(self, *, snapshots: bool = True, how: str = "fresh") -> Victim:
+    def victim(self, *, snapshots: bool = True, how: str = "fresh", dies: str = "") -> Victim:
         self.spare(snapshots=snapshots)
-        victim = Victim(self.folder, how)
+        victim = Victim(self.folder, how, dies)
         self._until.callback(lambda: victim.process.poll() is None and victim.kill())
         return victim
 
@@ -142,7 +142,7 @@ class Node:
 
     def worker(self) -> int:
         """The process of the runtime's cells, until a copy of it has taken its place."""
-        kept = self.keeper.get(f"runtime/{NAME}/jail")
+        kept = self.keeper.get(JAIL)
         assert kept is not None
         process = WorkerProcess(pid_of(kept.descriptors[0]))
         process.close()

@@ -6,7 +6,9 @@ Commands and reports are JSON, one a line. Its jails were started by another pro
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +19,7 @@ from typing import Any
 from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote.runtime.patcher import apply_patch
 from cenote_proto.v1 import jail_pb2, runtime_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
@@ -30,6 +33,7 @@ from cenote_worker.hosted.listeners import admit_all
 from cenote_worker.hosted.patching import BuildRequest, PatchedStep, PatchRequest
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.visiting import visiting
+from cenote_worker.journal.file import JournalFile
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.results import ExecutionResult, StreamName
@@ -39,6 +43,8 @@ from cenote_worker.supervisor.requests import Outcome
 
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
+JAIL = f"runtime/{NAME}/jail/1"
+"""Where its first jail is kept."""
 
 
 class SpareJails:
@@ -53,6 +59,20 @@ class SpareJails:
         assert kept is not None
         self._keeper.drop(key)
         return JailEnds.arrived(kept.record, kept.descriptors)
+
+
+class DyingFile(JournalFile):
+    """Its process is killed at an entry: at once before, or behind, one that reads like this."""
+
+    at = ""
+
+    def append(self, entry: JournalEntry) -> None:
+        body = entry.WhichOneof("body")
+        told = f"{body} {getattr(entry.began, 'jail', 0) or entry.settled.key}".strip()
+        for when, write in (("before", super().append), ("behind", lambda _: None)):
+            if self.at == f"{when} {told}":
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(entry)
 
 
 class Reports:
@@ -125,6 +145,11 @@ def stored(folder: Path) -> Keeping:
     return Keeping(store=str(folder), records=str(folder), durable=True)
 
 
+def recorded(folder: Path) -> Keeping:
+    """Of one whose steps alone are kept."""
+    return Keeping(records=str(folder))
+
+
 def boundless(_size: int) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -136,16 +161,25 @@ def stuck(_size: int) -> AbstractContextManager[None]:
     raise AssertionError("unreachable")
 
 
-def main(folder: str, how: str) -> None:
-    """how: `fresh`; `adopt`; `stored`: fresh and durable; `stuck`: likewise, and never gets to store anything."""
+def fresh(keeper: KeeperClient, dies: str) -> KeptRuntime:
+    file = DyingFile.create()
+    file.at = dies
+    keeper.put(f"runtime/{NAME}/journal", b"", [file.descriptor])
+    return KeptRuntime(NAME, POLICY, keeper, file, SpareJails(keeper))
+
+
+def main(folder: str, how: str, dies: str) -> None:
+    """how: `fresh`; `adopt`; `recorded`: fresh, with a record; `stored`: fresh and durable; `stuck`: likewise, and
+    never gets to store anything. dies: see DyingFile.
+    """
     keeper = KeeperClient(Path(folder))
-    watch = KeeperWatch(Path(folder))
+    watch, store = KeeperWatch(Path(folder)), Path(folder) / "store"
     if how == "adopt":
         kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
-        keeping = stored(Path(folder) / "store") if how in ("stored", "stuck") else NOTHING_KEPT
-        kept = KeptRuntime.fresh(NAME, POLICY, keeper, SpareJails(keeper))
+        keeping = {"fresh": NOTHING_KEPT, "recorded": recorded(store)}.get(how, stored(store))
+        kept = fresh(keeper, dies)
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         keeping.equip(runtime, stuck if how == "stuck" else boundless)
     watch.add(kept.refill)

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 from tests.adoption.conftest import Node, Victim, value
-from tests.adoption.supervising import replaced
+from tests.adoption.supervising import JAIL, recorded, replaced
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE
 
@@ -26,6 +26,8 @@ CELLS = (
 )
 """With another n the last one never ends."""
 
+SECOND = JAIL.replace("/1", "/2")
+
 
 def ran(victim: Victim) -> None:
     for number, code in enumerate(CELLS, 1):
@@ -43,6 +45,16 @@ def adopted_in_the_middle(node: Node) -> HostedRuntime:
     return node.adopt()
 
 
+def patched(runtime: HostedRuntime, number: int, code: str) -> Patched:
+    """By the process that has it now."""
+    heard = Heard()
+    work = partial(apply_patch, runtime, replaced(runtime, number, code))
+    runtime.patches.apply(work, heard, RequestKey(text="own"), lambda _progress: None, admit_all)
+    outcome = heard.outcome()
+    assert isinstance(outcome, Patched)
+    return outcome
+
+
 def kept(runtime: HostedRuntime) -> set[int]:
     told: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
     runtime.snapshots(told.put)
@@ -56,6 +68,71 @@ def test_killed_in_the_middle(node: Node) -> None:
     assert kept(runtime) <= {0, 1, 2, 3, runtime.step}
     with pytest.raises(OutcomeUnknownError):
         runtime.outcome("p", Heard())
+
+
+BESIDE = (
+    "mine, log = object(), []; before = id(mine)",
+    "log.append(1); n = len(log)",
+    CELLS[2].replace("y + ", ""),
+)
+"""Nothing of it is kept, so a patch runs all of it in a second jail."""
+
+
+def patched_beside(node: Node, number: int, code: str, dies: str = "") -> Victim:
+    """A victim that keeps no states, with the patch under way or done. dies: see DyingFile."""
+    victim = node.victim(snapshots=False, how="recorded", dies=dies)
+    node.spare(snapshots=False)
+    for key, cell in enumerate(BESIDE, 1):
+        victim.execute(cell, str(key))
+        victim.value(str(key))
+    victim.tell("patch", "p", number=number, code=code)
+    return victim
+
+
+def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node: Node) -> None:
+    """With the same objects and the same head, and nothing is kept of the second one. It can be patched again."""
+    victim = patched_beside(node, 2, "log.append(2); n = 2")
+    victim.wait_for(lambda report: report.get("before") == 3)
+    victim.kill()
+    runtime = node.adopt(keeping=recorded(node.folder / "store"))
+    assert 3 == runtime.history.tree.head
+    assert "(True, [1], 1, 1)" == value(runtime, "id(mine) == before, log, n, z")
+    assert [JAIL] == node.keeper.keys(JAIL.rstrip("1"))
+    node.spare(snapshots=False)
+    assert "applied" == patched(runtime, 2, "log.append(3); n = 1").status
+    assert "([3], 1, 1)" == value(runtime, "log, n, z")
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [
+        *("before set_aside", "behind set_aside", "behind began 2"),
+        *("before taken_back", "behind taken_back", "before settled p"),
+    ],
+)
+def test_wherever_it_is_killed_the_state_is_that_before(node: Node, dies: str) -> None:
+    """And the head, and nothing is kept but that one jail; whether the patch was about to fail or to stay."""
+    fails = "taken_back" in dies
+    victim = patched_beside(node, 2, "n = None + 1" if fails else "log.append(2); n = 1", dies)
+    victim.process.wait(PATIENCE)
+    victim.kill()
+    runtime = node.adopt(keeping=recorded(node.folder / "store"))
+    assert 3 == runtime.history.tree.head
+    assert "(True, [1], 1, 1)" == value(runtime, "id(mine) == before, log, n, z")
+    assert [JAIL] == node.keeper.keys(JAIL.rstrip("1"))
+
+
+def test_killed_behind_its_outcome_it_stays(node: Node) -> None:
+    """Though the jail that waited has not been ended, and nobody has heard of it."""
+    victim = patched_beside(node, 2, "log.append(2); n = 1", "behind settled p")
+    victim.process.wait(PATIENCE)
+    victim.kill()
+    runtime = node.adopt(keeping=recorded(node.folder / "store"))
+    heard = Heard()
+    runtime.outcome("p", heard)
+    assert "Patched" == type(heard.outcome()).__name__
+    assert "([2], 1, 1)" == value(runtime, "log, n, z")
+    assert [SECOND] == node.keeper.keys(JAIL.rstrip("1"))
 
 
 class Called(NoHosts):
@@ -114,11 +191,5 @@ def test_what_is_left_of_it_changes_nothing_later(node: Node) -> None:
     runtime = adopted_in_the_middle(node)
     assert "(1, 1)" == value(runtime, "n, y")
     value(runtime, "late = 1")
-    heard = Heard()
-    request = replaced(runtime, runtime.step, "late = 2")
-    key = RequestKey(text="own")
-    runtime.patches.apply(
-        partial(apply_patch, runtime, request), heard, key, lambda _progress: None, admit_all
-    )
-    assert "Patched" == type(heard.outcome()).__name__
+    assert "applied" == patched(runtime, runtime.step, "late = 2").status
     assert "(1, 2)" == value(runtime, "n, late")

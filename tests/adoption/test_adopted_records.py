@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.adoption.conftest import Node, join, value
-from tests.adoption.supervising import NAME, stored
+from tests.adoption.supervising import JAIL, NAME, stored
 
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -57,7 +57,7 @@ def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
     victim.kill()
     checkpoint = CheckpointStore(keeping.store).manifest(NAME)
     assert {"a": 1, "b": 2} == checkpoint.dealings.settled
-    node.keeper.drop(f"runtime/{NAME}/jail")
+    node.keeper.drop(JAIL)
     node.keeper.drop(f"runtime/{NAME}/journal")
     node.spare()
     runtime = node.begin(keeping)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.adoption.conftest import NUDGED, POLICY, Node, Victim, join, value
-from tests.adoption.supervising import gift
+from tests.adoption.supervising import JAIL, gift
 from tests.descriptors import MEMORY, all_closed, opened
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE, until
@@ -212,7 +212,7 @@ def runtime_crash(runtime: HostedRuntime) -> ExecutionResult:
 
 def wait_for_end(node: Node) -> None:
     """Until the first process of the jail has ended."""
-    kept = node.keeper.get("runtime/adopted/jail")
+    kept = node.keeper.get(JAIL)
     assert kept is not None
     poll = select.poll()
     poll.register(kept.descriptors[0], select.POLLIN)
@@ -370,7 +370,7 @@ def test_without_keeper_and_supervisor_the_jail_ends(node: Node) -> None:
     victim = node.victim()
     victim.execute("1", "one")
     victim.value("one")
-    kept = node.keeper.get("runtime/adopted/jail")
+    kept = node.keeper.get(JAIL)
     assert kept is not None
     close_all(kept.descriptors[1:])
     victim.kill()
@@ -459,7 +459,7 @@ def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> 
     victim.execute(NUDGED, "end")
     victim.value("end")
     node.nudge()
-    until(lambda: "runtime/adopted/jail" not in keys(node))
+    until(lambda: JAIL not in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()
@@ -473,7 +473,7 @@ def test_an_end_that_somebody_was_told_of_is_not_told_again(node: Node) -> None:
     victim = node.victim(snapshots=False)
     victim.execute("import os; os._exit(3)", "end")
     victim.value("end")
-    until(lambda: "runtime/adopted/jail" not in keys(node))
+    until(lambda: JAIL not in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()

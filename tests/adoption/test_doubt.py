@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from tests.adoption.conftest import Node, join, value
+from tests.adoption.supervising import JAIL
 from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import journal_pb2
@@ -100,7 +101,7 @@ def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
     victim.value("pid")
     victim.kill()
     rewrite(node, lambda entries: (entry for entry in entries if not entry.HasField("filled")))
-    former = node.keeper.get("runtime/adopted/jail")
+    former = node.keeper.get(JAIL)
     assert former is not None
     node.spare()
     runtime = node.adopt()
@@ -152,7 +153,7 @@ def test_a_jail_that_nobody_held_is_reported(node: Node) -> None:
     victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow")
     victim.heard("slow", "begun")
     victim.kill()
-    node.keeper.drop("runtime/adopted/jail")
+    node.keeper.drop(JAIL)
     node.spare()
     runtime = node.adopt()
     lost = join(runtime, "slow").result()
@@ -166,7 +167,7 @@ def test_an_idle_jail_that_nobody_held_is_reported_once(node: Node) -> None:
     victim.execute("x = 1", "x")
     victim.value("x")
     victim.kill()
-    node.keeper.drop("runtime/adopted/jail")
+    node.keeper.drop(JAIL)
     node.spare()
     runtime = node.adopt()
     assert "lost" == join(runtime, "next").result().state

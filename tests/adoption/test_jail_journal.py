@@ -91,14 +91,14 @@ def test_each_packet_is_heard_once(texts: list[str], lives: list[int]) -> None:
             file = MortalFile(os.dup(file.descriptor))
             journal = journal_over(file)
             chronicle = JailJournal(journal, 1, LIMIT, lambda: None)
-            chronicle.take_up(sock, journal.story())
+            chronicle.take_up(sock, journal.story().current)
     story = journal.story()
-    assert story.request is not None
+    assert story.current.request is not None
     assert (0, "".join(texts)) == (
-        (heard := story.request.printed.after(0))[0],
+        (heard := story.current.request.printed.after(0))[0],
         "".join(text for _, text in heard[1]),
     )
-    assert not story.untaken
+    assert not story.current.untaken
     for end in (sock, jail):
         end.close()
 
@@ -112,8 +112,8 @@ def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
     former.printed("stdout", "last words")
     former.ended(Death(reason="killed"))
     story = journal.story()
-    assert story.request is not None
-    assert ((0, []), None) == (story.request.printed.after(0), story.ended)
+    assert story.current.request is not None
+    assert ((0, []), None) == (story.current.request.printed.after(0), story.current.ended)
     journal.close()
 
 
@@ -135,8 +135,8 @@ def test_memory_that_is_not_sealed_is_not_read() -> None:
         assert 1 == len(packet.descriptors)
         packet.close()
     story = journal.story()
-    assert story.request is not None
-    assert [[b""], [b"sealed"]] == [list(packet.attached) for packet in story.request.packets]
+    assert story.current.request is not None
+    assert [[b""], [b"sealed"]] == [list(packet.attached) for packet in story.current.request.packets]
     for end in (sock, jail):
         end.close()
     os.close(reading)
@@ -165,8 +165,8 @@ def test_a_long_journal_is_written_anew() -> None:
     assert max(size for _, size in handed) < 2 * LIMIT
     assert os.fstat(handed[-1][0]).st_size < 2 * TIDY_SIZE + 4 * LIMIT
     story = journal.story()
-    assert story.request is not None
-    missing, pieces = story.request.printed.after(0)
+    assert story.current.request is not None
+    missing, pieces = story.current.request.printed.after(0)
     kept = "".join(text for _, text in pieces)
     assert 2_000_000 == missing + len(kept)
     assert kept.endswith(f"{1999:01000}")
@@ -203,7 +203,7 @@ def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
         for request in (called, cancelled):
             jail.send(request.SerializeToString())
             assert line.read(1)
-    assert {} == journal.story().host_calls
+    assert {} == journal.story().current.host_calls
     line.close()
     jail.close()
     journal.close()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.journal.file import JournalFile, entries_of
-from cenote_worker.journal.story import MAX_OUTCOMES, Request, Story
+from cenote_worker.journal.jail_story import JailStory, Request
+from cenote_worker.journal.story import MAX_OUTCOMES, Story
 
 LIMIT = 200_000
 
@@ -58,6 +59,12 @@ def patch(key: str) -> JournalEntry:
     return JournalEntry(patch_begun=journal_pb2.PatchBegun(key=key, head=1, steps=2))
 
 
+def of_aside(entry: JournalEntry) -> JournalEntry:
+    return JournalEntry(**{entry.WhichOneof("body"): getattr(entry, entry.WhichOneof("body"))}, aside=True)  # type: ignore[arg-type]
+
+
+SET_ASIDE = JournalEntry(set_aside=journal_pb2.SetAside(intact=True))
+TAKEN_BACK = JournalEntry(taken_back=journal_pb2.TakenBack())
 SENT = JournalEntry(sent=journal_pb2.Sent())
 
 
@@ -67,7 +74,7 @@ def cell(number: int, key: str, texts: list[str]) -> list[JournalEntry]:
     return [asked(number, key), SENT, *heard, replied(number), TAKEN, settled(key, number)]
 
 
-ENTRIES = st.one_of(
+OF_JAILS = st.one_of(
     st.builds(began, st.integers(1, 3)),
     st.builds(asked, st.integers(1, 5), st.sampled_from(["", "a", "b"])),
     st.builds(undoing, st.integers(1, 5), st.sampled_from(["a", "b"])),
@@ -93,21 +100,30 @@ ENTRIES = st.one_of(
     ),
 )
 
+ENTRIES = st.one_of(OF_JAILS, OF_JAILS.map(of_aside), st.sampled_from([SET_ASIDE, TAKEN_BACK]))
+
 
 def told(story: Story) -> object:
     """Everything that a successor goes by, comparable."""
     return (
         dict(story.forgotten),
-        [(key, told_request(each)) for key, each in story.held.items()],
-        story.jail.SerializeToString(),
-        story.ended and story.ended.reason,
         story.steps,
-        story.background.after(0),
         story.injections,
         story.patch and story.patch.SerializeToString(),
-        sorted(story.host_calls),
         [(key, one.settled.SerializeToString(), one.printed.after(0)) for key, one in story.outcomes.items()],
-        story.request and told_request(story.request),
+        told_jail(story.current),
+        story.aside and told_jail(story.aside),
+    )
+
+
+def told_jail(jail: JailStory) -> object:
+    return (
+        [(key, told_request(each)) for key, each in jail.held.items()],
+        jail.jail.SerializeToString(),
+        jail.ended and jail.ended.reason,
+        jail.background.after(0),
+        sorted(jail.host_calls),
+        jail.request and told_request(jail.request),
     )
 
 
@@ -125,23 +141,23 @@ def told_request(request: Request) -> object:
 def test_a_cell_under_way_is_told_as_it_stands() -> None:
     """What was sent, what it printed, and that it has no answer yet."""
     story = Story.of([began(1), READY, TAKEN, asked(1), SENT, output("a"), TAKEN, output("b")], LIMIT)
-    assert story.request is not None
-    assert (0, [("stdout", "ab")]) == story.request.printed.after(0)
-    assert (True, False) == (story.request.sent, story.request.answered)
-    assert (True, 1, True) == (story.jail.ready, story.jail.number, story.untaken)
+    assert story.current.request is not None
+    assert (0, [("stdout", "ab")]) == story.current.request.printed.after(0)
+    assert (True, False) == (story.current.request.sent, story.current.request.answered)
+    assert (True, 1, True) == (story.current.jail.ready, story.current.jail.number, story.current.untaken)
 
 
 def test_an_answer_without_an_outcome_is_kept_for_the_successor() -> None:
     """It was taken from the socket, and nobody has heard of it."""
     story = Story.of([began(1), READY, TAKEN, asked(1), SENT, replied(1), TAKEN], LIMIT)
-    assert story.request is not None
-    assert (True, 1) == (story.request.answered, len(story.request.packets))
+    assert story.current.request is not None
+    assert (True, 1) == (story.current.request.answered, len(story.current.request.packets))
 
 
 def test_an_outcome_keeps_the_output_of_its_cell() -> None:
     """Whoever joins late gets both."""
     story = Story.of([began(1), READY, TAKEN, *cell(1, "k", ["a", "b"])], LIMIT)
-    assert story.request is None
+    assert story.current.request is None
     assert (0, [("stdout", "ab")]) == story.outcomes["k"].printed.after(0)
     assert 1 == story.steps
 
@@ -150,11 +166,14 @@ def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
     """Answered, it may have to be undone: whoever comes then goes back to where it began, and its output stays."""
     begun = [began(1), READY, TAKEN, *cell(1, "k", []), atomic(2, "a"), SENT, output("x"), TAKEN]
     answered = Story.of([*begun, replied(2), TAKEN], LIMIT)
-    assert (1, True) == (answered.jail.head, answered.request and answered.request.answered)
+    assert (1, True) == (
+        answered.current.jail.head,
+        answered.current.request and answered.current.request.answered,
+    )
     undone = Story.of([*begun, replied(2), TAKEN, undoing(2, "a")], LIMIT)
-    assert undone.request is not None
-    assert (1, (0, [("stdout", "x")])) == (undone.jail.head, undone.request.printed.after(0))
-    assert 2 == Story.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).jail.head
+    assert undone.current.request is not None
+    assert (1, (0, [("stdout", "x")])) == (undone.current.jail.head, undone.current.request.printed.after(0))
+    assert 2 == Story.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).current.jail.head
 
 
 def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_requests() -> None:
@@ -164,15 +183,15 @@ def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_re
         begun += [asked(number, key), SENT, output(key), TAKEN, replied(number), TAKEN]
     begun += [asked(3, ""), SENT]
     story = Story.of(begun, LIMIT)
-    assert ["a", "b"] == list(story.held)
-    assert story.request is not None
-    assert (3, "") == (story.request.asked.number, story.request.asked.key)
+    assert ["a", "b"] == list(story.current.held)
+    assert story.current.request is not None
+    assert (3, "") == (story.current.request.asked.number, story.current.request.asked.key)
     later = Story.of([*begun, settled("a", 1)], LIMIT)
-    assert (["b"], ["a"]) == (list(later.held), list(later.outcomes))
+    assert (["b"], ["a"]) == (list(later.current.held), list(later.outcomes))
     assert (0, [("stdout", "a")]) == later.outcomes["a"].printed.after(0)
     for end in (began(2), JournalEntry(ended=journal_pb2.Ended(reason="exit"))):
         gone = Story.of([*begun, end], LIMIT)
-        assert ([], {"a": 1, "b": 2}) == (list(gone.held), dict(gone.forgotten))
+        assert ([], {"a": 1, "b": 2}) == (list(gone.current.held), dict(gone.forgotten))
 
 
 def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
@@ -184,17 +203,33 @@ def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
     assert Story.of([*begun, settled("p", 0)], LIMIT).patch is None
 
 
+def test_a_jail_that_waits_is_gone_on_with_until_the_patch_is_settled() -> None:
+    """What is heard of it meanwhile counts; of what ran in the later one it is known that it did."""
+    begun = [began(1), READY, TAKEN, *cell(1, "k", []), patch("p"), SET_ASIDE, began(2), READY, TAKEN]
+    begun += [asked(3, "other"), of_aside(JournalEntry(moved=journal_pb2.Moved(step=1, reason="exit")))]
+    back = Story.of([*begun, TAKEN_BACK], LIMIT)
+    assert back.patch is not None
+    assert (1, 3, True) == (back.current.jail.jail, back.steps, back.patch.intact)
+    assert ({"other": 3}, "exit") == (
+        dict(back.forgotten),
+        back.current.setback and back.current.setback.reason,
+    )
+    stays = Story.of([*begun, replied(3), settled("p", 0), of_aside(began(9))], LIMIT)
+    assert (2, None, None) == (stays.current.jail.jail, stays.aside, stays.patch)
+    assert "other" == (stays.current.request and stays.current.request.asked.key)
+
+
 def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
     """What belonged to the former jail is forgotten; outcomes and injections are the runtime's."""
     accepted = JournalEntry(accepted=journal_pb2.Accepted(injection=3))
     former = [began(1), READY, TAKEN, accepted, *cell(1, "k", []), asked(2), SENT, output("x")]
     story = Story.of([*former, began(2)], LIMIT)
     assert (None, None, False, False, 2) == (
-        story.ended,
-        story.request,
-        story.untaken,
-        story.jail.ready,
-        story.jail.jail,
+        story.current.ended,
+        story.current.request,
+        story.current.untaken,
+        story.current.jail.ready,
+        story.current.jail.jail,
     )
     assert (["k"], [3]) == (list(story.outcomes), story.injections)
 
@@ -203,7 +238,8 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
 @given(st.lists(ENTRIES, max_size=30))
 def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:
     """A journal that is written anew leaves its runtime as the long one did."""
-    story = Story.of([began(1), *entries, TAKEN], LIMIT)
+    started = [each for entry in entries for each in ([entry, began(2)] if entry is SET_ASIDE else [entry])]
+    story = Story.of([began(1), *started, TAKEN, of_aside(TAKEN)], LIMIT)
     assert told(story) == told(Story.of(story.retold(), LIMIT))
 
 

@@ -14,9 +14,10 @@ from cenote_security.policy import SandboxPolicy
 SLOW = "import time\nfor _ in range(10 * (n > 2)): time.sleep(0.1)\nm = n"
 
 
-@pytest.fixture
-def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
-    policy = SandboxPolicy(preload=())
+@pytest.fixture(params=["auto", "none"])
+def runtime(platform: StandingPlatform, request: pytest.FixtureRequest) -> Iterator[PythonRuntime]:
+    """Without snapshots a patch runs in a second jail, and what there was waits."""
+    policy = SandboxPolicy(preload=(), snapshots=request.param)
     with PythonRuntime(address=platform.address, token=platform.token, sandbox=policy) as runtime:
         assert runtime.execute("n = 1").success
         assert runtime.execute(SLOW).success

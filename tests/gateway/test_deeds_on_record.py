@@ -15,7 +15,7 @@ from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.selection import Selection, described, selected
 from cenote.gateway.audit.verification import entries, verify
 from cenote.harness import ApplyResult
-from cenote_proto.v1 import runtime_pb2
+from cenote_proto.v1 import history_pb2, jail_pb2, runtime_pb2
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_security.secret_files import read_secret_file
@@ -177,3 +177,39 @@ def test_steps_that_a_patch_runs_again_are_on_record(world: World) -> None:
     first_lines = [entry.event.facts["first_line"] for entry in recorded(world, "cell")]
     assert ["x = 1", "y = x", "z = 5", "x = 2", "y = x"] == first_lines
     assert {acme.token_id} == {entry.event.token for entry in recorded(world, "cell")}
+
+
+def is_step(event: bytes) -> bool:
+    return history_pb2.HistoryEvent.FromString(event).HasField("step")
+
+
+def test_a_full_run_is_looked_at_and_its_steps_are_on_record(world: World) -> None:
+    """As cells of whoever had them run; nobody else sees what came of them, and nothing there can be changed."""
+    acme = world.user("acme")
+    made = acme.create("etl", SandboxPolicy(preload=(), snapshots="none"))
+    line, other = acme.line(made), acme.line(made, "two")
+    for one in (line, other):
+        one.welcome()
+    for code in ("x = 1", "raise KeyError(x)", "open('f', 'w').write('text')"):
+        line.run(code)
+    ran = line.answer(line.send(run_in_full=runtime_pb2.RunInFull(head=3, number=1))).ran_in_full
+    told = line.answer(line.send(history=runtime_pb2.HistoryQuestion(), beside=1)).history
+    assert (3, 3) == (len(ran.steps), sum(map(is_step, told.events)))
+    look = {"fetch": jail_pb2.Fetch(name="x")}
+    assert line.answer(line.send(beside=1, **look)).reply.HasField("value")
+    for asked in (
+        other.answer(other.send(beside=1, **look)),
+        line.answer(line.send(beside=2, **look)),
+        line.answer(line.send(beside=1, status=runtime_pb2.StatusQuestion())),
+        line.answer(line.send(beside=1, file=jail_pb2.FileRequest(operation="DELETE", path=b"f"))),
+        line.answer(line.send(run_in_full=runtime_pb2.RunInFull(head=3, number=3))),
+        line.answer(line.send(run_in_full=runtime_pb2.RunInFull(head=9, number=2))),
+        other.answer(other.send(run_in_full=runtime_pb2.RunInFull(head=3, number=1))),
+    ):
+        assert asked.HasField("failure")
+    line.put(runtime_pb2.ClientFrame(end_full_run=runtime_pb2.EndFullRun()))
+    assert line.answer(line.send(beside=1, **look)).HasField("failure")
+    assert other.answer(other.send(run_in_full=runtime_pb2.RunInFull(head=3, number=1))).ran_in_full.steps
+    world.close()
+    first_lines = [entry.event.facts["first_line"] for entry in recorded(world, "cell")]
+    assert 3 * ["x = 1", "raise KeyError(x)", "open('f', 'w').write('text')"] == first_lines

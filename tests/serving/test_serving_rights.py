@@ -10,7 +10,9 @@ from cenote_worker.serving.edge import RIGHTS
 from cenote_worker.serving.limits import MAX_TOKEN
 from cenote_worker.serving.rights import Rights, bearer_token
 
-NO_CALLS = {"hello", "interrupt", "withdraw", "heard", "cancel", "chunk", "host_answer", "goodbye"}
+NO_CALLS = {
+    *("hello", "interrupt", "withdraw", "heard", "cancel", "chunk", "host_answer", "end_full_run", "goodbye"),
+}
 """Fields of a frame that open no call: they belong to one, or to the stream."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker import trace
+from cenote_worker.hosted.runtime import HostedRuntime
+
+HostedBy = Callable[[PythonRuntime], HostedRuntime]
 
 SMALL = SandboxPolicy(preload=())
 CELLS = (
@@ -48,9 +52,20 @@ def runtime(reserved: list[int]) -> Iterator[PythonRuntime]:
         yield runtime
 
 
-def blind(runtime: PythonRuntime, step: int, name: str) -> None:
+@pytest.fixture
+def hosted_by() -> HostedBy:
+    """The runtime as whoever hosts it has it."""
+
+    def backend(runtime: PythonRuntime) -> HostedRuntime:
+        assert isinstance(runtime.core.backend, HostedRuntime)
+        return runtime.core.backend
+
+    return backend
+
+
+def blind(hosted: HostedRuntime, step: int, name: str) -> None:
     """As if tracking had not seen what the step has read under that name."""
-    tree = runtime.core.read_history().tree
+    tree = hosted.history.tree
     record = tree.get(step)
     assert record.trace is not None
     reads = {each: version for each, version in record.trace.reads.items() if each != trace.name(name)}
@@ -81,12 +96,12 @@ def test_what_changes_with_each_run_is_no_alarm(runtime: PythonRuntime) -> None:
     assert ("unsteady", Unlike(names=("now",))) == (audit.outcome, audit.unlike)
 
 
-def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back() -> None:
+def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back(hosted_by: HostedBy) -> None:
     """It names the variable, the step that shows something else, and the steps that were not run again."""
     with PythonRuntime(sandbox=SMALL, audit_patches=1.0) as runtime:
         for cell in UNSEEN:
             assert runtime.execute(cell).success
-        blind(runtime, 3, "flag")
+        blind(hosted_by(runtime), 3, "flag")
         with pytest.raises(UnsoundError, match="variables shown") as raised:
             patched(runtime, 2, "flag = False")
         alarm = raised.value
@@ -113,6 +128,21 @@ def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntim
         audit = patched(branch, branch.state.head, "m = n * 3")
         assert audit is not None
         assert "same" == audit.outcome
+
+
+def test_a_restored_runtime_is_audited_from_the_start_of_its_record(tmp_path: Path) -> None:
+    """Without one, its history begins with a state that nothing is known of."""
+    history = tmp_path / "history.sqlite"
+    with PythonRuntime(sandbox=SMALL, store=tmp_path, name="r", durable=True, history=history) as runtime:
+        assert runtime.execute("n = 1").success
+    for record, outcome in ((history, "same"), (None, "not checked")):
+        with PythonRuntime.restore(
+            tmp_path, "r", durable=True, sandbox=SMALL, history=record, audit_patches=1.0
+        ) as restored:
+            restored.execute("m = n")
+            audit = patched(restored, restored.state.head, "m = 2 * n")
+            assert audit is not None
+            assert outcome == audit.outcome
 
 
 def test_a_build_is_audited_as_patches_are() -> None:
@@ -144,9 +174,3 @@ def test_a_share_is_from_0_to_1(share: float) -> None:
     """Anything else is refused before there is a runtime."""
     with pytest.raises(UsageError, match="share from 0 to 1"):
         PythonRuntime(audit_patches=share)
-
-
-def test_a_platform_does_not_audit() -> None:
-    """It is said at once, without asking it, instead of leaving it undone."""
-    with pytest.raises(UsageError, match="embedded"):
-        PythonRuntime(address="127.0.0.1:1", token="t", audit_patches=1.0)

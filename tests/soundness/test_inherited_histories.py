@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from secrets import token_hex
+from typing import Any
 
 import pytest
 
@@ -39,29 +41,32 @@ PATCHED = "([1], 7, [7, 1, 20], 20, '7', 'given')"
 class Client:
     """What a process gives its runtimes, and how often they have called it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """folder: where they are kept; None for a platform, which has its own."""
         self.calls = 0
         self._folder = folder
+        self._name = "r" if folder else f"r-{token_hex(8)}"
 
     def _paid(self, number: int) -> int:
         self.calls += 1
         return 10 * number
 
-    def given(self, *raw: int) -> dict[str, object]:
+    def given(self, *raw: int) -> dict[str, Any]:
         paid = Function(self._paid, name="paid", host=True)
         variables = [Variable("raw", list(raw))] if raw else []
-        history = str(self._folder / "history.sqlite")
-        return {"variables": variables, "functions": [paid], "sandbox": SANDBOX, "history": history}
+        history = {"history": str(self._folder / "history.sqlite")} if self._folder else {}
+        return {"variables": variables, "functions": [paid], "sandbox": SANDBOX, **history}
 
     def began(self) -> PythonRuntime:
-        runtime = PythonRuntime(store=self._folder, name="r", durable=True, **self.given(1, 2))  # type: ignore[arg-type]
+        runtime = PythonRuntime(store=self._folder, name=self._name, durable=True, **self.given(1, 2))
         runtime.files.write("g", b"given")
         for cell in CELLS:
             assert runtime.execute(cell).success
         return runtime
 
     def restored(self, *raw: int) -> PythonRuntime:
-        return PythonRuntime.restore(self._folder, "r", durable=True, **self.given(*raw))  # type: ignore[arg-type]
+        assert self._folder is not None
+        return PythonRuntime.restore(self._folder, self._name, durable=True, **self.given(*raw))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from cenote.harness.patch_errors import NoWayError
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import NotKeptError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.autopsy import Death
 
 CELLS = (
@@ -38,18 +39,17 @@ def runtime() -> Iterator[PythonRuntime]:
         yield runtime
 
 
-def forget(runtime: PythonRuntime) -> None:
+def forget(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """What is kept is given up, but for the newest state, as when memory is short."""
     runtime.snapshot()
-    supervisor = runtime.core.backend.supervisor
-    assert supervisor is not None
-    supervisor.strike(Death(reason="memory"))
+    assert hosted.supervisor is not None
+    hosted.supervisor.strike(Death(reason="memory"))
     assert [runtime.state.head] == [kept.step for kept in runtime.snapshots()]
 
 
-def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime) -> None:
+def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """With what was put in before the first step, and answers of pure host calls."""
-    forget(runtime)
+    forget(runtime, hosted)
     state = runtime.state
     result = state.apply(state.plan(Patch.replace_step(1, "a = raw.pop() + 5")))
     assert ("applied", 5) == (result.status, len(result.records))
@@ -57,10 +57,10 @@ def test_without_the_start_the_history_is_begun_again(runtime: PythonRuntime) ->
     assert 0 in {kept.step for kept in runtime.snapshots()}
 
 
-def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime) -> None:
+def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """Objects too: the jail that there was has only waited."""
     runtime.execute("before = id(b)")
-    forget(runtime)
+    forget(runtime, hosted)
     state = runtime.state
     result = state.apply(state.plan(Patch.replace_step(1, "a = None")), ApplyOptions(aside=True))
     assert ("failed", 6, 0) == (result.status, result.head, result.aside)
@@ -69,11 +69,11 @@ def test_what_fails_there_leaves_everything_as_it_was(runtime: PythonRuntime) ->
     assert "True" == runtime.execute("before == id(b)").value
 
 
-def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime) -> None:
+def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """A fresh jail would begin with it. It is said what is missing, before anything runs; what can be patched, is."""
     runtime.update_variable("raw", [9])
     runtime.execute("d = raw[0]")
-    forget(runtime)
+    forget(runtime, hosted)
     state = runtime.state
     with pytest.raises(NoWayError, match="kept any more"):
         state.plan(Patch.replace_step(1, "a = raw.pop() + 5"))
@@ -81,9 +81,11 @@ def test_what_was_put_in_since_is_not_the_start(runtime: PythonRuntime) -> None:
     assert "(9, [2, 1, 4])" == runtime.execute("e, b").value
 
 
-def test_going_back_to_a_start_that_is_gone_does_nothing(runtime: PythonRuntime) -> None:
+def test_going_back_to_a_start_that_is_gone_does_nothing(
+    runtime: PythonRuntime, hosted: HostedRuntime
+) -> None:
     """It would give up the state that there is."""
-    forget(runtime)
+    forget(runtime, hosted)
     with pytest.raises(NotKeptError):
         runtime.state.rollback(0)
     assert "2" == runtime.execute("a").value

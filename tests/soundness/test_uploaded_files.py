@@ -14,6 +14,7 @@ from cenote.runtime import PythonRuntime
 from cenote_security.errors import CenoteError, FileRefusedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.bounds import MAX_FILE
+from cenote_worker.hosted.runtime import HostedRuntime
 
 LISTED = "import os\nfiles = sorted(os.listdir('.'))"
 
@@ -94,12 +95,14 @@ def test_an_upload_comes_earlier(runtime: PythonRuntime) -> None:
     assert "new" == runtime.retrieve("text")
 
 
-def test_what_was_there_before_the_first_step_is_there_in_a_second_jail(runtime: PythonRuntime) -> None:
+def test_what_was_there_before_the_first_step_is_there_in_a_second_jail(
+    runtime: PythonRuntime, hosted: HostedRuntime
+) -> None:
     """The newest of each file; a jail that was reset begins without."""
     runtime.files.write("data/a", b"1")
     runtime.files.write("data/a", b"22", overwrite=True)
     good(runtime, f"{LISTED}\nn = len(open('data/a').read())")
-    forget(runtime)
+    forget(runtime, hosted)
     state = runtime.state
     assert (
         "applied"
@@ -111,7 +114,7 @@ def test_what_was_there_before_the_first_step_is_there_in_a_second_jail(runtime:
     assert [] == runtime.retrieve("files")
 
 
-def test_what_is_too_much_to_be_kept_is_named(runtime: PythonRuntime) -> None:
+def test_what_is_too_much_to_be_kept_is_named(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """Patches that begin behind it apply. Before the first step too: no other jail begins with it."""
     runtime.files.write("early", bytes(MAX_FILE + 1))
     good(runtime, "n = 1")
@@ -125,7 +128,7 @@ def test_what_is_too_much_to_be_kept_is_named(runtime: PythonRuntime) -> None:
     )
     with pytest.raises(NoWayError, match="and the content of large, which a client wrote, was too much"):
         state.apply(state.plan(Patch.insert_step(1, "open('large', 'w').close()")))
-    forget(runtime)
+    forget(runtime, hosted)
     with pytest.raises(CenoteError, match="kept any more"):
         state.apply(state.plan(Patch.replace_step(1, "n = 2\nopen('large', 'w').close()")))
     assert MAX_FILE + 1 == runtime.retrieve("m")

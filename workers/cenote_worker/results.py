@@ -189,6 +189,13 @@ BuildStatus = Literal["built", "failed", "blocked", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanInFull:
+    """A history was run in full, in another runtime. steps: their numbers there."""
+
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """What came of a build where the runtime is. The fields: see BuildResult.
 

@@ -74,8 +74,7 @@ class AsyncPythonRuntime:
     ) -> None:
         policy = SandboxPolicy() if sandbox is None else sandbox
         auditor = auditor_of(audit_patches)
-        audited = auditor is not None
-        place, kept = backend_at(address, token, history, name, store, durable=durable, audited=audited)
+        place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(
             functions, variables, types, security_checker, policy, name, place, kept, auditor
         )
@@ -96,15 +95,14 @@ class AsyncPythonRuntime:
         security_checker: SecurityChecker | None = None,
         sandbox: SandboxPolicy | None = None,
         history: str | Path | None = None,
+        audit_patches: float = 0.0,
     ) -> Self:
         """A runtime that begins with a checkpoint of the runtime `name`; see PythonRuntime.restore."""
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = (
-            SandboxPolicy() if sandbox is None else sandbox,
-            backend_at("embedded", None, history, name),
-        )
+        policy, auditor = SandboxPolicy() if sandbox is None else sandbox, auditor_of(audit_patches)
+        place, _ = backend_at("embedded", None, history, name)
         core = await asyncio.to_thread(
-            RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept
+            RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept, auditor
         )
         return cls.holding(core)
 

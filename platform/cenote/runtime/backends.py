@@ -26,12 +26,11 @@ def backend_at(
     store: StoreURL | None = None,
     *,
     durable: bool = False,
-    audited: bool = False,
 ) -> tuple[BackendFor, Storage | None]:
     """What makes namespaces at an address, or where the environment says, and what stores them where they are made.
 
     history: of an embedded one: where its steps are written to, under its name. store: see Storage; a platform has
-    its own, and a durable runtime there is the one of that name. audited: whether patches of it are to be.
+    its own, and a durable runtime there is the one of that name.
 
     Raises UsageError for what does not go together, and what `destination` raises.
     """
@@ -40,11 +39,6 @@ def backend_at(
         return partial(embedded, history=history, name=name or ""), storage(store, durable)
     if history is not None:
         raise UsageError("the history of a remote runtime is kept by its platform, not by its clients")
-    if audited:
-        raise UsageError(
-            "only patches of embedded runtimes are audited; leave out `audit_patches` on a platform, or apply "
-            "the patch to an embedded runtime as well"
-        )
     if store is not None:
         raise UsageError("only embedded runtimes have a store of their own; leave out `store` on a platform")
     if not durable:

@@ -24,6 +24,7 @@ from cenote.runtime.backend import Backend, Withdraw
 from cenote.runtime.builds import build_here
 from cenote.runtime.builds_elsewhere import build_elsewhere
 from cenote.runtime.checkpoint_line import CheckpointLine, StoresElsewhere
+from cenote.runtime.full_runs import FullRunsHere
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.harness_line import HarnessLine
 from cenote.runtime.host_desk import HostDesk, Target
@@ -43,6 +44,7 @@ from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
 from cenote_worker.history.history import History
+from cenote_worker.history.step import START
 from cenote_worker.hosted.branching import ForkPoint
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
@@ -167,11 +169,12 @@ class RuntimeCore:
             return self._ground(where, atomic=True).kept()
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.snapshots(answers.put)
-        return frozenset(info.step for info in snapshots(answers.get()))
+        kept = frozenset(info.step for info in snapshots(answers.get()))
+        return kept if where.begins_otherwise() else kept | {START}
 
     def why_not_begun_again(self) -> str:
         where = self._rerunning()
-        return where.rerunning().second_jail.obstacle(atomic=True) if isinstance(where, HostedRuntime) else ""
+        return where.begins_otherwise if isinstance(where, HostedRuntime) else where.begins_otherwise()
 
     def _rerunning(self) -> HostedRuntime | HarnessLine:
         """The runtime where it is in this process, else the way to whoever has it.
@@ -195,9 +198,12 @@ class RuntimeCore:
         return apply_here(plan, self._ground(where, atomic=options.atomic, cause=plan.patch.cause), options)
 
     def audit(self, options: ApplyOptions) -> Audit | None:
-        if self._auditor is None or not isinstance(self.backend, HostedRuntime):
+        if self._auditor is None:
             return None
-        return self._auditor.audit(AuditedRuntime(self.backend, self.classes, options.cancelled))
+        where = self._rerunning()
+        line = FullRunsHere(where) if isinstance(where, HostedRuntime) else where
+        audited = AuditedRuntime(self.backend, line, self.policy, self.classes, options.cancelled)
+        return self._auditor.audit(audited)
 
     def declare(self, units: Sequence[Declared]) -> None:
         where = self._rerunning()

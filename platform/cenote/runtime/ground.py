@@ -61,7 +61,7 @@ class RuntimeGround:
         if self._waiting is not None:
             return frozenset((START,))
         known = {info.step for info in self._snapshots()}
-        return frozenset(known | {START} if self._second.can_begin(atomic=self._atomic) else known)
+        return frozenset(known if self._second.obstacle else known | {START})
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -93,7 +93,7 @@ class RuntimeGround:
             return True
         outcome = self._call(self._reruns.keep)
         if isinstance(outcome, UnavailableError):
-            if self._atomic and self._second.can_begin(atomic=True):
+            if self._atomic and not self._second.obstacle:
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
@@ -106,7 +106,7 @@ class RuntimeGround:
                 self._reruns.branch(step)
                 return
         elif self._working and self._is_to_begin_anew():
-            self._second.begin()
+            self._second.begin(intact=self._waiting is not None)
             self._check_start()
             return
         rollback(self._call(partial(self._reruns.rollback, step)))
@@ -172,7 +172,7 @@ class RuntimeGround:
 
     def _is_to_begin_anew(self) -> bool:
         kept = self._waiting is None and START in (info.step for info in self._snapshots())
-        return not kept and self._second.can_begin(atomic=self._atomic)
+        return not kept and not self._second.obstacle
 
     def _check_start(self) -> None:
         """Raises NoWayError where the first steps have found other values than they would now: whoever restores a

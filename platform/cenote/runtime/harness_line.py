@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cenote.runtime.builds_elsewhere import BuildLine
+from cenote.runtime.full_runs import FullRunLine
 from cenote.runtime.patches_elsewhere import PatchLine
 from cenote.runtime.stage import StageLine
 from cenote_worker.history.events import Declared
 
 
-class HarnessLine(PatchLine, BuildLine, StageLine, Protocol):
+class HarnessLine(PatchLine, BuildLine, StageLine, FullRunLine, Protocol):
     """For its owner."""
 
     def declare(self, units: Sequence[Declared]) -> None:

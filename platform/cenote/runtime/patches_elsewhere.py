@@ -28,6 +28,9 @@ class PatchLine(Protocol):
         Raises what the platform raises; OutcomeUnknownError when its answer is lost for good.
         """
 
+    def begins_otherwise(self) -> str:
+        """Why a fresh jail does not begin in the state that the history does; empty if it does."""
+
 
 def apply_elsewhere(
     plan: Plan,

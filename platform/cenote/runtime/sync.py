@@ -63,7 +63,7 @@ class PythonRuntime:
     every cell and every change is stored before its call returns, so that `restore` gives it back whatever is killed
     then; calls raise NotDurableError where it cannot be. audit_patches: the share of patches and
     builds, from 0 to 1, behind which the patched history is run in full in a second jail while the caller waits; a
-    difference raises UnsoundError. Embedded runtimes only.
+    difference raises UnsoundError.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -90,8 +90,7 @@ class PythonRuntime:
     ) -> None:
         policy = SandboxPolicy() if sandbox is None else sandbox
         auditor = auditor_of(audit_patches)
-        audited = auditor is not None
-        place, kept = backend_at(address, token, history, name, store, durable=durable, audited=audited)
+        place, kept = backend_at(address, token, history, name, store, durable=durable)
         self.core = RuntimeCore(
             functions, variables, types, security_checker, policy, name, place, kept, auditor
         )
@@ -112,6 +111,7 @@ class PythonRuntime:
         security_checker: SecurityChecker | None = None,
         sandbox: SandboxPolicy | None = None,
         history: str | Path | None = None,
+        audit_patches: float = 0.0,
     ) -> Self:
         """A runtime that begins with a checkpoint of the runtime `name`, and goes on storing under that name.
 
@@ -127,11 +127,9 @@ class PythonRuntime:
         CheckpointDamagedError, StoreBusyError.
         """
         kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, (place, _) = (
-            SandboxPolicy() if sandbox is None else sandbox,
-            backend_at("embedded", None, history, name),
-        )
-        core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept)
+        policy, auditor = SandboxPolicy() if sandbox is None else sandbox, auditor_of(audit_patches)
+        place, _ = backend_at("embedded", None, history, name)
+        core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept, auditor)
         return cls.holding(core)
 
     @classmethod

@@ -26,7 +26,7 @@ from cenote_proto.v1 import jail_pb2 as cenote__proto_dot_v1_dot_jail__pb2
 from cenote_proto.v1 import runtime_pb2 as cenote__proto_dot_v1_dot_runtime__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x65note_proto/v1/journal.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\xa5\x07\n\x0cJournalEntry\x12\'\n\x05\x62\x65gan\x18\x01 \x01(\x0b\x32\x16.cenote_proto.v1.BeganH\x00\x12\'\n\x05\x61sked\x18\x02 \x01(\x0b\x32\x16.cenote_proto.v1.AskedH\x00\x12%\n\x04sent\x18\x03 \x01(\x0b\x32\x15.cenote_proto.v1.SentH\x00\x12)\n\x06unsent\x18\x04 \x01(\x0b\x32\x17.cenote_proto.v1.UnsentH\x00\x12+\n\x07\x61rrived\x18\x05 \x01(\x0b\x32\x18.cenote_proto.v1.ArrivedH\x00\x12\'\n\x05taken\x18\x06 \x01(\x0b\x32\x16.cenote_proto.v1.TakenH\x00\x12+\n\x07printed\x18\x07 \x01(\x0b\x32\x18.cenote_proto.v1.PrintedH\x00\x12+\n\x07skipped\x18\x08 \x01(\x0b\x32\x18.cenote_proto.v1.SkippedH\x00\x12\x33\n\x0binterrupted\x18\t \x01(\x0b\x32\x1c.cenote_proto.v1.InterruptedH\x00\x12+\n\x07settled\x18\n \x01(\x0b\x32\x18.cenote_proto.v1.SettledH\x00\x12-\n\x08\x61\x63\x63\x65pted\x18\x0b \x01(\x0b\x32\x19.cenote_proto.v1.AcceptedH\x00\x12\x32\n\x0bhost_called\x18\x0c \x01(\x0b\x32\x1b.cenote_proto.v1.HostCalledH\x00\x12\x38\n\rhost_answered\x18\r \x01(\x0b\x32\x1f.cenote_proto.v1.HostAnswerSentH\x00\x12\'\n\x05\x65nded\x18\x0e \x01(\x0b\x32\x16.cenote_proto.v1.EndedH\x00\x12+\n\x07\x63ounted\x18\x0f \x01(\x0b\x32\x18.cenote_proto.v1.CountedH\x00\x12)\n\x06\x66illed\x18\x10 \x01(\x0b\x32\x17.cenote_proto.v1.FilledH\x00\x12+\n\x07mourned\x18\x11 \x01(\x0b\x32\x18.cenote_proto.v1.MournedH\x00\x12\'\n\x05moved\x18\x14 \x01(\x0b\x32\x16.cenote_proto.v1.MovedH\x00\x12\x32\n\x0bpatch_begun\x18< \x01(\x0b\x32\x1b.cenote_proto.v1.PatchBegunH\x00\x12/\n\tforgotten\x18\x64 \x01(\x0b\x32\x1a.cenote_proto.v1.ForgottenH\x00\x42\x06\n\x04\x62ody\"\x83\x01\n\x05\x42\x65gan\x12\x0c\n\x04jail\x18\x01 \x01(\x04\x12\x0f\n\x07\x65nds_at\x18\x02 \x01(\x01\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x0e\n\x06number\x18\x04 \x01(\x04\x12\r\n\x05kills\x18\x05 \x01(\x04\x12\x0e\n\x06\x66illed\x18\x06 \x01(\x08\x12\x0f\n\x07mourned\x18\x07 \x01(\x08\x12\x0c\n\x04head\x18\x14 \x01(\x04\"\xab\x02\n\x05\x41sked\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03\x61sk\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x0f\n\x07timeout\x18\x05 \x01(\x01\x12\x0f\n\x07started\x18\x06 \x01(\x01\x12\x11\n\tinjection\x18\x07 \x01(\x04\x12\x0b\n\x03\x63pu\x18\x08 \x01(\x01\x12\x0f\n\x07written\x18\t \x01(\x04\x12\r\n\x05kills\x18\n \x01(\x04\x12\x0e\n\x06\x61uthor\x18\x0b \x01(\t\x12\x0f\n\x07private\x18\x0c \x01(\x08\x12\r\n\x05label\x18( \x01(\t\x12\x0c\n\x04\x63ode\x18\x46 \x01(\x0c\x12\r\n\x05\x63\x61use\x18G \x01(\t\x12\x0e\n\x06\x61tomic\x18< \x01(\x08\x12+\n\x06\x66\x61iled\x18= \x01(\x0b\x32\x1b.cenote_proto.v1.CellResult\"\x06\n\x04Sent\"\x08\n\x06Unsent\")\n\x07\x41rrived\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08\x61ttached\x18\x02 \x03(\x0c\"\x07\n\x05Taken\"*\n\x07Printed\x12\x11\n\tis_stderr\x18\x01 \x01(\x08\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x1d\n\x07Skipped\x12\x12\n\ncharacters\x18\x01 \x01(\x04\"*\n\x0bInterrupted\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0f\n\x07\x65xpired\x18\x02 \x01(\x08\"\xd2\x03\n\x07Settled\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x06result\x18\x02 \x01(\x0b\x32\x1b.cenote_proto.v1.CellResultH\x00\x12%\n\x04\x64one\x18\x03 \x01(\x0b\x32\x15.cenote_proto.v1.DoneH\x00\x12+\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.cenote_proto.v1.RefusalH\x00\x12\x0e\n\x04lost\x18\x05 \x01(\tH\x00\x12\x15\n\x0bnothing_ran\x18\x06 \x01(\x08H\x00\x12\x32\n\x0brolled_back\x18( \x01(\x0b\x32\x1b.cenote_proto.v1.RolledBackH\x00\x12\x0e\n\x04kept\x18) \x01(\x04H\x00\x12\x16\n\x0cno_such_step\x18* \x01(\x04H\x00\x12\x17\n\rno_such_label\x18+ \x01(\tH\x00\x12+\n\x07\x61pplied\x18< \x01(\x0b\x32\x18.cenote_proto.v1.AppliedH\x00\x12\'\n\x05\x62uilt\x18Z \x01(\x0b\x32\x16.cenote_proto.v1.BuiltH\x00\x12\x0f\n\x07missing\x18\x08 \x01(\x04\x12)\n\x07printed\x18\t \x03(\x0b\x32\x18.cenote_proto.v1.PrintedB\t\n\x07outcome\"(\n\tForgotten\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\r\n\x05steps\x18\x02 \x03(\x04\"1\n\x08\x41\x63\x63\x65pted\x12\x11\n\tinjection\x18\x01 \x01(\x04\x12\x12\n\nsuperseded\x18\x02 \x03(\x04\"\x18\n\nHostCalled\x12\n\n\x02id\x18\x01 \x01(\x04\"\x1c\n\x0eHostAnswerSent\x12\n\n\x02id\x18\x01 \x01(\x04\"\x08\n\x06\x46illed\"5\n\x05\x45nded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"S\n\x05Moved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x01(\x04\"6\n\nPatchBegun\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\r\n\x05steps\x18\x03 \x01(\x04\"\t\n\x07Mourned\"\x18\n\x07\x43ounted\x12\r\n\x05steps\x18\x01 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x65note_proto/v1/journal.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\x96\x08\n\x0cJournalEntry\x12\'\n\x05\x62\x65gan\x18\x01 \x01(\x0b\x32\x16.cenote_proto.v1.BeganH\x00\x12\'\n\x05\x61sked\x18\x02 \x01(\x0b\x32\x16.cenote_proto.v1.AskedH\x00\x12%\n\x04sent\x18\x03 \x01(\x0b\x32\x15.cenote_proto.v1.SentH\x00\x12)\n\x06unsent\x18\x04 \x01(\x0b\x32\x17.cenote_proto.v1.UnsentH\x00\x12+\n\x07\x61rrived\x18\x05 \x01(\x0b\x32\x18.cenote_proto.v1.ArrivedH\x00\x12\'\n\x05taken\x18\x06 \x01(\x0b\x32\x16.cenote_proto.v1.TakenH\x00\x12+\n\x07printed\x18\x07 \x01(\x0b\x32\x18.cenote_proto.v1.PrintedH\x00\x12+\n\x07skipped\x18\x08 \x01(\x0b\x32\x18.cenote_proto.v1.SkippedH\x00\x12\x33\n\x0binterrupted\x18\t \x01(\x0b\x32\x1c.cenote_proto.v1.InterruptedH\x00\x12+\n\x07settled\x18\n \x01(\x0b\x32\x18.cenote_proto.v1.SettledH\x00\x12-\n\x08\x61\x63\x63\x65pted\x18\x0b \x01(\x0b\x32\x19.cenote_proto.v1.AcceptedH\x00\x12\x32\n\x0bhost_called\x18\x0c \x01(\x0b\x32\x1b.cenote_proto.v1.HostCalledH\x00\x12\x38\n\rhost_answered\x18\r \x01(\x0b\x32\x1f.cenote_proto.v1.HostAnswerSentH\x00\x12\'\n\x05\x65nded\x18\x0e \x01(\x0b\x32\x16.cenote_proto.v1.EndedH\x00\x12+\n\x07\x63ounted\x18\x0f \x01(\x0b\x32\x18.cenote_proto.v1.CountedH\x00\x12)\n\x06\x66illed\x18\x10 \x01(\x0b\x32\x17.cenote_proto.v1.FilledH\x00\x12+\n\x07mourned\x18\x11 \x01(\x0b\x32\x18.cenote_proto.v1.MournedH\x00\x12\'\n\x05moved\x18\x14 \x01(\x0b\x32\x16.cenote_proto.v1.MovedH\x00\x12\x32\n\x0bpatch_begun\x18< \x01(\x0b\x32\x1b.cenote_proto.v1.PatchBegunH\x00\x12/\n\tforgotten\x18\x64 \x01(\x0b\x32\x1a.cenote_proto.v1.ForgottenH\x00\x12.\n\tset_aside\x18n \x01(\x0b\x32\x19.cenote_proto.v1.SetAsideH\x00\x12\x30\n\ntaken_back\x18o \x01(\x0b\x32\x1a.cenote_proto.v1.TakenBackH\x00\x12\r\n\x05\x61side\x18p \x01(\x08\x42\x06\n\x04\x62ody\"\x83\x01\n\x05\x42\x65gan\x12\x0c\n\x04jail\x18\x01 \x01(\x04\x12\x0f\n\x07\x65nds_at\x18\x02 \x01(\x01\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x0e\n\x06number\x18\x04 \x01(\x04\x12\r\n\x05kills\x18\x05 \x01(\x04\x12\x0e\n\x06\x66illed\x18\x06 \x01(\x08\x12\x0f\n\x07mourned\x18\x07 \x01(\x08\x12\x0c\n\x04head\x18\x14 \x01(\x04\"\xab\x02\n\x05\x41sked\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0b\n\x03\x61sk\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x0f\n\x07timeout\x18\x05 \x01(\x01\x12\x0f\n\x07started\x18\x06 \x01(\x01\x12\x11\n\tinjection\x18\x07 \x01(\x04\x12\x0b\n\x03\x63pu\x18\x08 \x01(\x01\x12\x0f\n\x07written\x18\t \x01(\x04\x12\r\n\x05kills\x18\n \x01(\x04\x12\x0e\n\x06\x61uthor\x18\x0b \x01(\t\x12\x0f\n\x07private\x18\x0c \x01(\x08\x12\r\n\x05label\x18( \x01(\t\x12\x0c\n\x04\x63ode\x18\x46 \x01(\x0c\x12\r\n\x05\x63\x61use\x18G \x01(\t\x12\x0e\n\x06\x61tomic\x18< \x01(\x08\x12+\n\x06\x66\x61iled\x18= \x01(\x0b\x32\x1b.cenote_proto.v1.CellResult\"\x06\n\x04Sent\"\x08\n\x06Unsent\")\n\x07\x41rrived\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08\x61ttached\x18\x02 \x03(\x0c\"\x07\n\x05Taken\"*\n\x07Printed\x12\x11\n\tis_stderr\x18\x01 \x01(\x08\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x1d\n\x07Skipped\x12\x12\n\ncharacters\x18\x01 \x01(\x04\"*\n\x0bInterrupted\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0f\n\x07\x65xpired\x18\x02 \x01(\x08\"\xd2\x03\n\x07Settled\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x06result\x18\x02 \x01(\x0b\x32\x1b.cenote_proto.v1.CellResultH\x00\x12%\n\x04\x64one\x18\x03 \x01(\x0b\x32\x15.cenote_proto.v1.DoneH\x00\x12+\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.cenote_proto.v1.RefusalH\x00\x12\x0e\n\x04lost\x18\x05 \x01(\tH\x00\x12\x15\n\x0bnothing_ran\x18\x06 \x01(\x08H\x00\x12\x32\n\x0brolled_back\x18( \x01(\x0b\x32\x1b.cenote_proto.v1.RolledBackH\x00\x12\x0e\n\x04kept\x18) \x01(\x04H\x00\x12\x16\n\x0cno_such_step\x18* \x01(\x04H\x00\x12\x17\n\rno_such_label\x18+ \x01(\tH\x00\x12+\n\x07\x61pplied\x18< \x01(\x0b\x32\x18.cenote_proto.v1.AppliedH\x00\x12\'\n\x05\x62uilt\x18Z \x01(\x0b\x32\x16.cenote_proto.v1.BuiltH\x00\x12\x0f\n\x07missing\x18\x08 \x01(\x04\x12)\n\x07printed\x18\t \x03(\x0b\x32\x18.cenote_proto.v1.PrintedB\t\n\x07outcome\"(\n\tForgotten\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\r\n\x05steps\x18\x02 \x03(\x04\"1\n\x08\x41\x63\x63\x65pted\x12\x11\n\tinjection\x18\x01 \x01(\x04\x12\x12\n\nsuperseded\x18\x02 \x03(\x04\"\x18\n\nHostCalled\x12\n\n\x02id\x18\x01 \x01(\x04\"\x1c\n\x0eHostAnswerSent\x12\n\n\x02id\x18\x01 \x01(\x04\"\x08\n\x06\x46illed\"5\n\x05\x45nded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"S\n\x05Moved\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x01(\x04\"F\n\nPatchBegun\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x0e\n\x06intact\x18n \x01(\x08\"\x1a\n\x08SetAside\x12\x0e\n\x06intact\x18\x01 \x01(\x08\"\x0b\n\tTakenBack\"\t\n\x07Mourned\"\x18\n\x07\x43ounted\x12\r\n\x05steps\x18\x01 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,45 +34,49 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cenote_proto.v1.journal_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOURNALENTRY']._serialized_start=110
-  _globals['_JOURNALENTRY']._serialized_end=1043
-  _globals['_BEGAN']._serialized_start=1046
-  _globals['_BEGAN']._serialized_end=1177
-  _globals['_ASKED']._serialized_start=1180
-  _globals['_ASKED']._serialized_end=1479
-  _globals['_SENT']._serialized_start=1481
-  _globals['_SENT']._serialized_end=1487
-  _globals['_UNSENT']._serialized_start=1489
-  _globals['_UNSENT']._serialized_end=1497
-  _globals['_ARRIVED']._serialized_start=1499
-  _globals['_ARRIVED']._serialized_end=1540
-  _globals['_TAKEN']._serialized_start=1542
-  _globals['_TAKEN']._serialized_end=1549
-  _globals['_PRINTED']._serialized_start=1551
-  _globals['_PRINTED']._serialized_end=1593
-  _globals['_SKIPPED']._serialized_start=1595
-  _globals['_SKIPPED']._serialized_end=1624
-  _globals['_INTERRUPTED']._serialized_start=1626
-  _globals['_INTERRUPTED']._serialized_end=1668
-  _globals['_SETTLED']._serialized_start=1671
-  _globals['_SETTLED']._serialized_end=2137
-  _globals['_FORGOTTEN']._serialized_start=2139
-  _globals['_FORGOTTEN']._serialized_end=2179
-  _globals['_ACCEPTED']._serialized_start=2181
-  _globals['_ACCEPTED']._serialized_end=2230
-  _globals['_HOSTCALLED']._serialized_start=2232
-  _globals['_HOSTCALLED']._serialized_end=2256
-  _globals['_HOSTANSWERSENT']._serialized_start=2258
-  _globals['_HOSTANSWERSENT']._serialized_end=2286
-  _globals['_FILLED']._serialized_start=2288
-  _globals['_FILLED']._serialized_end=2296
-  _globals['_ENDED']._serialized_start=2298
-  _globals['_ENDED']._serialized_end=2351
-  _globals['_MOVED']._serialized_start=2353
-  _globals['_MOVED']._serialized_end=2436
-  _globals['_PATCHBEGUN']._serialized_start=2438
-  _globals['_PATCHBEGUN']._serialized_end=2492
-  _globals['_MOURNED']._serialized_start=2494
-  _globals['_MOURNED']._serialized_end=2503
-  _globals['_COUNTED']._serialized_start=2505
-  _globals['_COUNTED']._serialized_end=2529
+  _globals['_JOURNALENTRY']._serialized_end=1156
+  _globals['_BEGAN']._serialized_start=1159
+  _globals['_BEGAN']._serialized_end=1290
+  _globals['_ASKED']._serialized_start=1293
+  _globals['_ASKED']._serialized_end=1592
+  _globals['_SENT']._serialized_start=1594
+  _globals['_SENT']._serialized_end=1600
+  _globals['_UNSENT']._serialized_start=1602
+  _globals['_UNSENT']._serialized_end=1610
+  _globals['_ARRIVED']._serialized_start=1612
+  _globals['_ARRIVED']._serialized_end=1653
+  _globals['_TAKEN']._serialized_start=1655
+  _globals['_TAKEN']._serialized_end=1662
+  _globals['_PRINTED']._serialized_start=1664
+  _globals['_PRINTED']._serialized_end=1706
+  _globals['_SKIPPED']._serialized_start=1708
+  _globals['_SKIPPED']._serialized_end=1737
+  _globals['_INTERRUPTED']._serialized_start=1739
+  _globals['_INTERRUPTED']._serialized_end=1781
+  _globals['_SETTLED']._serialized_start=1784
+  _globals['_SETTLED']._serialized_end=2250
+  _globals['_FORGOTTEN']._serialized_start=2252
+  _globals['_FORGOTTEN']._serialized_end=2292
+  _globals['_ACCEPTED']._serialized_start=2294
+  _globals['_ACCEPTED']._serialized_end=2343
+  _globals['_HOSTCALLED']._serialized_start=2345
+  _globals['_HOSTCALLED']._serialized_end=2369
+  _globals['_HOSTANSWERSENT']._serialized_start=2371
+  _globals['_HOSTANSWERSENT']._serialized_end=2399
+  _globals['_FILLED']._serialized_start=2401
+  _globals['_FILLED']._serialized_end=2409
+  _globals['_ENDED']._serialized_start=2411
+  _globals['_ENDED']._serialized_end=2464
+  _globals['_MOVED']._serialized_start=2466
+  _globals['_MOVED']._serialized_end=2549
+  _globals['_PATCHBEGUN']._serialized_start=2551
+  _globals['_PATCHBEGUN']._serialized_end=2621
+  _globals['_SETASIDE']._serialized_start=2623
+  _globals['_SETASIDE']._serialized_end=2649
+  _globals['_TAKENBACK']._serialized_start=2651
+  _globals['_TAKENBACK']._serialized_end=2662
+  _globals['_MOURNED']._serialized_start=2664
+  _globals['_MOURNED']._serialized_end=2673
+  _globals['_COUNTED']._serialized_start=2675
+  _globals['_COUNTED']._serialized_end=2699
 # @@protoc_insertion_point(module_scope)

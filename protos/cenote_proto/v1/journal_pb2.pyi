@@ -46,6 +46,11 @@ class JournalEntry(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     PATCH_BEGUN_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    TAKEN_BACK_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
+    aside: _builtins.bool
+    """About the jail that was set aside, and not about the last one that was started."""
     @_builtins.property
     def began(self) -> Global___Began: ...
     @_builtins.property
@@ -86,6 +91,10 @@ class JournalEntry(_message.Message):
     def patch_begun(self) -> Global___PatchBegun: ...
     @_builtins.property
     def forgotten(self) -> Global___Forgotten: ...
+    @_builtins.property
+    def set_aside(self) -> Global___SetAside: ...
+    @_builtins.property
+    def taken_back(self) -> Global___TakenBack: ...
     def __init__(
         self,
         *,
@@ -109,12 +118,15 @@ class JournalEntry(_message.Message):
         moved: Global___Moved | None = ...,
         patch_begun: Global___PatchBegun | None = ...,
         forgotten: Global___Forgotten | None = ...,
+        set_aside: Global___SetAside | None = ...,
+        taken_back: Global___TakenBack | None = ...,
+        aside: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "set_aside", b"set_aside", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "taken_back", b"taken_back", "unsent", b"unsent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "unsent", b"unsent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "arrived", b"arrived", "aside", b"aside", "asked", b"asked", "began", b"began", "body", b"body", "counted", b"counted", "ended", b"ended", "filled", b"filled", "forgotten", b"forgotten", "host_answered", b"host_answered", "host_called", b"host_called", "interrupted", b"interrupted", "mourned", b"mourned", "moved", b"moved", "patch_begun", b"patch_begun", "printed", b"printed", "sent", b"sent", "set_aside", b"set_aside", "settled", b"settled", "skipped", b"skipped", "taken", b"taken", "taken_back", b"taken_back", "unsent", b"unsent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved", "patch_begun", "forgotten"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["began", "asked", "sent", "unsent", "arrived", "taken", "printed", "skipped", "interrupted", "settled", "accepted", "host_called", "host_answered", "ended", "counted", "filled", "mourned", "moved", "patch_begun", "forgotten", "set_aside", "taken_back"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -644,25 +656,70 @@ class PatchBegun(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    INTACT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     head: _builtins.int
     """Whose state is to be there again if it does not."""
     steps: _builtins.int
     """How many steps had a number."""
+    intact: _builtins.bool
+    """Whether the jail that was set aside for it has that state still."""
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         head: _builtins.int = ...,
         steps: _builtins.int = ...,
+        intact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "key", b"key", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "intact", b"intact", "key", b"key", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PatchBegun: _TypeAlias = PatchBegun  # noqa: Y015
+
+@_typing.final
+class SetAside(_message.Message):
+    """The jail waits, from here on, until the patch that is being applied is settled: whoever takes over before goes on
+    with that one, whatever was started since.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTACT_FIELD_NUMBER: _builtins.int
+    intact: _builtins.bool
+    """See PatchBegun."""
+    def __init__(
+        self,
+        *,
+        intact: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["intact", b"intact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetAside: _TypeAlias = SetAside  # noqa: Y015
+
+@_typing.final
+class TakenBack(_message.Message):
+    """It waits no more: it is the last one again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakenBack: _TypeAlias = TakenBack  # noqa: Y015
 
 @_typing.final
 class Mourned(_message.Message):

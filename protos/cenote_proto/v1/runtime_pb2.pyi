@@ -59,10 +59,13 @@ class ClientFrame(_message.Message):
     BUILD_FIELD_NUMBER: _builtins.int
     PUT_IN_FIELD_NUMBER: _builtins.int
     REHEARSE_FIELD_NUMBER: _builtins.int
+    RUN_IN_FULL_FIELD_NUMBER: _builtins.int
+    END_FULL_RUN_FIELD_NUMBER: _builtins.int
     STORE_STATE_FIELD_NUMBER: _builtins.int
     HIBERNATE_FIELD_NUMBER: _builtins.int
     GO_BACK_TO_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call, below 2^63 and unlike any other that waits for its answer. A Chunk, Heard or Withdraw has that of
     its call; a HostAnswer, and chunks that follow it, that of the host call. 0: Hello.
@@ -70,6 +73,10 @@ class ClientFrame(_message.Message):
     key: _builtins.str
     """Of a call that changes something: chosen by the client, unique. A call with a known key is not carried out again: it
     joins the one that runs, or gets the outcome of the one that ran.
+    """
+    beside: _builtins.int
+    """Of Fetch, Describe, FileRequest and HistoryQuestion: not about this runtime, but about the full run of this number.
+    Nothing there is changed.
     """
     @_builtins.property
     def hello(self) -> Global___Hello:
@@ -163,7 +170,7 @@ class ClientFrame(_message.Message):
 
     @_builtins.property
     def cancel(self) -> Global___Cancel:
-        """not answered; the Apply or Build of that number is"""
+        """not answered; the Apply, Build or RunInFull of that number is"""
 
     @_builtins.property
     def declare(self) -> Global___Declare:
@@ -180,6 +187,14 @@ class ClientFrame(_message.Message):
     @_builtins.property
     def rehearse(self) -> Global___Rehearse:
         """answered by Reply: value or refusal"""
+
+    @_builtins.property
+    def run_in_full(self) -> Global___RunInFull:
+        """answered by RanInFull"""
+
+    @_builtins.property
+    def end_full_run(self) -> Global___EndFullRun:
+        """not answered"""
 
     @_builtins.property
     def store_state(self) -> Global___StoreState:
@@ -230,16 +245,19 @@ class ClientFrame(_message.Message):
         build: Global___Build | None = ...,
         put_in: Global___PutInQuestion | None = ...,
         rehearse: Global___Rehearse | None = ...,
+        run_in_full: Global___RunInFull | None = ...,
+        end_full_run: Global___EndFullRun | None = ...,
         store_state: Global___StoreState | None = ...,
         hibernate: Global___Hibernate | None = ...,
         go_back_to: Global___GoBackTo | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        beside: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "end_full_run", b"end_full_run", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "run_in_full", b"run_in_full", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "beside", b"beside", "body", b"body", "build", b"build", "call", b"call", "cancel", b"cancel", "cell", b"cell", "chunk", b"chunk", "declare", b"declare", "delete", b"delete", "describe", b"describe", "end_full_run", b"end_full_run", "fetch", b"fetch", "file", b"file", "go_back_to", b"go_back_to", "goodbye", b"goodbye", "heard", b"heard", "hello", b"hello", "hibernate", b"hibernate", "history", b"history", "host_answer", b"host_answer", "injection", b"injection", "interrupt", b"interrupt", "key", b"key", "network_log", b"network_log", "outcome", b"outcome", "put_in", b"put_in", "rehearse", b"rehearse", "reset", b"reset", "roll_back", b"roll_back", "run_in_full", b"run_in_full", "share", b"share", "snapshot", b"snapshot", "snapshots", b"snapshots", "start", b"start", "status", b"status", "store_state", b"store_state", "withdraw", b"withdraw"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "store_state", "hibernate", "go_back_to", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "start", "cell", "injection", "fetch", "share", "delete", "describe", "file", "status", "reset", "interrupt", "withdraw", "heard", "chunk", "host_answer", "network_log", "outcome", "history", "snapshot", "roll_back", "snapshots", "apply", "cancel", "declare", "build", "put_in", "rehearse", "run_in_full", "end_full_run", "store_state", "hibernate", "go_back_to", "goodbye"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -273,6 +291,7 @@ class ServerFrame(_message.Message):
     BUILT_FIELD_NUMBER: _builtins.int
     PUT_IN_FIELD_NUMBER: _builtins.int
     STATE_STORED_FIELD_NUMBER: _builtins.int
+    RAN_IN_FULL_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
@@ -332,6 +351,8 @@ class ServerFrame(_message.Message):
     def put_in(self) -> Global___PutIn: ...
     @_builtins.property
     def state_stored(self) -> Global___StateStored: ...
+    @_builtins.property
+    def ran_in_full(self) -> Global___RanInFull: ...
     def __init__(
         self,
         *,
@@ -359,12 +380,13 @@ class ServerFrame(_message.Message):
         built: Global___Built | None = ...,
         put_in: Global___PutIn | None = ...,
         state_stored: Global___StateStored | None = ...,
+        ran_in_full: Global___RanInFull | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "ran_in_full", b"ran_in_full", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "ran_in_full", b"ran_in_full", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in", "state_stored"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in", "state_stored", "ran_in_full"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1713,16 +1735,24 @@ class PutIn(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AT_FIELD_NUMBER: _builtins.int
+    OTHERWISE_FIELD_NUMBER: _builtins.int
+    NOT_IN_FULL_FIELD_NUMBER: _builtins.int
+    otherwise: _builtins.str
+    """Why it does not begin in the state that the history of this one does; empty if it does."""
+    not_in_full: _builtins.str
+    """Why no history of this one can be run in full, whatever its steps are; empty if it can."""
     @_builtins.property
     def at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutInAt]: ...
     def __init__(
         self,
         *,
         at: _abc.Iterable[Global___PutInAt] | None = ...,
+        otherwise: _builtins.str = ...,
+        not_in_full: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "not_in_full", b"not_in_full", "otherwise", b"otherwise"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1750,6 +1780,75 @@ class PutInAt(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PutInAt: _TypeAlias = PutInAt  # noqa: Y015
+
+@_typing.final
+class RunInFull(_message.Message):
+    """Runs the steps that led to this one in a fresh runtime, with no network, recorded answers to all that they call
+    outside, and nothing to write to but its own files. That is there, to be looked at, until its client ends it, or has
+    gone; ten minutes at most. Cancel ends the run.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    head: _builtins.int
+    number: _builtins.int
+    """1 or 2, as the client likes: two can be compared. Another one of that number is ended."""
+    def __init__(
+        self,
+        *,
+        head: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunInFull: _TypeAlias = RunInFull  # noqa: Y015
+
+@_typing.final
+class RanInFull(_message.Message):
+    """steps: as they are numbered there, up to one that would have called outside what was not recorded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RanInFull: _TypeAlias = RanInFull  # noqa: Y015
+
+@_typing.final
+class EndFullRun(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndFullRun: _TypeAlias = EndFullRun  # noqa: Y015
 
 @_typing.final
 class Rehearse(_message.Message):

@@ -285,7 +285,7 @@ class RuntimeHost:
         Raises UnknownRuntimeError, and what Refill.rest raises.
         """
         bound = self._find(runtime)
-        if self._server.quiet(runtime) <= seconds:
+        if self._server.quiet(runtime) <= seconds or bound.hosted.patches.busy:
             return False
         bound.hosted.refill.rest()
         gone = bound.assignment.keeping.durable and self._server.remove_idle(runtime, 0.0)

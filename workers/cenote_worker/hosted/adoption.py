@@ -18,8 +18,9 @@ from cenote_worker.hosted.patching import Unfinished
 from cenote_worker.hosted.refill import Recovery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.succession import VANISHED, seat_of, succession, vanished
+from cenote_worker.journal.jail_story import JailStory, Request
 from cenote_worker.journal.outcomes import from_entry
-from cenote_worker.journal.story import Request, Story
+from cenote_worker.journal.story import Story
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -53,8 +54,9 @@ def adopt(
     history: as that process wrote it down, if it did.
     """
     runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history)
-    story = kept.story()
-    runtime.count_on(story.steps, story.jail.ends_at or None)
+    story = kept.found_story()
+    last = story.current
+    runtime.count_on(story.steps, last.jail.ends_at or None)
     runtime.recorder.went_unrecorded(_recorded_by(story))
     for key, step in story.forgotten.items():
         runtime.calls.restore_key(key, step)
@@ -68,12 +70,10 @@ def adopt(
     unfinished = Unfinished(runtime, story.patch, story.steps) if story.patch is not None else None
     if unfinished is not None:
         unfinished.hold()
-    if story.ended is None:
-        _Takeover(runtime, kept, story, injections).carry_out()
-    elif not story.jail.mourned and story.jail.filled:
-        runtime.jail.bereave(
-            Death(reason=story.ended.reason, detail=story.ended.detail, text=story.ended.text)
-        )
+    if last.ended is None:
+        _Takeover(runtime, kept, last, injections).carry_out()
+    elif not last.jail.mourned and last.jail.filled:
+        runtime.jail.bereave(Death(reason=last.ended.reason, detail=last.ended.detail, text=last.ended.text))
     if unfinished is not None:
         unfinished.undo()
     return runtime
@@ -82,7 +82,7 @@ def adopt(
 def _recorded_by(story: Story) -> int:
     """The last step that can be in the record of the former process: one under way comes into its successor's."""
     steps = story.steps
-    for request in (story.request, *reversed(story.held.values())):
+    for request in (story.current.request, *reversed(story.current.held.values())):
         asked = request.asked if request is not None else journal_pb2.Asked()
         if _number(asked) == steps and (asked.code or asked.injection):
             steps -= 1
@@ -101,7 +101,7 @@ class _Takeover:
         self,
         runtime: HostedRuntime,
         kept: KeptRuntime,
-        story: Story,
+        story: JailStory,
         injections: Mapping[int, Injection],
     ) -> None:
         self._runtime = runtime

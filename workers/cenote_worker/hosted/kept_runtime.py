@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
 
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
@@ -17,12 +16,13 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_injection import from_record, to_record
 from cenote_worker.journal.file import JournalFile
 from cenote_worker.journal.jail_journal import JailJournal
+from cenote_worker.journal.jail_story import JailStory
 from cenote_worker.journal.journal import Journal
 from cenote_worker.journal.story import Story
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.message import close_all
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Succession
-from cenote_worker.supervisor.host_line import HostLog
+from cenote_worker.supervisor.host_line import HostLog, NoHostLog
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.requests import Outcome
 from cenote_worker.supervisor.start import start_ends, supervise
@@ -33,8 +33,14 @@ _log = logging.getLogger("cenote.keeper")
 StartEnds = Callable[[SandboxPolicy], JailEnds]
 """Starts a jail, in this process or elsewhere."""
 
-_NUMBER: Final = struct.Struct("<Q")
-"""Before a record: which jail of its runtime it is of."""
+
+@dataclass(slots=True, kw_only=True)
+class _KeptJail:
+    """channel: for its host calls, once there may be any."""
+
+    ends: JailEnds
+    journal: JailJournal
+    channel: socket.socket | None = None
 
 
 class KeptRuntime:
@@ -53,9 +59,12 @@ class KeptRuntime:
         self._lock = threading.Lock()
         self._last_injection = 0
         self._injections: dict[int, Injection] = {}
-        self._ends: JailEnds | None = None
-        self._channel: socket.socket | None = None
-        self._jail_journal: JailJournal | None = None
+        self._jails: dict[int, _KeptJail] = {}
+        """Those that have not ended, by number: the runtime's own, and while a patch is applied one that waits."""
+        self._patch = ""
+        """Key of the one that was begun last."""
+        self._over: Callable[[], None] | None = None
+        """Called when that is settled."""
         self._journal = Journal(file, policy.output_bytes, self._hand_journal, self._give_up)
 
     @classmethod
@@ -100,47 +109,50 @@ class KeptRuntime:
         """See StartJail."""
         number = self._journal.begin(ends_at)
         ends = self._start_ends(policy)
-        self._adopt_ends(number, ends)
-        assert self._jail_journal is not None
-        self._jail_journal.begin(ends.frames)
-        self._put("jail", _NUMBER.pack(number) + ends.record(), ends.descriptors())
+        jail = self._adopted(number, ends)
+        jail.journal.begin(ends.frames)
+        self._put_jail(number, jail)
         try:
-            return supervise(ends, policy, ledger, ends_at, self._jail_journal)
+            return supervise(ends, policy, ledger, ends_at, jail.journal)
         except BaseException:
-            self._gone(ends)  # with that nobody holds it, and it ends
+            self._gone(number)  # with that nobody holds it, and it ends
             ends.close()
             raise
 
-    def _adopt_ends(self, number: int, ends: JailEnds) -> None:
+    def _adopted(self, number: int, ends: JailEnds) -> _KeptJail:
+        journal = JailJournal(self._journal, number, self._policy.output_bytes, lambda: self._gone(number))
         with self._lock:
-            self._ends, self._channel = ends, None
-            self._jail_journal = JailJournal(
-                self._journal, number, self._policy.output_bytes, lambda: self._gone(ends)
-            )
+            self._jails[number] = jail = _KeptJail(ends=ends, journal=journal)
+        return jail
 
-    def _gone(self, ends: JailEnds) -> None:
+    def _gone(self, number: int) -> None:
         with self._lock:
-            if self._ends is not ends:  # there is a later jail under that key
-                return
-            self._ends = self._channel = None
-        self._drop("jail")
-        self._drop("hosts")
+            self._jails.pop(number, None)
+        self._drop(f"jail/{number}")
+        self._drop(f"hosts/{number}")
 
     # -- what a former process has left --
 
     def story(self) -> Story:
         return self._journal.story()
 
+    def found_story(self) -> Story:
+        """How the runtime stands: with a jail that was set aside, if one was, as its own again. No other is kept."""
+        if self.story().aside is not None:
+            self._journal.taken_back()
+        for what in ("jail", "hosts"):
+            for key in self._keeper.keys(f"{self._place}{what}/"):
+                if key != f"{self._place}{what}/{self._journal.jail}":
+                    self._keeper.drop(key)
+        return self.story()
+
     def find_ends(self, jail: int) -> JailEnds | None:
         """The ends of that jail, if they are kept."""
-        kept = self._keeper.get(self._place + "jail")
+        kept = self._keeper.get(f"{self._place}jail/{jail}")
         if kept is None:
             return None
-        ends = JailEnds.arrived(kept.record[_NUMBER.size :], kept.descriptors)
-        if _NUMBER.unpack_from(kept.record)[0] != jail:  # a start was under way, of which this was the former
-            ends.close()
-            return None
-        self._adopt_ends(jail, ends)
+        ends = JailEnds.arrived(kept.record, kept.descriptors)
+        self._adopted(jail, ends)
         return ends
 
     def find_injections(self) -> dict[int, Injection]:
@@ -155,28 +167,27 @@ class KeptRuntime:
         return dict(self._injections)
 
     def find_host_channel(self, jail: int) -> tuple[socket.socket, HostLog] | None:
-        kept = self._keeper.get(self._place + "hosts")
-        if kept is None or self._jail_journal is None:
+        kept = self._keeper.get(f"{self._place}hosts/{jail}")
+        if kept is None:
             return None
         sock = socket.socket(fileno=kept.descriptors[0])
-        if _NUMBER.unpack(kept.record)[0] != jail:
+        if (found := self._jails.get(jail)) is None:
             sock.close()
             return None
-        self._channel = sock
-        return sock, self._jail_journal
+        found.channel = sock
+        return sock, found.journal
 
     def supervise(
-        self, ends: JailEnds, story: Story, ledger: Ledger | None, succession: Succession
+        self, ends: JailEnds, story: JailStory, ledger: Ledger | None, succession: Succession
     ) -> Supervisor:
         """Goes on with a jail that was found."""
-        assert self._jail_journal is not None
         ends_at = story.jail.ends_at or None
-        return supervise(ends, self._policy, ledger, ends_at, self._jail_journal, succession)
+        journal = self._jails[story.jail.jail].journal
+        return supervise(ends, self._policy, ledger, ends_at, journal, succession)
 
-    def take_up(self, ends: JailEnds, story: Story) -> None:
+    def take_up(self, ends: JailEnds, story: JailStory) -> None:
         """Writes on where the journal ends."""
-        assert self._jail_journal is not None
-        self._jail_journal.take_up(ends.frames, story)
+        self._jails[story.jail.jail].journal.take_up(ends.frames, story)
 
     def mourned(self, jail: int) -> None:
         """The runtime's owner was told that this jail, which was found, has ended."""
@@ -203,14 +214,19 @@ class KeptRuntime:
         self._journal.filled(head, steps)
 
     def host_channel(self, sock: socket.socket) -> HostLog:
-        assert self._jail_journal is not None, "an injection is sent to a jail"
         with self._lock:
-            self._channel = sock
-        self._put_channel(sock)
-        return self._jail_journal
+            number = self._journal.jail
+            if (jail := self._jails.get(number)) is None:  # it has ended, so nothing will come from it
+                return NoHostLog()
+            jail.channel = sock
+        self._put_channel(number, sock)
+        return jail.journal
 
     def settled(self, key: str, outcome: Outcome) -> None:
         self._journal.settled(key, outcome)
+        if key == self._patch and self._over is not None:
+            over, self._over = self._over, None
+            over()
 
     def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
         ends = self._start_ends(policy)
@@ -221,7 +237,17 @@ class KeptRuntime:
             raise
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
+        self._patch = key
         self._journal.patch_begun(key, head, steps)
+
+    def set_aside(self, *, intact: bool) -> None:
+        self._journal.set_aside(intact=intact)
+
+    def taken_back(self) -> None:
+        self._journal.taken_back()
+
+    def stays(self, over: Callable[[], None]) -> None:
+        self._over = over
 
     def close(self) -> None:
         with suppress(UnavailableError):  # then nothing is kept
@@ -231,7 +257,7 @@ class KeptRuntime:
 
     def leave(self) -> None:
         with self._lock:
-            self._ends = self._channel = None
+            self._jails.clear()
             injections = list(self._injections.values())
         for injection in injections:  # those that were still on their way to a jail
             injection.close()
@@ -242,13 +268,13 @@ class KeptRuntime:
     def refill(self) -> None:
         """Puts everything once more: the keeper is a new one, and holds nothing."""
         with self._lock:
-            ends, channel, injections = self._ends, self._channel, list(self._injections.values())
+            jails, injections = dict(self._jails), list(self._injections.values())
         for injection in injections:
             self._put_injection(injection)
-        if ends is not None:
-            self._put("jail", _NUMBER.pack(self._journal.jail) + ends.record(), ends.descriptors())
-        if channel is not None:
-            self._put_channel(channel)
+        for number, jail in jails.items():
+            self._put_jail(number, jail)
+            if jail.channel is not None:
+                self._put_channel(number, jail.channel)
         self._journal.hand()
 
     def _hand_journal(self, descriptor: int) -> None:
@@ -262,8 +288,11 @@ class KeptRuntime:
         self._put(f"injection/{injection.number}", record, descriptors)
         content.close()
 
-    def _put_channel(self, sock: socket.socket) -> None:
-        self._put("hosts", _NUMBER.pack(self._journal.jail), [sock.fileno()])
+    def _put_jail(self, number: int, jail: _KeptJail) -> None:
+        self._put(f"jail/{number}", jail.ends.record(), jail.ends.descriptors())
+
+    def _put_channel(self, number: int, sock: socket.socket) -> None:
+        self._put(f"hosts/{number}", b"", [sock.fileno()])
 
     def _put(self, what: str, record: bytes, descriptors: Sequence[int]) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from cenote_security.policy import SandboxPolicy
@@ -45,6 +45,18 @@ class Legacy(Protocol):
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         """A patch of this key is about to be applied. head: the step whose state it begins with. steps: so far."""
 
+    def set_aside(self, *, intact: bool) -> None:
+        """The jail that there is waits while the patch goes on in the next one. A successor ends that, and goes on
+        with the one that waits, until the patch is settled. intact: it is still in the state that the patch has begun
+        with.
+        """
+
+    def taken_back(self) -> None:
+        """The jail that waits is about to be the runtime's again."""
+
+    def stays(self, over: Callable[[], None]) -> None:
+        """The next one stays. over: ends the one that waits; called as soon as no successor would go on with it."""
+
     def close(self) -> None:
         """The runtime was closed: there is nothing to take over."""
 
@@ -78,6 +90,15 @@ class NoLegacy:
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         pass
+
+    def set_aside(self, *, intact: bool) -> None:
+        pass
+
+    def taken_back(self) -> None:
+        pass
+
+    def stays(self, over: Callable[[], None]) -> None:
+        over()
 
     def close(self) -> None:
         pass

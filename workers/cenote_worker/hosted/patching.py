@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -21,6 +21,7 @@ from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Withdraw
 
 if TYPE_CHECKING:
+    from cenote_worker.hosted.full_runs import FullRun, FullRunWatch
     from cenote_worker.hosted.legacy import Legacy
     from cenote_worker.hosted.runtime import HostedRuntime
 
@@ -76,6 +77,11 @@ class Patcher(Protocol):
 
     def build(self, runtime: HostedRuntime, request: BuildRequest, watch: PatchWatch) -> Built:
         """See Work."""
+
+    def run_in_full(
+        self, runtime: HostedRuntime, head: int, watch: FullRunWatch
+    ) -> AbstractContextManager[FullRun]:
+        """The line to this step: see RunInFull."""
 
     def declare(self, runtime: HostedRuntime, units: Sequence[Declared]) -> None:
         """Notes in the history what of this is news. Raises UsageError for what does not hold together."""
@@ -219,6 +225,7 @@ class Unfinished:
         """steps: how many had a number when that process ended."""
         self._runtime = runtime
         self._head = begun.head
+        self._intact = begun.intact
         self._between = range(begun.steps + 1, steps + 1)
         self._tries = _TRIES
 
@@ -230,6 +237,11 @@ class Unfinished:
 
     def undo(self) -> None:
         """Before anybody else's request."""
+        if self._intact:
+            if self._head in self._runtime.history.tree:
+                self._runtime.history.moved(self._head, "a patch was not applied")
+            self._end()
+            return
         if not self._runtime.running:  # it has ended, and its state with it
             self._end()
             return

@@ -62,6 +62,7 @@ class Replays:
         self._effect_of = effect_of
         self._lock = threading.Lock()
         self._replay: tuple[Replay, Callable[[], object]] | None = None
+        self._spared = 0
 
     def begin(self, replay: Replay, stop: Callable[[], object]) -> None:
         """The next cell is answered by this. stop: is called when a call was refused; must not block."""
@@ -72,6 +73,11 @@ class Replays:
         """Calls are made again."""
         with self._lock:
             self._replay = None
+
+    def spare(self) -> None:
+        """A jail is about to end whose runtime has another: what both were given is let go with that one."""
+        with self._lock:
+            self._spared += 1
 
     def call(self, line: HostLine, call: HostCall) -> None:
         with self._lock:
@@ -91,7 +97,10 @@ class Replays:
         self._hosts.release(reference)
 
     def ended(self) -> None:
-        self._hosts.ended()
+        with self._lock:
+            spared, self._spared = self._spared > 0, max(self._spared - 1, 0)
+        if not spared:
+            self._hosts.ended()
 
     def _answer(self, call: HostCall) -> tuple[HostAnswer | None, Callable[[], object] | None]:
         if self._replay is None:

@@ -20,6 +20,7 @@ from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outc
 from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
+    from cenote_worker.hosted.legacy import Legacy
     from cenote_worker.hosted.runtime import HostedRuntime
 
 LABEL: Final = "patch"
@@ -42,13 +43,13 @@ class Rerun:
 class Reruns:
     """Of one runtime. Used by one caller at a time."""
 
-    def __init__(self, runtime: HostedRuntime) -> None:
+    def __init__(self, runtime: HostedRuntime, legacy: Legacy) -> None:
         self._runtime = runtime
         self._between: set[int] = set()
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
         self._seats: dict[str, Seat] = {"": OWNER}
         self._admission: Admission = admit_all
-        self.second_jail = SecondJail(runtime)
+        self.second_jail = SecondJail(runtime, legacy)
 
     @property
     def history(self) -> History:

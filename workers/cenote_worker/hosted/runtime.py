@@ -87,7 +87,7 @@ class HostedRuntime:
             policy, self.ledger, start or start_jail, self.noted, deliveries, self.recorder, legacy
         )
         self.submissions = Submissions(self, self.jail, deliveries, legacy)
-        self._reruns = Reruns(self)
+        self._reruns = Reruns(self, legacy)
         self._step = self.history.tree.last
         self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
         self.patches = Patches(self, legacy)
@@ -180,11 +180,6 @@ class HostedRuntime:
         """
         return self._fresh.otherwise or unkept_files(self.history)
 
-    @property
-    def is_left(self) -> bool:
-        """Whether all that the jail does is written down for a successor: then there is only one at a time."""
-        return self._legacy is not NO_LEGACY
-
     def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
         """See StartJail: a jail that nobody takes over, whose namespace is not this one."""
         return self._legacy.start_beside(policy, ledger, ends_at)
@@ -227,6 +222,7 @@ class HostedRuntime:
                 return
             self._closed = True
             supervisor = self.jail.supervisor
+            self._reruns.second_jail.close()
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
         self.refill.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cenote_worker.hosted.refill import NO_REFILL, Refill
@@ -10,6 +11,7 @@ from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from cenote_worker.hosted.legacy import Legacy
     from cenote_worker.hosted.runtime import HostedRuntime
 
 _GIVEN_UP = Death(reason="reset", text="it was given up for another that has the same history")
@@ -18,8 +20,9 @@ _GIVEN_UP = Death(reason="reset", text="it was given up for another that has the
 class SecondJail:
     """Of one runtime, during one piece of work."""
 
-    def __init__(self, runtime: HostedRuntime) -> None:
+    def __init__(self, runtime: HostedRuntime, legacy: Legacy) -> None:
         self._runtime = runtime
+        self._legacy = legacy
         self._first: Supervisor | None = None
         self._refill: Refill = NO_REFILL
         """Of the first one."""
@@ -29,67 +32,74 @@ class SecondJail:
         """Whether the first one waits."""
         return self._first is not None
 
-    def can_begin(self, *, atomic: bool) -> bool:
-        """Whether a fresh jail begins as the history does. atomic: and the one that there is can wait meanwhile."""
-        return not self.obstacle(atomic=atomic)
-
-    def obstacle(self, *, atomic: bool) -> str:
-        """Why it cannot begin; empty if it can."""
-        if atomic and self._runtime.is_left:
-            return "a runtime of a platform has one jail at a time"
+    @property
+    def obstacle(self) -> str:
+        """Why a fresh jail does not begin as the history does; empty if it does."""
         return self._runtime.begins_otherwise
 
-    def begin(self) -> None:
-        """The history begins again. What was kept until now is out of reach, or gone where no jail can wait."""
+    def begin(self, *, intact: bool) -> None:
+        """The history begins again. intact: nothing was done yet with the jail that there is."""
         history = self._runtime.history
         begun, files = history.begun_files, written_by(history)
-        if self._runtime.is_left:
-            self._runtime.reset()
-        else:
-            self._wait_beside()
+        self._wait_beside(intact=intact)
         self._runtime.start()
         write_all(self._runtime, files)
         history.begins_with(history.begun, begun)
 
-    def _wait_beside(self) -> None:
+    def _wait_beside(self, *, intact: bool) -> None:
         """Nothing is stored of the second one while it is not known whether it stays: until then whoever restores the
         runtime finds the state before.
         """
         runtime = self._runtime
         with runtime.turn:
-            former = runtime.exchange(None)
             if self._first is None:
-                self._first, self._refill, runtime.refill = former, runtime.refill, NO_REFILL
+                self._legacy.set_aside(intact=intact)
+                self._first, self._refill, runtime.refill = runtime.exchange(None), runtime.refill, NO_REFILL
                 return
-        _end(former)
+            former = runtime.exchange(None)
+        self._end(former)
 
     def give_up(self) -> None:
-        """The first one goes on, as it was left."""
+        """The first one goes on, as it was left. If it has ended meanwhile, the runtime's owner hears of that."""
         if self._first is not None:
             with self._runtime.turn:
-                second = self._runtime.exchange(self._taken_back())
-            _end(second)
+                self._legacy.taken_back()
+                first = self._taken_back()
+                second = self._runtime.exchange(first)
+                if first is not None and first.death is not None:
+                    self._runtime.jail.bereave(first.death)
+            self._end(second)
 
     def stay(self) -> bool:
-        """The first one is needed no more. Whether there is a second, of which nothing is stored yet."""
+        """The first one ends, as soon as nobody would go on with it. Whether there is a second, of which nothing is
+        stored yet.
+        """
         if self._first is None:
             return False
         with self._runtime.turn:
             first = self._taken_back()
-        _end(first)
+        self._legacy.stays(partial(self._end, first))
         return True
 
     def store(self) -> None:
         """The state of the one that stays, if anything is stored of the runtime. Blocks. Raises CheckpointError."""
         self._runtime.refill.began_anew()
 
+    def close(self) -> None:
+        """The runtime is closed, by whoever has its turn: the first one ends too, if it waits."""
+        first, self._first = self._first, None
+        if first is not None:
+            first.end(Death(reason="closed"))
+
+    def _end(self, supervisor: Supervisor | None) -> None:
+        """One of two."""
+        if supervisor is not None and supervisor.death is None:
+            if supervisor.hosts.has_line:
+                self._runtime.replays.spare()
+            supervisor.end(_GIVEN_UP)
+
     def _taken_back(self) -> Supervisor | None:
         """The first one, with what fills its successors."""
         self._runtime.refill, self._refill = self._refill, NO_REFILL
         first, self._first = self._first, None
         return first
-
-
-def _end(supervisor: Supervisor | None) -> None:
-    if supervisor is not None:
-        supervisor.end(_GIVEN_UP)

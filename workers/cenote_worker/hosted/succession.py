@@ -10,7 +10,7 @@ from cenote_security.errors import JailLostError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.frames import Packet
 from cenote_worker.hosted.kept_runtime import KeptRuntime
-from cenote_worker.journal.story import Request, Story
+from cenote_worker.journal.jail_story import JailStory, Request
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.account import Baseline
 from cenote_worker.supervisor.autopsy import Death, Setback
@@ -40,7 +40,7 @@ def vanished(request: Request) -> Outcome:
 
 
 def succession(
-    kept: KeptRuntime, story: Story, ends: JailEnds, held: Sequence[Listener], listener: Listener | None
+    kept: KeptRuntime, story: JailStory, ends: JailEnds, held: Sequence[Listener], listener: Listener | None
 ) -> Succession:
     """How the former supervisor left its jail. listener: hears of the request that is under way, if one is.
 

@@ -14,8 +14,8 @@ from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import MalformedValueError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.frames import Packet, receive_packet
+from cenote_worker.journal.jail_story import JailStory
 from cenote_worker.journal.journal import Journal
-from cenote_worker.journal.story import Story
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.account import Baseline
 from cenote_worker.supervisor.autopsy import Death, Setback
@@ -32,7 +32,7 @@ stands in the socket. Comparing it with the next packet would not do: a program 
 
 
 class JailJournal:
-    """See Chronicle and HostLog. Silent from the moment the runtime has a later jail.
+    """See Chronicle and HostLog. Silent from the moment the runtime has a later jail, unless this one waits.
 
     limit: bytes of one displayed object. gone: called when the jail has ended and everybody was told.
     """
@@ -48,7 +48,7 @@ class JailJournal:
         """For a fresh jail."""
         stood(sock, untaken=False)
 
-    def take_up(self, sock: socket.socket, story: Story) -> None:
+    def take_up(self, sock: socket.socket, story: JailStory) -> None:
         """Goes on behind another process: what `story` tells of last is removed if it still stands in the socket."""
         if stood(sock, untaken=story.untaken):
             packet = receive_packet(sock)

@@ -37,8 +37,12 @@ class Journal:
         self._lock = threading.Lock()
         self._dead = False
         self._tidy_size = max(TIDY_SIZE, 2 * file.size)
-        self.jail = self.story().jail.jail
-        """Number of the jail that was started last; 0 for none."""
+        story = self.story()
+        self.jail = story.current.jail.jail
+        """Number of the jail that the runtime has; 0 for none."""
+        self._aside = story.aside.jail.jail if story.aside is not None else 0
+        """Of the one that waits, or did last."""
+        self._numbered = max(self.jail, self._aside)
 
     def hand(self) -> None:
         """Hands the file over once more."""
@@ -56,9 +60,10 @@ class Journal:
             self._write(entry)
 
     def write_of(self, jail: int, entry: JournalEntry) -> None:
-        """What a jail's last words were is of no interest once there is a later one."""
+        """What a jail's last words were is of no interest once there is a later one, unless it waits."""
         with self._lock:
-            if jail == self.jail:
+            if jail in (self.jail, self._aside):
+                entry.aside = jail != self.jail
                 self._write(entry)
 
     def _write(self, entry: JournalEntry) -> None:
@@ -79,9 +84,22 @@ class Journal:
     def begin(self, ends_at: float | None) -> int:
         """A jail is about to be started; its number."""
         with self._lock:
-            self.jail += 1
+            self._numbered += 1
+            self.jail = self._numbered
             self._write(JournalEntry(began=journal_pb2.Began(jail=self.jail, ends_at=ends_at or 0.0)))
             return self.jail
+
+    def set_aside(self, *, intact: bool) -> None:
+        """The jail waits from here on: see the entry."""
+        with self._lock:
+            self._write(JournalEntry(set_aside=journal_pb2.SetAside(intact=intact)))
+            self.jail, self._aside = 0, self.jail
+
+    def taken_back(self) -> None:
+        """The one that waits is the runtime's again."""
+        with self._lock:
+            self._write(JournalEntry(taken_back=journal_pb2.TakenBack()))
+            self.jail, self._aside = self._aside, 0
 
     def filled(self, head: int, steps: int) -> None:
         """It has what the runtime's jails begin with: the state after step `head`, of so many steps."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
+from cenote_proto.v1 import journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
-from cenote_worker.results import StreamName
-from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.record import BACKGROUND
+from cenote_worker.journal.jail_story import JailStory, pieces_of, stream_of
 from cenote_worker.transcript import Transcript
 
 MAX_OUTCOMES: Final = 256
@@ -21,23 +17,6 @@ MAX_OUTCOMES: Final = 256
 
 MAX_KEYS: Final = 10_000
 """Keys kept behind those, so that a late repetition is refused and not carried out a second time."""
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One that a jail was asked. packets: what it showed, and its answer, as they came."""
-
-    asked: journal_pb2.Asked
-    printed: Transcript
-    sent: bool = False
-    answered: bool = False
-    interrupted: journal_pb2.Interrupted | None = None
-    packets: list[journal_pb2.Arrived] = field(default_factory=list)
-    room: int = 0
-
-    @property
-    def ask(self) -> Ask:
-        return Ask[self.asked.ask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +36,12 @@ class Story:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.jail = journal_pb2.Began()
-        """The last jail that was started; number 0 for none."""
-        self.ended: journal_pb2.Ended | None = journal_pb2.Ended()
-        """How that jail ended, if it did. Whether somebody was told is noted with the jail."""
-        self.request: Request | None = None
-        """What is under way, or was answered and not settled."""
-        self.held: OrderedDict[str, Request] = OrderedDict()
-        """Those before it that were answered and are not settled either: what they did is being stored. By key."""
-        self.untaken = False
-        """Whether the last packet may still stand in its socket."""
-        self.background = Transcript(BACKGROUND)
-        self.setback: journal_pb2.Moved | None = None
-        """What happened to the jail's worker, until the next request."""
+        self.current = JailStory(limit)
+        """Of the last jail that was started."""
+        self.aside: JailStory | None = None
+        """Of the one before it, which waits until the patch that is being applied is settled: a successor goes on
+        with that one.
+        """
         self.steps = 0
         self.outcomes: OrderedDict[str, Outcome] = OrderedDict()
         self.forgotten: OrderedDict[str, int] = OrderedDict()
@@ -77,7 +49,6 @@ class Story:
         self.injections: list[int] = []
         self.patch: journal_pb2.PatchBegun | None = None
         """That is being applied."""
-        self.host_calls: dict[int, None] = {}
         self._size = 0
 
     @classmethod
@@ -90,17 +61,6 @@ class Story:
     def follow(self, entry: JournalEntry) -> None:
         """Takes in the next entry."""
         match entry.WhichOneof("body"):
-            case "began":
-                self._begin(entry.began)
-            case "asked":
-                self._ask(entry.asked)
-            case "arrived":
-                self.untaken = True
-                self._hear(entry.arrived)
-            case "taken":
-                self.untaken = False
-            case "printed":
-                self._print(_stream(entry.printed), entry.printed.text)
             case "settled":
                 self._settle(entry.settled)
             case "forgotten":
@@ -108,126 +68,46 @@ class Story:
             case "accepted":
                 self.injections = [n for n in self.injections if n not in entry.accepted.superseded]
                 self.injections.append(entry.accepted.injection)
-            case "host_called":
-                self.host_calls[entry.host_called.id] = None
-            case "host_answered":
-                self.host_calls.pop(entry.host_answered.id, None)
-            case "ended":
-                self._give_up_held()
-                self.ended, self.request = entry.ended, None
-            case "mourned":
-                self.jail.mourned = True
             case "counted":
                 self.steps = entry.counted.steps
-            case "filled":
-                self.jail.filled = True
             case "patch_begun":
                 self.patch = entry.patch_begun
-            case "moved":
-                self.jail.head = entry.moved.step
-                self.setback = entry.moved if entry.moved.reason else None
+            case "set_aside":
+                self._set_aside(intact=entry.set_aside.intact)
+            case "taken_back":
+                self._take_back()
             case _:
-                self._follow_request(entry)
+                self._follow_jail(self.aside if entry.aside else self.current, entry)
 
-    def _follow_request(self, entry: JournalEntry) -> None:
-        if self.request is None:
+    def _follow_jail(self, jail: JailStory | None, entry: JournalEntry) -> None:
+        if jail is None:  # it waits no more, and ends
             return
-        match entry.WhichOneof("body"):
-            case "sent":
-                self.request.sent = True
-            case "unsent":
-                self.request = None
-            case "interrupted":
-                self.request.interrupted = entry.interrupted
-            case "skipped":
-                self.request.printed.skip(entry.skipped.characters)
+        if entry.HasField("began") or entry.HasField("ended"):
+            self._forget(jail.give_up_held())
+        if entry.HasField("asked") and jail.ended is None:
+            self.steps = max(self.steps, entry.asked.step)
+        jail.follow(entry)
 
-    def _begin(self, began: journal_pb2.Began) -> None:
-        self._give_up_held()
-        self.jail = journal_pb2.Began()
-        self.jail.CopyFrom(began)
-        self.ended, self.request, self.untaken, self.setback = None, None, False, None
-        self.background = Transcript(BACKGROUND)
-        self.host_calls.clear()
+    def _set_aside(self, *, intact: bool) -> None:
+        self.aside, self.current = self.current, JailStory(self._limit)
+        if self.patch is not None:
+            self.patch.intact = intact
 
-    def _ask(self, asked: journal_pb2.Asked) -> None:
-        if self.ended is not None:
-            return
-        undoes = asked.HasField("failed") and self.request is not None  # whoever waits for it has its output
-        printed = self.request.printed if undoes and self.request else Transcript(self._limit)
-        if not undoes:
-            self._hold()
-        self.request, self.setback = Request(asked, printed, room=self._limit), None
-        self.jail.number = asked.number
-        self.jail.kills = max(self.jail.kills, asked.kills)
-        self.steps = max(self.steps, asked.step)
-
-    def _hold(self) -> None:
-        """Something else is asked before an answer is settled: nobody may hear of that before its state is stored."""
-        request = self.request
-        if request is None or not request.answered:
-            return
-        if request.asked.atomic:  # nothing undoes it any more
-            self.jail.head = request.asked.step
-        self.held[request.asked.key] = request
-
-    def _give_up_held(self) -> None:
-        """The jail that did it is gone: whether anything of it was stored is not for a journal to say."""
-        self._forget((key, request.asked.step) for key, request in self.held.items())
-        self.held.clear()
-
-    def _hear(self, arrived: journal_pb2.Arrived) -> None:
-        try:
-            frame = jail_pb2.WorkerFrame.FromString(arrived.data)
-        except DecodeError:
-            frame = jail_pb2.WorkerFrame()  # whoever goes on from here will refuse it too
-        match frame.WhichOneof("body"):
-            case "ready":
-                self.jail.ready = True
-            case "output":
-                self._print("stderr" if frame.output.is_stderr else "stdout", frame.output.text)
-            case "display":
-                self._show(arrived)
-            case _:
-                self._answer(arrived)
-
-    def _print(self, stream: StreamName, text: str) -> None:
-        if self.request is None or self.request.answered:
-            self.background.add(stream, text)
-        else:
-            self.request.printed.add(stream, text)
-
-    def _show(self, arrived: journal_pb2.Arrived) -> None:
-        size = arrived.ByteSize()
-        if self.request is not None and size <= self.request.room:
-            self.request.room -= size
-            self.request.packets.append(arrived)
-
-    def _answer(self, arrived: journal_pb2.Arrived) -> None:
-        if self.request is None:
-            return
-        if self.request.ask is Ask.EXECUTE and not self.request.asked.atomic:
-            self.jail.head = self.request.asked.step
-        if self.request.asked.key:
-            self.request.answered = True
-            self.request.packets.append(arrived)
-        else:
-            self.request = None  # whoever waited for it has gone with the process that asked
+    def _take_back(self) -> None:
+        if self.aside is not None:
+            self._forget(self.current.give_up())
+            self.current, self.aside = self.aside, None
 
     def _settle(self, settled: journal_pb2.Settled) -> None:
         printed = Transcript(self._limit)
+        for jail in (self.aside, self.current):
+            printed = (jail.settle(settled) if jail is not None else None) or printed
         if self.patch is not None and self.patch.key == settled.key:
-            self.patch = None
-        if (held := self.held.pop(settled.key, None)) is not None:
-            printed = held.printed
-        if self.request is not None and self.request.asked.key == settled.key:
-            if _is_atomic(self.request) and settled.result.state == runtime_pb2.CellResult.KEPT:
-                self.jail.head = settled.result.step
-            printed, self.request = self.request.printed, None
+            self.patch = self.aside = None
         if settled.missing or settled.printed:
             printed.skip(settled.missing)
             for piece in settled.printed:
-                printed.add(_stream(piece), piece.text)
+                printed.add(stream_of(piece), piece.text)
             settled = _without_output(settled)
         self.steps = max(self.steps, settled.result.step)
         if settled.WhichOneof("outcome") not in (None, "nothing_ran"):
@@ -263,53 +143,11 @@ class Story:
             yield JournalEntry(settled=_with_output(outcome))
         if self.patch is not None:
             yield JournalEntry(patch_begun=self.patch)
-        if self.jail.jail:
-            yield from self._retold_jail()
-
-    def _retold_jail(self) -> Iterator[JournalEntry]:
-        yield JournalEntry(began=self.jail)
-        for call in self.host_calls:
-            yield JournalEntry(host_called=journal_pb2.HostCalled(id=call))
-        for piece in _pieces(self.background):
-            yield JournalEntry(printed=piece)
-        yield from self._retold_held()
-        if self.request is not None:
-            yield from _retold_request(self.request)
-        if self.setback is not None:
-            yield JournalEntry(moved=self.setback)
-        if self.ended is not None:
-            yield JournalEntry(ended=self.ended)
-
-    def _retold_held(self) -> Iterator[JournalEntry]:
-        if not self.held:
-            return
-        for request in self.held.values():
-            yield from _retold_request(request)
-        # Another was asked behind them: that tells them from one that is under way, and which number was the last.
-        yield JournalEntry(asked=journal_pb2.Asked(number=self.jail.number, ask=Ask.MAKE_CHECKPOINT.name))
-        yield JournalEntry(unsent=journal_pb2.Unsent())
-        yield JournalEntry(moved=journal_pb2.Moved(step=self.jail.head))
-
-
-def _is_atomic(request: Request) -> bool:
-    """Whether it is a cell, or the undoing of one, that moves the head only if its state is kept."""
-    return request.asked.atomic or request.asked.HasField("failed")
-
-
-def _retold_request(request: Request) -> Iterator[JournalEntry]:
-    yield JournalEntry(asked=request.asked)
-    if request.sent:
-        yield JournalEntry(sent=journal_pb2.Sent())
-    if request.interrupted is not None:
-        yield JournalEntry(interrupted=request.interrupted)
-    missing, _ = request.printed.after(0)
-    if missing:
-        yield JournalEntry(skipped=journal_pb2.Skipped(characters=missing))
-    for piece in _pieces(request.printed):
-        yield JournalEntry(printed=piece)
-    for packet in request.packets:
-        yield JournalEntry(arrived=packet)
-        yield JournalEntry(taken=journal_pb2.Taken())
+        if self.aside is not None:
+            yield from self.aside.retold()
+            intact = self.patch is not None and self.patch.intact
+            yield JournalEntry(set_aside=journal_pb2.SetAside(intact=intact))
+        yield from self.current.retold()
 
 
 def _without_output(told: journal_pb2.Settled) -> journal_pb2.Settled:
@@ -323,14 +161,5 @@ def _without_output(told: journal_pb2.Settled) -> journal_pb2.Settled:
 def _with_output(outcome: Outcome) -> journal_pb2.Settled:
     settled = _without_output(outcome.settled)
     settled.missing = outcome.printed.after(0)[0]
-    settled.printed.extend(_pieces(outcome.printed))
+    settled.printed.extend(pieces_of(outcome.printed))
     return settled
-
-
-def _pieces(transcript: Transcript) -> Iterator[journal_pb2.Printed]:
-    for stream, text in transcript.after(0)[1]:
-        yield journal_pb2.Printed(is_stderr=stream == "stderr", text=text)
-
-
-def _stream(printed: journal_pb2.Printed) -> StreamName:
-    return "stderr" if printed.is_stderr else "stdout"

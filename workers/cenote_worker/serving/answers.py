@@ -9,7 +9,15 @@ from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.content import Content
-from cenote_worker.results import Built, ExecutionResult, JailStatus, Patched, Rollback, SnapshotInfo
+from cenote_worker.results import (
+    Built,
+    ExecutionResult,
+    JailStatus,
+    Patched,
+    RanInFull,
+    Rollback,
+    SnapshotInfo,
+)
 from cenote_worker.serving.references import ReferenceRecord
 from cenote_worker.supervisor.edge import ExecutedReply, FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
@@ -45,6 +53,8 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, applied=from_patched(outcome)), None
         case Built():
             return Frame(call=call, built=from_built(outcome)), None
+        case RanInFull():
+            return Frame(call=call, ran_in_full=runtime_pb2.RanInFull(steps=outcome.steps)), None
         case ExecutionResult():
             return Frame(call=call, result=from_result(outcome)), None
         case NotDurableError(outcome=ExecutionResult() as result):

@@ -14,6 +14,7 @@ from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation, RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.authors import check_author
+from cenote_worker.hosted.full_runs import MOST
 from cenote_worker.hosted.keyed_call import MAX_KEY
 from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.serving.limits import (
@@ -50,11 +51,16 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "build": "run",
     "put_in": "read",
     "rehearse": "run",
+    "run_in_full": "run",
     "store_state": "run",
     "hibernate": "run",
     "go_back_to": "run",
 }
 """What opens a call, by the field of its frame, and the right that it takes."""
+
+
+_BESIDE: Final = frozenset(("fetch", "describe", "file", "history"))
+"""What can be asked of a full run."""
 
 
 def check_hello(frame: runtime_pb2.ClientFrame) -> runtime_pb2.Hello:
@@ -85,6 +91,8 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
     """A frame that opens a call. Raises UsageError."""
     if len(frame.key) > MAX_KEY:
         raise UsageError(f"a key has at most {MAX_KEY} characters")
+    if frame.beside and (body not in _BESIDE or payload_of(frame, body) is not None or _deletes(frame)):
+        raise UsageError("a full run can be looked at; nothing else can be done there")
     match body:
         case "cell":
             _check_cell(frame.cell)
@@ -106,12 +114,18 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
             _check_seconds(frame.build.test_seconds)
         case "rehearse":
             _check_rehearsal(frame.rehearse)
+        case "run_in_full" if not 0 < frame.run_in_full.number <= MOST:
+            raise UsageError(f"a full run has a number from 1 to {MOST}")
         case "roll_back" if frame.roll_back.WhichOneof("target") is None:
             raise UsageError("a rollback names a step or a label")
         case "go_back_to" if frame.go_back_to.WhichOneof("target") is None:
             raise UsageError("a checkpoint is named by a number or a label")
         case "store_state":
             check_label(frame.store_state.label)
+
+
+def _deletes(frame: runtime_pb2.ClientFrame) -> bool:
+    return frame.file.operation == jail_pb2.FileRequest.DELETE
 
 
 def payload_of(frame: runtime_pb2.ClientFrame, body: str) -> jail_pb2.Payload | None:

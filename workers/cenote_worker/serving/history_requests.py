@@ -10,6 +10,7 @@ from functools import partial
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import UnavailableError
 from cenote_worker.content import Content
+from cenote_worker.hosted.full_runs import not_in_full
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admit
 from cenote_worker.hosted.patching import Patcher, Work
@@ -25,6 +26,7 @@ from cenote_worker.serving.patch_requests import (
     rehearsal_request,
 )
 from cenote_worker.serving.served import ServedRuntime
+from cenote_worker.wire.results import clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,11 @@ class HistoryRequests:
 
     def put_in(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
-            told = runtime_pb2.PutIn()
-            for step, names in put_in(self.served.hosted).items():
+            hosted = self.served.hosted
+            told = runtime_pb2.PutIn(
+                otherwise=clean_text(hosted.begins_otherwise), not_in_full=clean_text(not_in_full(hosted))
+            )
+            for step, names in put_in(hosted).items():
                 told.at.add(step=step, names=sorted(names))
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)
 
@@ -92,6 +97,23 @@ class HistoryRequests:
                 rehearsals.end(call.key)
 
         call = Call(number=frame.call, key=frame.key or unnamed(), run=run, carries=True)
+        return call
+
+    def full_run(self, frame: runtime_pb2.ClientFrame) -> Call:
+        """A client that comes back has it begun anew, as a rehearsal."""
+        asked, runs = frame.run_in_full, self.served.full_runs
+
+        def run() -> None:
+            work = partial(self._patcher().run_in_full, self.served.hosted, asked.head)
+            listener = self._listener(call)
+            runs.begin(work, asked.number, self.client.id, call.key, listener, self._admission)
+            call.withdraw = withdraw
+
+        def withdraw(*, waiting: bool = True) -> None:
+            if waiting:
+                runs.cancel(call.key)
+
+        call = Call(number=frame.call, key=frame.key or unnamed(), run=run)
         return call
 
     def _patcher(self) -> Patcher:

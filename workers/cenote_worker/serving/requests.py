@@ -15,6 +15,7 @@ from cenote_worker.history.messages import from_history
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo, printable
 from cenote_worker.serving.answers import Answer
 from cenote_worker.serving.calls import Call, unnamed
@@ -44,7 +45,8 @@ Settled = Callable[[Call, Answer], None]
 class Requests:
     """Of one stream. token: id of the one that it was opened with.
 
-    settled: called on the loop with a call and its outcome. printed: a cell has output to take.
+    settled: called on the loop with a call and its outcome. printed: a cell has output to take. beside: see
+    ClientFrame: then values, files and history are its own.
     """
 
     served: ServedRuntime
@@ -52,6 +54,7 @@ class Requests:
     token: str
     settled: Settled
     printed: Callable[[Call], None]
+    beside: HostedRuntime | None = None
 
     def cell(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         hosted, cell = self.client.hosted, frame.cell
@@ -108,10 +111,10 @@ class Requests:
             self.served.relay.offered(injection)
 
     def fetch(self, frame: runtime_pb2.ClientFrame) -> Call:
-        name, opaque = frame.fetch.name, frame.fetch.opaque
+        name, opaque, hosted = frame.fetch.name, frame.fetch.opaque, self.beside or self.client.hosted
 
         def run() -> None:
-            self.client.hosted.fetch(name, self._listener(call), opaque=opaque)
+            hosted.fetch(name, self._listener(call), opaque=opaque)
 
         call = Call(number=frame.call, run=run, carries=True)
         return call
@@ -134,15 +137,16 @@ class Requests:
         return call
 
     def description(self, frame: runtime_pb2.ClientFrame) -> Call:
-        call = Call(number=frame.call, run=lambda: self.client.hosted.describe(self._listener(call)))
+        hosted = self.beside or self.client.hosted
+        call = Call(number=frame.call, run=lambda: hosted.describe(self._listener(call)))
         return call
 
     def file(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
         """content: of a file to be written, taken over."""
-        ask = self._file_ask(frame.file, content)
+        ask, hosted = self._file_ask(frame.file, content), self.beside or self.client.hosted
 
         def run() -> None:
-            self.client.hosted.file(ask, self._listener(call), key=_key(frame) if changes else None)
+            hosted.file(ask, self._listener(call), key=_key(frame) if changes else None)
 
         changes = ask.ask is Ask.CHANGE_FILE
         call = Call(number=frame.call, key=frame.key, run=run, carries=ask.ask is Ask.READ_FILE)
@@ -241,7 +245,7 @@ class Requests:
 
     def history(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
-            excerpt = from_history(self.served.hosted.history, frame.history.after)
+            excerpt = from_history((self.beside or self.served.hosted).history, frame.history.after)
             return runtime_pb2.ServerFrame(call=frame.call, history=excerpt)
 
         return Call(number=frame.call, run=run, at_once=True)

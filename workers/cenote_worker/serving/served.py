@@ -12,6 +12,7 @@ from typing import TypeVar
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.hosted.attachment import AttachedRuntime
+from cenote_worker.hosted.full_runs import FullRuns
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.rehearsal import Rehearsals
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -49,6 +50,7 @@ class ServedRuntime:
         self.books = books
         self.patcher = patcher
         self.rehearsals = Rehearsals(hosted)
+        self.full_runs = FullRuns()
         self.loop = loop
         self._pool = pool
         self._grace = grace
@@ -133,6 +135,7 @@ class ServedRuntime:
         """The client does not come back: what it has under way is taken back."""
         client.stop_waiting()
         client.leave()
+        self.full_runs.end(client.id)
         if self._clients.get(client.id) is client:
             del self._clients[client.id]
             self._seen = self.loop.time()
@@ -145,6 +148,7 @@ class ServedRuntime:
                 client.line.end(error)
             self.dismiss(client)
         self.rehearsals.end()
+        self.full_runs.end()
         self.relay.close()
 
     # -- work --

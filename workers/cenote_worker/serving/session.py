@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -119,6 +120,8 @@ class Session:
                 self._cancel(frame.call, now=frame.cancel.now)
             case "host_answer":
                 self._host_answer(frame)
+            case "end_full_run":
+                self._served.full_runs.end(self._client.id, frame.end_full_run.number)
             case "goodbye":
                 self._leaving = True
                 self.finish()
@@ -180,6 +183,8 @@ class Session:
     def _call(self, frame: runtime_pb2.ClientFrame, body: str, content: Content | None) -> Call:
         """The call of a frame that is whole. Takes the content over."""
         requests = self._requests
+        if frame.beside:
+            requests = replace(requests, beside=self._served.full_runs.of(self._client.id, frame.beside))
         match body:
             case "cell":
                 assert content is not None
@@ -190,6 +195,8 @@ class Session:
             case "rehearse":
                 assert content is not None
                 return self._histories.rehearsal(frame, content)
+            case "run_in_full":
+                return self._histories.full_run(frame)
             case "build":
                 return self._histories.build(frame)
             case "declare":
@@ -247,6 +254,7 @@ class Session:
         call = self._calls.get(number)
         if call is not None:
             self._served.hosted.patches.cancel(call.key, now=now)
+            self._served.full_runs.cancel(call.key)
 
     def _host_answer(self, frame: runtime_pb2.ClientFrame) -> None:
         content = None

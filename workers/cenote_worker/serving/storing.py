@@ -33,8 +33,11 @@ def target_of(message: runtime_pb2.GoBackTo) -> int | str:
 def store(served: ServedRuntime, work: Store, told: Callable[[Answer], None]) -> None:
     """Begins it. told: called with the answer, on any thread.
 
-    Raises UsageError for a runtime of which nothing is stored, UnavailableError while this is under way for another.
+    Raises UsageError for a runtime of which nothing is stored, UnavailableError while this is under way for another,
+    and while a patch is applied: what is there then is nobody's state.
     """
+    if served.hosted.patches.busy:
+        raise UnavailableError("a patch or build of this runtime is under way; try again behind it")
     states = served.hosted.refill
     if not isinstance(states, Checkpoints):
         raise UsageError(

@@ -8,7 +8,15 @@ from typing import Protocol
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
-from cenote_worker.results import Built, ExecutionResult, Patched, Rollback, StreamName, VariableInfo
+from cenote_worker.results import (
+    Built,
+    ExecutionResult,
+    Patched,
+    RanInFull,
+    Rollback,
+    StreamName,
+    VariableInfo,
+)
 from cenote_worker.supervisor.edge import ReplyBody
 from cenote_worker.supervisor.protocol import NUMBERED, Ask
 
@@ -21,7 +29,7 @@ class SharedReply:
     info: VariableInfo
 
 
-Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Built | Exception
+Outcome = ExecutionResult | ReplyBody | Rollback | SharedReply | Patched | Built | RanInFull | Exception
 """A cell gives a result in any case; other requests a reply, or the error to raise."""
 
 

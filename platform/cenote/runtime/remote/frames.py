@@ -15,7 +15,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest
 from cenote_worker.hosted.rehearsal import RehearsalRequest
-from cenote_worker.results import ExecutionResult, JailStatus, SnapshotInfo
+from cenote_worker.results import ExecutionResult, JailStatus, RanInFull, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.requests import Outcome, SharedReply
@@ -73,6 +73,15 @@ def rehearsal(request: RehearsalRequest) -> Request:
     frame = runtime_pb2.ClientFrame(key=new_key(), rehearse=message)
     content = Content.pack([request.source.encode("utf-8", "surrogatepass")])
     return frame, content if announce(frame.rehearse.source, content) else None
+
+
+def full_run(head: int, number: int) -> Request:
+    asked = runtime_pb2.RunInFull(head=head, number=number)
+    return runtime_pb2.ClientFrame(key=new_key(), run_in_full=asked), None
+
+
+def end_of_full_run(number: int) -> runtime_pb2.ClientFrame:
+    return runtime_pb2.ClientFrame(end_full_run=runtime_pb2.EndFullRun(number=number))
 
 
 def injection(injected: Injection, *, replace: bool) -> Request:
@@ -140,6 +149,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return to_patched(answer.applied)
         if body == "built":
             return to_built(answer.built)
+        if body == "ran_in_full":
+            return RanInFull(steps=tuple(answer.ran_in_full.steps))
         return JailError(f"the platform answered with {body}, which is no answer to this")
     return answer
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol
+from typing import Final
 
-from cenote.runtime.backend import Withdraw
+from cenote.runtime.full_runs import Ran
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.remote import frames
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import Answer, Call
 from cenote.runtime.remote.frames import Request
+from cenote.runtime.remote.full_run import Asking, RemoteFullRun
 from cenote.runtime.remote.session import Session
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
 from cenote_worker.history.events import Declared
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.hosted.rehearsal import RehearsalRequest
-from cenote_worker.results import Built, Patched
-from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.results import Built, Patched, RanInFull, printable
+from cenote_worker.supervisor.requests import Outcome
 
 _LOOK_EVERY: Final = 0.2
 """Seconds between two looks whether it was cancelled, while a step runs."""
@@ -31,16 +32,6 @@ MAX_ANSWER: Final = 64 * 2**20
 _News = runtime_pb2.ApplyProgress | Answer
 
 
-class Asking(Protocol):
-    """A runtime that was started, as questions and requests are sent to it."""
-
-    def asked(self, frame: runtime_pb2.ClientFrame, what: str, *, changes: bool) -> runtime_pb2.ServerFrame:
-        """The one frame that is the answer. what: for the error when none comes. Blocks; raises what came instead."""
-
-    def request(self, request: Request, listener: Listener) -> Withdraw:
-        """Queues it. The listener hears of it in any case."""
-
-
 class RemoteHarness:
     """See HarnessLine. session: of a runtime that was started. under_way: calls that an interrupt is for."""
 
@@ -48,6 +39,8 @@ class RemoteHarness:
         self._session = session
         self._under_way = under_way
         self._asking = asking
+        self._full_runs = 0
+        """That are looked at just now."""
 
     def apply(self, request: PatchRequest, watch: PatchWatch) -> Patched:
         outcome = self._carried_out(frames.patch(request), watch)
@@ -65,9 +58,34 @@ class RemoteHarness:
         self._asking.asked(frames.declaration(units), "declare artifacts", changes=True)
 
     def put_in(self) -> Mapping[int, frozenset[str]]:
+        return {each.step: frozenset(each.names) for each in self._put_in().at}
+
+    def begins_otherwise(self) -> str:
+        return printable(self._put_in().otherwise)
+
+    def not_in_full(self) -> str:
+        return printable(self._put_in().not_in_full)
+
+    @contextmanager
+    def in_full(self, head: int, cancelled: Callable[[], bool]) -> Iterator[Ran]:
+        watch = PatchWatch(progress=lambda _: None, cancelled=cancelled)
+        self._full_runs = number = self._full_runs + 1
+        try:
+            outcome = self._carried_out(frames.full_run(head, number), watch)
+            if not isinstance(outcome, RanInFull):
+                raise JailError("the platform did not say what became of a full run")
+            beside = RemoteFullRun(self._asking, number)
+            tree = beside.history().tree
+            yield beside, [tree.get(number) for number in outcome.steps if number in tree]
+            beside.history()  # which raises if it has ended meanwhile: then nothing is known
+        finally:
+            self._full_runs -= 1
+            with suppress(RuntimeClosedError):  # it ends with its client
+                background().post(self._session.say, frames.end_of_full_run(number))
+
+    def _put_in(self) -> runtime_pb2.PutIn:
         frame = runtime_pb2.ClientFrame(put_in=runtime_pb2.PutInQuestion())
-        answer = self._asking.asked(frame, "say what was put in", changes=False).put_in
-        return {each.step: frozenset(each.names) for each in answer.at}
+        return self._asking.asked(frame, "say what was put in", changes=False).put_in
 
     def rehearse(self, request: RehearsalRequest) -> Outcome:
         listener = BlockingListener()

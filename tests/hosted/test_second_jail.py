@@ -1,0 +1,114 @@
+"""Two jails of one runtime: what ends with one of them, and what its owner hears."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.adoption.supervising import offer, replaced
+from tests.hosted.listening import Heard, NoHosts
+from tests.waiting import until
+
+from cenote.runtime.patcher import apply_patch
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import JailLostError, RuntimeClosedError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.patching import PatchWatch
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import Patched
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.supervisor import Supervisor
+
+
+class Ends(NoHosts):
+    """Counts how often all that jails were given is let go."""
+
+    count = 0
+
+    def ended(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def hosts() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def runtime(hosts: Ends) -> Iterator[HostedRuntime]:
+    """Keeps no states, and has a host function."""
+    runtime = HostedRuntime(SandboxPolicy(preload=(), snapshots="none"), hosts)
+    heard = Heard()
+    runtime.inject(offer("send"), heard, replace=True)
+    heard.outcome()
+    for code in ("a = 1", "b = a"):
+        heard = Heard()
+        runtime.execute(code, None, heard)
+        assert heard.result().success
+    yield runtime
+    runtime.close()
+
+
+def patched(
+    runtime: HostedRuntime, code: str, *, killed: Supervisor | None = None
+) -> tuple[Patched, Supervisor]:
+    """With another first step, and the jail in which that ran. killed: ends while it does."""
+    seen: list[Supervisor | None] = []
+
+    def progress(_progress: runtime_pb2.ApplyProgress) -> None:
+        seen.append(runtime.supervisor)
+        if killed is not None:
+            killed.end(Death(reason="killed"))
+            until(lambda: killed.death is not None)
+
+    first = runtime.history.tree.line(runtime.history.tree.head)[0].number
+    watch = PatchWatch(progress=progress, cancelled=lambda: False)
+    result, second = apply_patch(runtime, replaced(runtime, first, code), watch), seen[-1]
+    assert second is not None
+    return result, second
+
+
+def test_what_the_client_has_given_is_let_go_with_the_last_jail(runtime: HostedRuntime, hosts: Ends) -> None:
+    """Whichever of the two stays goes on using it."""
+    first = runtime.supervisor
+    assert first is not None
+    result, second = patched(runtime, "a = None + 1")
+    until(lambda: second.death is not None)
+    assert ("failed", first, 0) == (result.status, runtime.supervisor, hosts.count)
+    result, second = patched(runtime, "a = 2")
+    until(lambda: first.death is not None)
+    assert ("applied", second, 0) == (result.status, runtime.supervisor, hosts.count)
+    runtime.close()
+    until(lambda: hosts.count == 1)
+
+
+def test_both_end_with_their_runtime(runtime: HostedRuntime) -> None:
+    """Which is closed in the middle of a patch."""
+    jails = [runtime.supervisor]
+
+    def closing(_progress: runtime_pb2.ApplyProgress) -> None:
+        jails.append(runtime.supervisor)
+        runtime.close()
+
+    watch = PatchWatch(progress=closing, cancelled=lambda: False)
+    with pytest.raises(RuntimeClosedError):
+        apply_patch(runtime, replaced(runtime, runtime.history.tree.head, "b = 2"), watch)
+    assert 2 == len(set(jails))
+    until(lambda: all(jail is not None and jail.death is not None for jail in jails))
+
+
+def test_the_end_of_a_jail_that_waits_is_told(runtime: HostedRuntime) -> None:
+    """Once, by the next call: a patch that fails cannot put back what is not there any more."""
+    assert "failed" == patched(runtime, "a = None + 1", killed=runtime.supervisor)[0].status
+    with pytest.raises(JailLostError):
+        runtime.start()
+    heard = Heard()
+    runtime.execute("'a' in globals()", None, heard)
+    assert "False" == heard.result().value
+
+
+def test_the_end_of_a_jail_that_waits_is_no_loss_where_the_other_stays(runtime: HostedRuntime) -> None:
+    assert "applied" == patched(runtime, "a = 2", killed=runtime.supervisor)[0].status
+    heard = Heard()
+    runtime.execute("a, b", None, heard)
+    assert "(2, 2)" == heard.result().value

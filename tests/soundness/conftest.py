@@ -1,0 +1,15 @@
+"""Runtimes as whoever hosts them has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_worker.hosted.runtime import HostedRuntime
+
+
+@pytest.fixture
+def hosted(runtime: PythonRuntime) -> HostedRuntime:
+    """Of the test's own runtime."""
+    assert isinstance(runtime.core.backend, HostedRuntime)
+    return runtime.core.backend

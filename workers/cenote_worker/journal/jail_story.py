@@ -1,0 +1,243 @@
+"""How one jail stood when the last entry about it was written. Entries in, state out; no I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
+from cenote_proto.v1.journal_pb2 import JournalEntry
+from cenote_worker.results import StreamName
+from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.record import BACKGROUND
+from cenote_worker.transcript import Transcript
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One that a jail was asked. packets: what it showed, and its answer, as they came."""
+
+    asked: journal_pb2.Asked
+    printed: Transcript
+    sent: bool = False
+    answered: bool = False
+    interrupted: journal_pb2.Interrupted | None = None
+    packets: list[journal_pb2.Arrived] = field(default_factory=list)
+    room: int = 0
+
+    @property
+    def ask(self) -> Ask:
+        return Ask[self.asked.ask]
+
+
+class JailStory:
+    """Follows what a journal has about the runtime's last jail. limit: see Story."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.jail = journal_pb2.Began()
+        """Number 0 for none."""
+        self.ended: journal_pb2.Ended | None = journal_pb2.Ended()
+        """How that jail ended, if it did. Whether somebody was told is noted with the jail."""
+        self.request: Request | None = None
+        """What is under way, or was answered and not settled."""
+        self.held: OrderedDict[str, Request] = OrderedDict()
+        """Those before it that were answered and are not settled either: what they did is being stored. By key."""
+        self.untaken = False
+        """Whether the last packet may still stand in its socket."""
+        self.background = Transcript(BACKGROUND)
+        self.setback: journal_pb2.Moved | None = None
+        """What happened to the jail's worker, until the next request."""
+        self.host_calls: dict[int, None] = {}
+
+    def follow(self, entry: JournalEntry) -> None:
+        """Takes in the next entry. Those that are not about a jail say nothing here."""
+        match entry.WhichOneof("body"):
+            case "began":
+                self._begin(entry.began)
+            case "asked":
+                self._ask(entry.asked)
+            case "arrived":
+                self.untaken = True
+                self._hear(entry.arrived)
+            case "taken":
+                self.untaken = False
+            case "printed":
+                self._print(stream_of(entry.printed), entry.printed.text)
+            case "host_called":
+                self.host_calls[entry.host_called.id] = None
+            case "host_answered":
+                self.host_calls.pop(entry.host_answered.id, None)
+            case "ended":
+                self.ended, self.request = entry.ended, None
+            case "mourned":
+                self.jail.mourned = True
+            case "filled":
+                self.jail.filled = True
+            case "moved":
+                self.jail.head = entry.moved.step
+                self.setback = entry.moved if entry.moved.reason else None
+            case _:
+                self._follow_request(entry)
+
+    def _follow_request(self, entry: JournalEntry) -> None:
+        if self.request is None:
+            return
+        match entry.WhichOneof("body"):
+            case "sent":
+                self.request.sent = True
+            case "unsent":
+                self.request = None
+            case "interrupted":
+                self.request.interrupted = entry.interrupted
+            case "skipped":
+                self.request.printed.skip(entry.skipped.characters)
+
+    def _begin(self, began: journal_pb2.Began) -> None:
+        self.jail = journal_pb2.Began()
+        self.jail.CopyFrom(began)
+        self.ended, self.request, self.untaken, self.setback = None, None, False, None
+        self.background = Transcript(BACKGROUND)
+        self.host_calls.clear()
+
+    def _ask(self, asked: journal_pb2.Asked) -> None:
+        if self.ended is not None:
+            return
+        undoes = asked.HasField("failed") and self.request is not None  # whoever waits for it has its output
+        printed = self.request.printed if undoes and self.request else Transcript(self._limit)
+        if not undoes:
+            self._hold()
+        self.request, self.setback = Request(asked, printed, room=self._limit), None
+        self.jail.number = asked.number
+        self.jail.kills = max(self.jail.kills, asked.kills)
+
+    def _hold(self) -> None:
+        """Something else is asked before an answer is settled: nobody may hear of that before its state is stored."""
+        request = self.request
+        if request is None or not request.answered:
+            return
+        if request.asked.atomic:  # nothing undoes it any more
+            self.jail.head = request.asked.step
+        self.held[request.asked.key] = request
+
+    def _hear(self, arrived: journal_pb2.Arrived) -> None:
+        try:
+            frame = jail_pb2.WorkerFrame.FromString(arrived.data)
+        except DecodeError:
+            frame = jail_pb2.WorkerFrame()  # whoever goes on from here will refuse it too
+        match frame.WhichOneof("body"):
+            case "ready":
+                self.jail.ready = True
+            case "output":
+                self._print("stderr" if frame.output.is_stderr else "stdout", frame.output.text)
+            case "display":
+                self._show(arrived)
+            case _:
+                self._answer(arrived)
+
+    def _print(self, stream: StreamName, text: str) -> None:
+        if self.request is None or self.request.answered:
+            self.background.add(stream, text)
+        else:
+            self.request.printed.add(stream, text)
+
+    def _show(self, arrived: journal_pb2.Arrived) -> None:
+        size = arrived.ByteSize()
+        if self.request is not None and size <= self.request.room:
+            self.request.room -= size
+            self.request.packets.append(arrived)
+
+    def _answer(self, arrived: journal_pb2.Arrived) -> None:
+        if self.request is None:
+            return
+        if self.request.ask is Ask.EXECUTE and not self.request.asked.atomic:
+            self.jail.head = self.request.asked.step
+        if self.request.asked.key:
+            self.request.answered = True
+            self.request.packets.append(arrived)
+        else:
+            self.request = None  # whoever waited for it has gone with the process that asked
+
+    def settle(self, settled: journal_pb2.Settled) -> Transcript | None:
+        """The request of this key has an outcome. What it printed; None where there is no such request."""
+        held, request = self.held.pop(settled.key, None), self.request
+        if request is None or request.asked.key != settled.key:
+            return held.printed if held is not None else None
+        if _is_atomic(request) and settled.result.state == runtime_pb2.CellResult.KEPT:
+            self.jail.head = settled.result.step
+        self.request = None
+        return request.printed
+
+    def give_up_held(self) -> Iterator[tuple[str, int]]:
+        """The jail that did it is gone: whether anything of it was stored is not for a journal to say. Gives the step
+        of each, by key.
+        """
+        while self.held:
+            key, request = self.held.popitem(last=False)
+            yield key, request.asked.step
+
+    def give_up(self) -> Iterator[tuple[str, int]]:
+        """The same for a jail that is left to end, with what it was doing."""
+        yield from self.give_up_held()
+        if self.request is not None and self.request.asked.key:
+            yield self.request.asked.key, self.request.asked.step
+
+    def retold(self) -> Iterator[JournalEntry]:
+        """The fewest entries that tell it. Not while a packet is `untaken`."""
+        if not self.jail.jail:
+            return
+        yield JournalEntry(began=self.jail)
+        for call in self.host_calls:
+            yield JournalEntry(host_called=journal_pb2.HostCalled(id=call))
+        for piece in pieces_of(self.background):
+            yield JournalEntry(printed=piece)
+        yield from self._retold_held()
+        if self.request is not None:
+            yield from _retold_request(self.request)
+        if self.setback is not None:
+            yield JournalEntry(moved=self.setback)
+        if self.ended is not None:
+            yield JournalEntry(ended=self.ended)
+
+    def _retold_held(self) -> Iterator[JournalEntry]:
+        if not self.held:
+            return
+        for request in self.held.values():
+            yield from _retold_request(request)
+        # Another was asked behind them: that tells them from one that is under way, and which number was the last.
+        yield JournalEntry(asked=journal_pb2.Asked(number=self.jail.number, ask=Ask.MAKE_CHECKPOINT.name))
+        yield JournalEntry(unsent=journal_pb2.Unsent())
+        yield JournalEntry(moved=journal_pb2.Moved(step=self.jail.head))
+
+
+def _is_atomic(request: Request) -> bool:
+    """Whether it is a cell, or the undoing of one, that moves the head only if its state is kept."""
+    return request.asked.atomic or request.asked.HasField("failed")
+
+
+def _retold_request(request: Request) -> Iterator[JournalEntry]:
+    yield JournalEntry(asked=request.asked)
+    if request.sent:
+        yield JournalEntry(sent=journal_pb2.Sent())
+    if request.interrupted is not None:
+        yield JournalEntry(interrupted=request.interrupted)
+    missing, _ = request.printed.after(0)
+    if missing:
+        yield JournalEntry(skipped=journal_pb2.Skipped(characters=missing))
+    for piece in pieces_of(request.printed):
+        yield JournalEntry(printed=piece)
+    for packet in request.packets:
+        yield JournalEntry(arrived=packet)
+        yield JournalEntry(taken=journal_pb2.Taken())
+
+
+def pieces_of(transcript: Transcript) -> Iterator[journal_pb2.Printed]:
+    for stream, text in transcript.after(0)[1]:
+        yield journal_pb2.Printed(is_stderr=stream == "stderr", text=text)
+
+
+def stream_of(printed: journal_pb2.Printed) -> StreamName:
+    return "stderr" if printed.is_stderr else "stdout"
