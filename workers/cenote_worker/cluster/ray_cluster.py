@@ -19,9 +19,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cenote_security.capability import RuntimeKey
 from cenote_security.errors import UsageError
 from cenote_security.loopback import is_loopback
-from cenote_worker.cluster.ray_actors import NodeAgent, NodeSettings
+from cenote_worker.cluster.ray_agent import NodeAgent
 from cenote_worker.cluster.ray_calls import THREADS, answers
 from cenote_worker.cluster.ray_copies import AGENT, LOOK_SECONDS, agents
+from cenote_worker.cluster.ray_host import NodeSettings
 from cenote_worker.cluster.residence import PREFIX, SHORT
 from cenote_worker.hosted.patching import Patcher
 

@@ -1,18 +1,16 @@
-"""Ray's shells: actors over RuntimeHost and Node, and what they know of each other.
+"""A node, as a Ray actor: a shell over Node, and what hires and mourns the actors that serve its runtimes.
 
-No code of a user or a model ever runs in these processes: whoever runs code in a Ray process owns the cluster.
+No code of a user or a model ever runs in it: whoever runs code in a Ray process owns the cluster.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
-import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,28 +18,23 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from cenote_security.capability import RuntimeKey
 from cenote_security.errors import CenoteError
-from cenote_security.policy import SandboxPolicy
 from cenote_worker.cluster.assignment import Assignment
-from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
+from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.node import HostGone, Node, NodeFacts
-from cenote_worker.cluster.node_certificate import KeptCertificate, NodeCertificate
+from cenote_worker.cluster.node_certificate import NodeCertificate
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.cluster.process_ends import awaited_end
-from cenote_worker.cluster.ray_calls import THREADS, answer, ask, here, raylet
-from cenote_worker.cluster.ray_copies import AGENT, Copies
-from cenote_worker.cluster.ray_nursery import ensure_nursery, nursery_name
+from cenote_worker.cluster.ray_calls import THREADS, answer, here, raylet
+from cenote_worker.cluster.ray_copies import Copies
+from cenote_worker.cluster.ray_host import DistantHost, NodeSettings, RuntimeActor
+from cenote_worker.cluster.ray_nursery import ensure_nursery
 from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
 from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
-from cenote_worker.cluster.spares import take_spare
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.hosted.patching import Patcher
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
-from cenote_worker.serving.secured import Secured
-from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
@@ -54,91 +47,6 @@ END_SECONDS: Final = 10.0
 """For processes that were killed to be gone."""
 
 _log = logging.getLogger("cenote.cluster")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
-    """What an agent is started with. listen: `host:port` of hosts, port 0 for any.
-
-    folder: of the keeper; where no node is named, the one that holds those of all nodes, see `settle`.
-    hosts: processes that serve runtimes, at most. room: see KeptValues. secured: with a certificate that is asked
-    for. clients: see Secured. key, patcher: see RuntimeHost.
-    """
-
-    node: str
-    folder: str
-    listen: str
-    hosts: int
-    room: int | None
-    key: RuntimeKey
-    secured: bool = False
-    clients: bool = True
-    patcher: Patcher | None = None
-
-
-class RuntimeActor:
-    """A RuntimeHost as a Ray actor."""
-
-    def __init__(self, settings: NodeSettings, name: str) -> None:
-        self._settings = settings
-        self._name = name
-        self._ended = threading.Event()
-        self._keeper = KeeperClient(Path(settings.folder), RETURN_SECONDS)
-        certificate = KeptCertificate(self._keeper)
-        self._host = RuntimeHost(
-            node=settings.node,
-            folder=Path(settings.folder),
-            listen=settings.listen,
-            room=settings.room,
-            key=settings.key,
-            start_ends=self._start_ends,
-            elsewhere=_bring,
-            secured=Secured(material=certificate, clients=settings.clients) if settings.secured else None,
-            patcher=settings.patcher,
-        )
-        # What was imported stays: to look through it at each full collection stops every client for 50 ms.
-        gc.collect()
-        gc.freeze()
-
-    def hello(self) -> tuple[str, Doors, int]:
-        """Name, where it is reached, and its process."""
-        return self._name, self._host.doors, os.getpid()
-
-    def bind(self, assignment: Assignment) -> None:
-        self._host.bind(assignment)
-
-    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
-        return self._host.fork(parent, branches, order)
-
-    def end(self, runtime: str) -> None:
-        self._host.end(runtime)
-
-    def end_idle(self, runtime: str, seconds: float) -> bool:
-        return self._host.end_idle(runtime, seconds)
-
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        return self._host.hibernate(runtime, seconds)
-
-    def release(self, runtime: str) -> None:
-        self._host.release(runtime)
-
-    def fact(self, runtime: str) -> RuntimeFacts:
-        return self._host.fact(runtime)
-
-    def facts(self) -> list[RuntimeFacts]:
-        return self._host.facts()
-
-    def deeds(self, written: Mapping[str, int]) -> Batch:
-        return self._host.deeds(written)
-
-    def last(self) -> None:
-        """Returns never: whoever waits for it learns when this process ends."""
-        self._ended.wait()
-
-    def _start_ends(self, policy: SandboxPolicy) -> JailEnds:
-        """By the nursery, which has the zygote."""
-        key: str = ask(lambda: ray.get_actor(nursery_name()), "start_spare", policy)
-        return take_spare(self._keeper, key)
 
 
 class NodeAgent:
@@ -299,7 +207,7 @@ class NodeAgent:
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
         try:
             hello: tuple[str, Doors, int] = answer(handle.hello.remote(), GREETING_SECONDS)
-            host = _DistantHost(HostId(hello[0]), hello[1], handle)
+            host = DistantHost(HostId(hello[0]), hello[1], handle)
             self._processes[host.id] = hello[2]
             self._node.joined(host, expected=expected)
         except (HostGone, CenoteError) as error:
@@ -310,7 +218,7 @@ class NodeAgent:
             return
         threading.Thread(target=self._mourn, args=(host, handle), daemon=True).start()
 
-    def _mourn(self, host: _DistantHost, handle: ActorHandle[RuntimeActor]) -> None:
+    def _mourn(self, host: DistantHost, handle: ActorHandle[RuntimeActor]) -> None:
         ray.wait([handle.last.remote()])
         self._processes.pop(host.id, None)
         self._node.left(host.id)
@@ -324,45 +232,6 @@ class NodeAgent:
                 _log.warning("the node could not be swept: %s", error)
 
 
-class _DistantHost:
-    """See Host."""
-
-    def __init__(self, id: HostId, doors: Doors, handle: ActorHandle[RuntimeActor]) -> None:
-        self.id = id
-        self.doors = doors
-        self._handle = handle
-
-    def bind(self, assignment: Assignment) -> None:
-        answer(self._handle.bind.remote(assignment))
-
-    def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
-        return answer(self._handle.fork.remote(parent, branches, order))
-
-    def end(self, runtime: str) -> None:
-        answer(self._handle.end.remote(runtime))
-
-    def end_idle(self, runtime: str, seconds: float) -> bool:
-        return answer(self._handle.end_idle.remote(runtime, seconds))
-
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        return answer(self._handle.hibernate.remote(runtime, seconds))
-
-    def release(self, runtime: str) -> None:
-        answer(self._handle.release.remote(runtime))
-
-    def fact(self, runtime: str) -> RuntimeFacts:
-        return answer(self._handle.fact.remote(runtime))
-
-    def facts(self) -> list[RuntimeFacts]:
-        return answer(self._handle.facts.remote())
-
-    def deeds(self, written: Mapping[str, int]) -> Batch:
-        return answer(self._handle.deeds.remote(written))
-
-    def dismiss(self) -> None:
-        ray.kill(self._handle)
-
-
 def _hosts() -> str:
     """What the names of hosts begin with that belong to this process's raylet."""
     return f"host/{raylet()}/"
@@ -371,8 +240,3 @@ def _hosts() -> str:
 def _settled(settings: NodeSettings) -> NodeSettings:
     folder = settle(Path(settings.folder), Carrier.of_this_process(raylet()))
     return replace(settings, node=node_of(folder), folder=str(folder))
-
-
-def _bring(reference: str, tenant: str) -> None:
-    """By the agent, for all hosts of the node."""
-    ask(lambda: ray.get_actor(AGENT + raylet()), "bring", reference, tenant)
