@@ -13,7 +13,7 @@ from cenote_worker.in_jail.snapshots.sweeps import Ahead, CallAhead, may_sweep, 
 
 __builtins__ = BUILTINS
 
-LARGE: Final = 50 * 2**20
+LARGE: Final = 20 * 2**20
 """Bytes: copying so much page by page takes what the warden grants each cell (`zygote/snapshot_tax.py`)."""
 
 _DEEPEST: Final = 4
