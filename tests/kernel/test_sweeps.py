@@ -99,6 +99,14 @@ def test_what_may_take_its_time(code: str) -> None:
 
 BIG = np.zeros(LARGE + 4096, dtype=np.int8)
 
+ARRAYS = {
+    "a": BIG,
+    "small": BIG[:1000],
+    "mask": BIG > -1,
+    "few": BIG != 0,
+    "places": np.random.default_rng(0).permutation(LARGE // 100) * 100,
+}
+
 MUCH = (
     "a += 1",
     "def f(x, y=1):\n    'doc'\n    n = y\n    x *= n\n    return x\nb = f(a)",
@@ -147,9 +155,7 @@ LITTLE = (
 def much(code: str) -> bool:
     """Whether a cell is taken to sweep so much, where `known` was defined by the one before, and `a` is large."""
     compiler = CellCompiler(8)
-    mask, few, places = BIG > -1, BIG != 0, np.random.default_rng(0).permutation(LARGE)[::100]
-    arrays = {"a": BIG, "small": BIG[:1000], "mask": mask, "few": few, "places": places}
-    namespace: dict[str, object] = {**arrays, "n": 1, "t": [1]}
+    namespace: dict[str, object] = {**ARRAYS, "n": 1, "t": [1]}
     body = compiler.compile("1\ndef known(x):\n    x += 1\n", 1).body
     assert body is not None
     namespace["known"] = FunctionType(body.co_consts[0], namespace)
