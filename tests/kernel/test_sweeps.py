@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cenote_worker.in_jail.cells import CellCompiler
-from cenote_worker.in_jail.snapshots.sweeping_calls import LARGE, sweeps_much
-from cenote_worker.in_jail.snapshots.sweeps import may_sweep, sweeps
+from cenote_worker.in_jail.snapshots.sweeping_calls import LARGE, sweep_of
+from cenote_worker.in_jail.snapshots.sweeps import Part, Sorted, may_sweep, sweeps
 
 SWEEPING = {
     "a += 1": ("a",),
@@ -28,16 +28,26 @@ SWEEPING = {
     "np.add(b, 1, a); np.copyto(b, 0)": ("a", "b"),
     "b += 1; a.fill(0.5); c += 1": ("b", "a"),
     "for i in range(3):\n    a += i\nb += 1": ("a",),
+    "a -= a.mean(axis=0); a /= a.std()": ("a",),
+    "a.clip(0, 1, out=a)": ("a",),
+    "a.byteswap(True); b += 1": ("a",),
+    "a.sort(kind='stable')": (Sorted(array="a"),),
+    "b += 1; a.partition(10)": ("b", Sorted(array="a")),
+}
+
+PARTS = {
+    "a[0] += 1": ("a", "0", set()),
+    "a[:n] = 0": ("a", ":n", {"n"}),
+    "a[:, 0] = b": ("a", "(:, 0)", set()),
+    "a[mask] *= 2": ("a", "mask", {"mask"}),
+    "np.add(a, 1, out=a[1:])": ("a", "1:", set()),
+    "np.putmask(a, mask, 0)": ("a", "mask", {"mask"}),
+    "np.put(a, places, b)": ("a", "places", {"places"}),
 }
 
 NOT_SWEEPING = (
     "",
     "a = a + 1",
-    "a[0] += 1",
-    "a[:10] = 0",
-    "a[::2] = 0",
-    "a[:, 0] = 0",
-    "a[mask] = 0",
     "a.b += 1",
     "a += f()",
     "a += np.random.random(9)",
@@ -45,7 +55,10 @@ NOT_SWEEPING = (
     "a += np.sort(b)",
     "b = np.add(a, 1)",
     "a = b * 2; a += 1",
-    "np.add(a, 1, out=a[1:])",
+    "for i in range(3):\n    a[i] = 0",
+    "mask = b > 0; a[mask] = 0",
+    "a[f(b)] = 0",
+    "b.std(f(c)); a += 1",
     "model.fit(b); a += 1",
     "f(b)(c); a += 1",
     "a[:] = [g(each) for each in b]",
@@ -70,13 +83,29 @@ def test_whole_arrays_by_plain_statements(code: str) -> None:
     assert (SWEEPING[code], True) == (sweeps(body), may_sweep(body))
 
 
+@pytest.mark.parametrize("code", PARTS)
+def test_parts_of_arrays(code: str) -> None:
+    """How much is in a part is for whoever knows the array and the names in the index."""
+    (part,) = sweeps(ast.parse(code).body)
+    assert isinstance(part, Part)
+    assert PARTS[code] == (part.array, ast.unparse(part.index), set(part.names))
+
+
 @pytest.mark.parametrize("code", NOT_SWEEPING)
-def test_parts_and_what_may_take_its_time(code: str) -> None:
+def test_what_may_take_its_time(code: str) -> None:
     """A copy is worth keeping where little of an array changes, or the cell runs for long anyway."""
     assert () == sweeps(ast.parse(code).body)
 
 
-BIG = np.zeros(LARGE, dtype=np.int8)
+BIG = np.zeros(LARGE + 4096, dtype=np.int8)
+
+ARRAYS = {
+    "a": BIG,
+    "small": BIG[:1000],
+    "mask": BIG > -1,
+    "few": BIG != 0,
+    "places": np.random.default_rng(0).permutation(LARGE // 100) * 100,
+}
 
 MUCH = (
     "a += 1",
@@ -88,13 +117,26 @@ MUCH = (
     "def f(x):\n    def g(y):\n        y += 1\n    g(x)\nf(a)",
     "known(a)",
     "def f(x):\n    known(x)\nf(a)",
+    "a.sort()",
+    "a[n:] = 0",
+    "a[mask] = 0",
+    "np.put(a, places, 0)",
+    "def f(x, at, n):\n    x[at] = n\nf(a, places, 1)",
+    "def f(x):\n    x.sort()\nf(a)",
 )
 
 LITTLE = (
+    "a[:1000] = 0",
+    "a[few] = 0",
+    "a[t] = 0",
+    "a[missing] = 0",
+    "a[::0] = 0",
+    "def f(x):\n    at = few\n    x[at] = 0\nf(a)",
+    "t.sort()",
     "small += 1; n += 1; missing += 1; t += [2]",
     "def f(x):\n    x = x + 1\n    x += 1\nf(a)",
     "def f(x):\n    x[0] = 1\nf(a)",
-    "def f(x):\n    x.mean()\n    x += 1\nf(a)",
+    "def f(x):\n    x.tolist()\n    x += 1\nf(a)",
     "def f(x):\n    if len(x):\n        x += 1\nf(a)",
     "def f(x):\n    return x\n    x += 1\nf(a)",
     "def f(x):\n    x += 1\n    yield x\nf(a)",
@@ -113,11 +155,11 @@ LITTLE = (
 def much(code: str) -> bool:
     """Whether a cell is taken to sweep so much, where `known` was defined by the one before, and `a` is large."""
     compiler = CellCompiler(8)
-    namespace = {"a": BIG, "small": BIG[:1000], "n": 1, "t": [1]}
+    namespace: dict[str, object] = {**ARRAYS, "n": 1, "t": [1]}
     body = compiler.compile("1\ndef known(x):\n    x += 1\n", 1).body
     assert body is not None
     namespace["known"] = FunctionType(body.co_consts[0], namespace)
-    return sweeps_much(compiler.compile(code, 2).statements, namespace, compiler.definition)
+    return sweep_of(compiler.compile(code, 2).statements, namespace, compiler.definition) is not None
 
 
 @pytest.mark.parametrize("code", MUCH)

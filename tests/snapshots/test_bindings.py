@@ -43,6 +43,11 @@ def told(before: str, code: str) -> bytes | None:
         "x = None",
         "x = ''",
         "x = ...",
+        "x = [1, 'two words', 3.5, None]",
+        "x = []",
+        "x = {'b': [1, (2, b'3')], 'a': {}, 1.5: ({},)}",
+        "x = (1000, [10**9])",
+        "t = (1, 2); x = [(3, 4), (3, 4)]; del t",
     ],
 )
 def test_a_small_plain_value_is_told(code: str) -> None:
@@ -57,8 +62,20 @@ def test_a_small_plain_value_is_told(code: str) -> None:
 @pytest.mark.parametrize(
     ("before", "code"),
     [
-        ("", "x = []"),
-        ("", "x = (1000,)"),
+        ("", "x = set()"),
+        ("", "x = [frozenset((1, 2))]"),
+        ("", "x = [object()]"),
+        ("", "x = []; x.append(x)"),
+        ("", "y = []; x = [y]"),
+        ("", "y = []; x = [y, y]; del y"),
+        ("", "y = ([],); x = [y, y]; del y"),
+        ("", "x = [float('nan')]"),
+        ("", "x = {float('nan'): 1}"),
+        ("", "x = {(1, []).__class__: 1}"),
+        ("", "import sys; x = []; f = iter(x)"),
+        ("class L(list): pass", "x = L()"),
+        ("class N(int): pass", "x = [N(1)]"),
+        ("held = [[1]]", "x = held[0]"),
         ("class N(int): pass", "x = N(1)"),
         ("held = [10**9]", "x = held[0]"),
         ("x = [1]", "x = 1"),
@@ -70,6 +87,27 @@ def test_a_small_plain_value_is_told(code: str) -> None:
 def test_what_is_not_told(before: str, code: str) -> None:
     """What can change, what somebody else has too, the end of what can do something then, another order."""
     assert told(before, code) is None
+
+
+def test_as_many_parts_as_may_be() -> None:
+    """Of all containers in one another."""
+    assert told("", "x = [None] * 499 + [[]]") is not None
+    assert told("", "x = [None] * 499 + [[0]]") is None
+
+
+def test_what_a_container_holds_now() -> None:
+    """Each time anew, for as long as the copy stays the same."""
+    namespace, copy = ran(""), ran("")
+    base = Baseline.of(namespace)
+    assert base is not None
+    exec("x = [1]; y = x", namespace)
+    assert difference(base, namespace, {"x", "y"}) is not None
+    exec("y.append({'two': 2})", namespace)
+    bindings = difference(base, namespace, {"x", "y"})
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert [1, {"two": 2}] == copy["x"]
+    assert copy["x"] is copy["y"]
 
 
 def test_what_is_still_held_may_be_let_go_of() -> None:

@@ -31,7 +31,8 @@ from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
-from cenote_worker.in_jail.snapshots.sweeping_calls import sweeps_much
+from cenote_worker.in_jail.snapshots.sweeping_calls import sweep_of
+from cenote_worker.in_jail.snapshots.unsharing import unshare
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
@@ -252,8 +253,11 @@ class Worker:
         _fill_outcome(executed, outcome)
 
     def _foresee(self, cell: Cell) -> None:
-        if sweeps_much(cell.statements, self._kernel.namespace, self._kernel.definition):
+        sweep = sweep_of(cell.statements, self._kernel.namespace, self._kernel.definition)
+        if sweep is not None:
             self._copies.forgo()
+            for array in sweep.ordered:
+                unshare(array)
 
     # -- checkpoints --
 

@@ -17,7 +17,13 @@ from cenote_worker.zygote.sharing import sharing
 from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
 
 _NANOSECONDS: Final = 10**9
-_LATE: Final = 4
+_YOUNG: Final = 0.03
+"""Seconds for which a cell is looked at with each pulse: a look costs a tenth of a millisecond."""
+
+_BETWEEN: Final = 0.005
+"""Seconds between two looks at an older one."""
+
+_LATE: Final = 10
 """So many intervals without a pulse are the end of a cell: the next pulse is of another. Those that came while this
 process had no processor are counted by the timer."""
 
@@ -30,7 +36,7 @@ class Pulse:
 
     def __init__(self) -> None:
         self._tax: SnapshotTax | None = None
-        self._began = self._waited = self._last = 0.0
+        self._began = self._waited = self._last = self._looked = 0.0
 
     def copied(self, worker: int) -> None:
         """A copy of it was made just now. Until its next cell begins it does not work."""
@@ -38,10 +44,10 @@ class Pulse:
         self._tax = None if sample is None else SnapshotTax(sample)
         self._last = 0.0
 
-    def beat(self, worker: int, copy: int | None) -> bool:
-        """A cell has been running for a while. True when its copies cost too much.
+    def beat(self, worker: int, *, shares: bool) -> bool:
+        """A cell has been running for a while. True when its copies may cost too much: see `is_too_much`.
 
-        copy: the newest of them; without one there is nothing to be given up.
+        shares: whether there is a copy that can be given up.
         """
         beats = _beats()
         now = time.monotonic()
@@ -49,14 +55,19 @@ class Pulse:
             begun = FIRST + (beats - 1) * EVERY
             self._began, self._waited = now - begun / _NANOSECONDS, _waited(worker)
         self._last = now
-        if copy is None:
+        if not shares or (now - self._began > _YOUNG and now - self._looked < _BETWEEN):
             return False
+        self._looked = now
         sample = _sample(worker, max(now - self._began - (_waited(worker) - self._waited), 0.0))
         if sample is None:
             return False
         if self._tax is None:
             self._tax = SnapshotTax(sample)
-        return self._tax.see(sample) == "check" and self._tax.is_too_much(sharing(worker, copy))
+        return self._tax.see(sample) == "check"
+
+    def is_too_much(self, worker: int, copy: int) -> bool:
+        """Whether the copies are to be given up. copy: the newest of them. For a cell that is suspected."""
+        return self._tax is not None and self._tax.is_too_much(sharing(worker, copy))
 
 
 def _beats() -> int:

@@ -21,9 +21,9 @@ from cenote_worker.zygote.sharing import Sharing
 COPY_SECONDS: Final = 4e-6
 """What one copied page costs, small pages and huge ones alike, which are split: the middle of what was measured."""
 
-GRACE_SECONDS: Final = 0.05
+GRACE_SECONDS: Final = 0.02
 """Tax that no cell is spared: without a snapshot a crash costs the whole state. What the kernel does around each cell
-writes to a thousand pages, and a cell that imports something to some thousands.
+writes to a thousand pages, and a cell that imports something to some thousands, which takes it a while.
 """
 
 SHARE: Final = 0.2

@@ -12,7 +12,8 @@ import os
 import select
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -200,10 +201,24 @@ def _tell_of_files(state: Watch) -> None:
 def _weigh(state: Watch) -> None:
     """Give the copies up when the running cell pays too much for them: each page that it writes to is copied."""
     copy = state.shelf.spare_copy
-    if state.pulse.beat(state.worker, None if copy is None else copy.pid) and copy is not None:
-        state.shelf.clear()
-        _say(state, {"op": "dropped"})
-        _tell_gone(state, copy.pid)
+    if not state.pulse.beat(state.worker, shares=copy is not None) or copy is None:
+        return
+    with _standing_still(state.worker):
+        if not state.pulse.is_too_much(state.worker, copy.pid):
+            return
+        state.shelf.forgo()
+    _say(state, {"op": "dropped"})
+    _tell_gone(state, copy.pid)
+
+
+@contextmanager
+def _standing_still(worker: int) -> Iterator[None]:
+    """It would go on paying meanwhile, and keep the copies that end from the processor of a busy machine."""
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
 
 
 def _forgo(state: Watch, asking: socket.socket) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
 
-FIRST: Final = 3_000_000
+FIRST: Final = 2_000_000
 """Nanoseconds: what ends sooner cannot pay much for its snapshot."""
 
-EVERY: Final = 5_000_000
-"""Nanoseconds between two looks: each costs the warden a tenth of a millisecond."""
+EVERY: Final = 2_000_000
+"""Nanoseconds between two pulses: a cell that sweeps pays for its snapshot all the while."""
 
 
 @contextmanager

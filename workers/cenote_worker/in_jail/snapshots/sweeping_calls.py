@@ -5,15 +5,26 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import FunctionType
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.snapshots.sweeps import Ahead, CallAhead, may_sweep, nodes, sweeps
+from cenote_worker.in_jail.snapshots.reached import index_of, reached
+from cenote_worker.in_jail.snapshots.sweeps import (
+    Ahead,
+    CallAhead,
+    Part,
+    Rewritten,
+    Sorted,
+    may_sweep,
+    nodes,
+    sweeps,
+)
 
 __builtins__ = BUILTINS
 
-LARGE: Final = 50 * 2**20
+LARGE: Final = 20 * 2**20
 """Bytes: copying so much page by page takes what the warden grants each cell (`zygote/snapshot_tax.py`)."""
 
 _DEEPEST: Final = 4
@@ -26,25 +37,53 @@ _Names = Mapping[str, str | None]
 """What the parameters of a function are called in the namespace; None for what has no name there."""
 
 
-def sweeps_much(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a cell rewrites of large arrays. size: bytes. ordered: arrays that it puts in order."""
+
+    size: int
+    ordered: tuple[object, ...]
+
+
+def sweep_of(
     statements: Sequence[ast.stmt], namespace: Mapping[str, object], definitions: Definitions
-) -> bool:
-    """Whether a cell rewrites so much that a snapshot is not worth its price."""
+) -> Sweep | None:
+    """None for a cell that rewrites less than a snapshot is worth."""
     if not may_sweep(statements) or _size(namespace.values()) < LARGE:
-        return False  # most cells are not looked at any closer
-    names = set(_names(sweeps(statements), namespace, definitions, _DEEPEST))
-    return _size([namespace.get(name) for name in names]) >= LARGE
+        return None  # most cells are not looked at any closer
+    ahead = list(_resolved(sweeps(statements), namespace, definitions, _DEEPEST))
+    whole = [namespace.get(name) for name in {each for each in ahead if isinstance(each, str)}]
+    ordered = [namespace.get(name) for name in {each.array for each in ahead if isinstance(each, Sorted)}]
+    parts = sum(_reached(each, namespace) for each in ahead if isinstance(each, Part))
+    size = _size(whole) + _size(ordered) + parts
+    return Sweep(size=size, ordered=tuple(filter(_is_array, ordered))) if size >= LARGE else None
 
 
-def _names(
+def _reached(part: Part, namespace: Mapping[str, object]) -> int:
+    def value_of(name: str) -> object:
+        value = namespace.get(part.names[name])
+        if type(value) is int or _is_array(value):
+            return value
+        raise ValueError("anything else may do anything when it is looked at")
+
+    array = namespace.get(part.array)
+    if not _is_array(array) or array.nbytes < LARGE:
+        return 0
+    try:
+        return reached(array, index_of(part.index, value_of))
+    except ValueError:
+        return 0
+
+
+def _resolved(
     ahead: Iterable[Ahead], namespace: Mapping[str, object], definitions: Definitions, deepest: int
-) -> Iterator[str]:
+) -> Iterator[Rewritten]:
     for each in ahead:
-        if isinstance(each, str):
+        if not isinstance(each, CallAhead):
             yield each
         elif deepest and (definition := _definition(each, namespace, definitions)) is not None:
             inside = _outside(each, definition)
-            yield from _names(inside, namespace, definitions, deepest - 1)
+            yield from _resolved(inside, namespace, definitions, deepest - 1)
 
 
 def _definition(
@@ -81,6 +120,14 @@ def _outside(call: CallAhead, definition: ast.FunctionDef) -> Iterator[Ahead]:
                     keywords={key: value and name(value) for key, value in each.keywords.items()},
                     defined={**call.defined, **each.defined},
                 )
+        elif isinstance(each, Part):
+            outside = {word: name(known) for word, known in each.names.items()}
+            names = {word: known for word, known in outside.items() if known is not None}
+            if (array := name(each.array)) is not None and len(names) == len(outside):
+                yield Part(array=array, index=each.index, names=names)
+        elif isinstance(each, Sorted):
+            if (array := name(each.array)) is not None:
+                yield Sorted(array=array)
         elif (variable := name(each)) is not None:
             yield variable
 
@@ -96,6 +143,10 @@ def _local(parts: ast.arguments, found: Sequence[ast.AST]) -> set[str]:
 
 def _size(values: Iterable[object]) -> int:
     """Bytes of those that are arrays. Memory that two of them share counts twice."""
+    return sum(getattr(value, "nbytes", 0) for value in filter(_is_array, list(values)))
+
+
+def _is_array(value: object) -> TypeGuard[Any]:
+    """Of numpy's own class."""
     numpy = sys.modules.get("numpy")
-    kind = getattr(numpy, "ndarray", None)
-    return sum(getattr(value, "nbytes", 0) for value in list(values) if type(value) is kind)
+    return type(value) is getattr(numpy, "ndarray", None)

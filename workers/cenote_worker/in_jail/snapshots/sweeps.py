@@ -1,4 +1,4 @@
-"""Arrays that a cell is going to rewrite, all of them at once, as its syntax says before it runs.
+"""Arrays that a cell is going to rewrite, all of them or parts, as its syntax says before it runs.
 
 Nothing of such an array would be shared with the copy for long, and giving the copy up beforehand costs a tenth of
 what giving it up halfway does. Only what is certain counts: plain statements that come before anything that may take
@@ -52,9 +52,21 @@ _SLOW: Final = (
 _NUMPY: Final = frozenset({"np", "numpy"})
 _ELEMENTWISE: Final = frozenset({
     "abs", "absolute", "add", "ceil", "clip", "copyto", "cos", "divide", "exp", "float32", "float64", "floor",
-    "floor_divide", "int32", "int64", "log", "maximum", "minimum", "multiply", "negative", "rint", "round", "sign",
-    "sin", "sqrt", "square", "subtract", "tanh", "true_divide", "where",
+    "floor_divide", "int32", "int64", "log", "maximum", "minimum", "multiply", "negative", "place", "put", "putmask",
+    "rint", "round", "sign", "sin", "sqrt", "square", "subtract", "tanh", "true_divide", "where",
 })  # fmt: skip
+_OF_ARRAYS: Final = frozenset({"all", "any", "clip", "max", "mean", "min", "round", "std", "sum", "var"})
+"""Methods that take no longer than to rewrite what they are called of."""
+
+_IN_PLACE: Final = frozenset({"byteswap", "fill", "partition", "sort"})
+"""Methods that rewrite all of it."""
+
+_SORTING: Final = frozenset({"partition", "sort"})
+"""Those that do so by masks."""
+
+_AT_PLACES: Final = frozenset({"place", "put", "putmask"})
+"""Functions of numpy's that write to the first argument where the second says."""
+
 _TWO_OPERANDS: Final = frozenset({
     "add", "divide", "floor_divide", "maximum", "minimum", "multiply", "subtract", "true_divide",
 })  # fmt: skip
@@ -77,9 +89,30 @@ class CallAhead:
     defined: Mapping[str, ast.FunctionDef]
 
 
-Ahead = str | CallAhead
-"""A name whose value is rewritten as a whole, if it is an array; or a call, of which that is to be found out. Nothing
-is known of what comes behind a call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What of the value of a name is written to, if it is an array.
+
+    names: what those in the index are called in the namespace.
+    """
+
+    array: str
+    index: ast.expr
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """A name whose value is put in order, if it is an array."""
+
+    array: str
+
+
+Rewritten = str | Sorted | Part
+"""A name whose value is rewritten as a whole, if it is an array, or put in order, or what of it is written to."""
+
+Ahead = Rewritten | CallAhead
+"""That, or a call, of which it is to be found out. Nothing is known of what comes behind a call."""
 
 
 def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
@@ -101,18 +134,19 @@ def _swept(
         if isinstance(statement, ast.FunctionDef) and _is_defined_at_once(statement):
             defined[statement.name] = statement
         elif isinstance(statement, ast.For) and _is_counted(statement):
-            yield from _swept(statement.body[:_MOST], defined, bound)
+            counter = [node.id for node in nodes(statement.target) if isinstance(node, ast.Name)]
+            yield from _swept(statement.body[:_MOST], defined, bound.union(counter))
             return
         elif call := _called(statement):
             if _is_quick(*call.args, *(keyword.value for keyword in call.keywords)):
                 yield _ahead(call, defined, bound)
             return
-        elif name := _filled(statement):
-            yield from {name} - bound
+        elif (whole := _in_place(statement)) is not None:
+            yield from [whole] if bound.isdisjoint(_words(whole)) else []
             return
         elif not _is_plain(statement):
             return
-        yield from (name for name in _rewritten(statement) if name not in bound)
+        yield from (each for each in _rewritten(statement) if bound.isdisjoint(_words(each)))
         if isinstance(statement, ast.Return):
             return
         if isinstance(statement, ast.Assign):
@@ -122,7 +156,7 @@ def _swept(
 def _is_of_interest(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.For):
         return _is_counted(statement)
-    return bool(_rewritten(statement) or _called(statement) or _filled(statement))
+    return bool(_rewritten(statement) or _called(statement) or _in_place(statement))
 
 
 def _ahead(call: ast.Call, defined: Mapping[str, ast.FunctionDef], bound: Collection[str]) -> CallAhead:
@@ -162,8 +196,14 @@ def _is_counted(loop: ast.For) -> bool:
     return False
 
 
-def _rewritten(statement: ast.stmt) -> list[str]:
-    return [name for target in _targets(statement) for name in _whole(target)]
+def _rewritten(statement: ast.stmt) -> list[str | Part]:
+    return [each for target in _targets(statement) for each in _written_to(target)]
+
+
+def _words(written: Rewritten) -> Collection[str]:
+    if isinstance(written, str):
+        return (written,)
+    return (written.array, *(written.names if isinstance(written, Part) else ()))
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
@@ -172,6 +212,10 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
             return [target]
         case ast.Assign(targets=targets):
             return [target for target in targets if isinstance(target, ast.Subscript)]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[array, places, *_])) if (
+            name in _AT_PLACES
+        ):
+            return [ast.Subscript(value=array, slice=places, ctx=ast.Store())]
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function), args=arguments, keywords=keywords)):
             return [*_written(function, arguments), *(each.value for each in keywords if each.arg == "out")]
     return []
@@ -184,12 +228,14 @@ def _written(function: str, arguments: list[ast.expr]) -> list[ast.expr]:
     return arguments[2:3] if function in _TWO_OPERANDS else []
 
 
-def _filled(statement: ast.stmt) -> str:
-    """The name of what a method `fill` is called of; empty for another statement."""
+def _in_place(statement: ast.stmt) -> str | Sorted | None:
+    """What a method of those is called of that rewrite it; None for another statement."""
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="fill"), args=values)):
-            return name if _is_quick(*values) else ""
-    return ""
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method), args=values)
+        ) if method in _IN_PLACE and _is_quick(*values):
+            return Sorted(array=name) if method in _SORTING else name
+    return None
 
 
 def _is_plain(statement: ast.stmt) -> bool:
@@ -223,13 +269,13 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 def _is_slow(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)):
-            return module not in _NUMPY or name not in _ELEMENTWISE
+            return name not in (_ELEMENTWISE if module in _NUMPY else _OF_ARRAYS)
         case ast.Call(func=ast.Name(id=name)):
             return name not in _QUICK
     return isinstance(node, (ast.Call, *_SLOW))
 
 
-def _whole(target: ast.expr) -> Iterator[str]:
+def _written_to(target: ast.expr) -> Iterator[str | Part]:
     """The name of a variable, if all of its value is meant: `a`, `a[:]`, `a[...]`, `a[:, :]`."""
     match target:
         case ast.Name(id=name):
@@ -238,6 +284,9 @@ def _whole(target: ast.expr) -> Iterator[str]:
             yield name
         case ast.Subscript(value=ast.Name(id=name), slice=part) if _is_all(part):
             yield name
+        case ast.Subscript(value=ast.Name(id=name), slice=part) if _is_quick(part):
+            words = {node.id for node in nodes(part) if isinstance(node, ast.Name)}
+            yield Part(array=name, index=part, names={word: word for word in words})
 
 
 def _is_all(part: ast.expr) -> bool:
