@@ -141,7 +141,7 @@ def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callabl
 def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> None:
     """All that was bound since, each time."""
     line = Line(in_process)
-    for source in ("a = [1]", "b = 5000", "a", "del b", "a.append(b'x')", "c = 1.5"):
+    for source in ("a = {1}", "b = [5000]", "a", "del b", "a.add(b'x')", "c = 1.5"):
         line.run(source)
     assert [1, 1, 1, 1, 5, 5] == [kept.cells for kept in line.kept]
     assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
