@@ -84,7 +84,7 @@ def _plain_nested(kind: Foreign) -> Foreign:
     return pa.list_(parts[0], kind.list_size) if pa.types.is_fixed_size_list(kind) else None
 
 
-def _series(array: Foreign, categories: Json) -> Foreign:
+def _series(array: Foreign, categories: Foreign) -> Foreign:
     pl = libraries.polars()
     series = pl.from_arrow(array)
     return series if categories is None else series.cast(pl.Enum(categories))
