@@ -10,6 +10,6 @@ class AgentBusyError(UsageError):
 
     def __str__(self) -> str:
         return (
-            "this agent is working on a task; wait for it, or use an agent for each of the tasks. Events left by `break` "
-            "go on until they are closed: async with contextlib.aclosing(agent.stream_events(...)) as events"
+            "this agent is working on a task; wait for it, or use an agent for each of the tasks. Events left by a "
+            "`break` go on until they are closed: async with contextlib.aclosing(agent.stream_events(...)) as events"
         )
