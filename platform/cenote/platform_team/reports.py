@@ -83,7 +83,9 @@ class TeamRunError(CenoteError):
 
     def __str__(self) -> str:
         ended = "failed" if self.run.state == "failed" else f"was {self.run.state}"
-        return f"run {self.run.number} of the team {ended}" + (f": {self.run.error}" if self.run.error else "")
+        return f"run {self.run.number} of the team {ended}" + (
+            f": {self.run.error}" if self.run.error else ""
+        )
 
 
 def news_of(message: team_pb2.TeamNews) -> TeamNews:
