@@ -26,7 +26,7 @@ def split(*pieces: str) -> tuple[str, str]:
         ("It is 4.", "2", "[THINK]2[/THINK]It is 4."),
         ("It is 4.", "", "<think></think>It is 4."),
         ("a </think> b", "</thinking>", "<think></thinking></think>a </think> b"),
-        ("", "no end</thi", "<think>no end</thi"),
+        ("", "no end</thin", "<think>no end</thin"),
         ("The tag <think>is</think> text.", "", "The tag <think>is</think> text."),
         ("<thin", "", "<thin"),
         ("<b>4</b>", "", "<b>4</b>"),
@@ -41,7 +41,7 @@ def test_an_answer_is_what_follows_the_reasoning(answer: str, reasoning: str, te
 
 @given(
     st.lists(
-        st.sampled_from(["<think>", "</think>", "<thi", "nk>", "</", "think>", "a", "\n", " "]), max_size=8
+        st.sampled_from(["<think>", "</think>", "<thin", "k>", "</", "think>", "a", "\n", " "]), max_size=8
     )
 )
 def test_cutting_changes_nothing(pieces: list[str]) -> None:
