@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -12,10 +12,10 @@ import pytest
 from fakes.in_process_runtime import InProcessRuntime
 
 from cenote.agent import AgentBusyError, CaveAgent, EventType, ExecutionStatus, LogLevel
-from cenote.models import Message, Model, ModelChunk, ScriptedModel
+from cenote.models import Message, Model, ModelChunk, ModelTurn, ScriptedModel
 from cenote.models.errors import ModelResponseError, ModelUnavailableError, ScriptExhaustedError
 from cenote.runtime.injectables import Function, Variable
-from cenote_security.errors import UsageError
+from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.results import ExecutionResult
 
 
@@ -48,6 +48,34 @@ class Careless(Model):
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         yield "Hm."
+
+
+class Answering(Model):
+    """A model that gives its answer instead of yielding it."""
+
+    async def stream(self, messages: Sequence[Message]) -> str:  # type: ignore[override]
+        return "Hm."
+
+
+class Blocking(Model):
+    """A model that is not asynchronous."""
+
+    def stream(self, messages: Sequence[Message]) -> Iterator[str]:  # type: ignore[override]
+        yield "Hm."
+
+
+class Structured(Model):
+    """A model that yields what its server sends."""
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        yield {"content": "Hm."}  # type: ignore[misc]
+
+
+class Unmetered(Model):
+    """A model that knows no usage."""
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        yield ModelTurn("Hm.", "stop", None)  # type: ignore[arg-type]
 
 
 async def test_a_task_is_done_in_the_runtime() -> None:
@@ -216,6 +244,21 @@ async def test_a_model_without_an_end_is_an_error_that_names_it() -> None:
     """A mistake in somebody's own Model class."""
     with pytest.raises(ModelResponseError, match=r"Careless\.stream ended without a ModelTurn"):
         await CaveAgent(Careless(), InProcessRuntime()).run("x")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Answering(), r"Answering\.stream gave a coroutine; it is `async def` and yields the text"),
+        (Blocking(), r"Blocking\.stream gave a generator; it is `async def`"),
+        (Structured(), r"Structured\.stream gave a dict where text or a ModelTurn belongs"),
+        (Unmetered(), r"a TokenUsage, not None; .* estimate_usage"),
+    ],
+)
+async def test_a_model_of_ones_own_is_told_what_it_has_wrong(model: Model, message: str) -> None:
+    """Classes that give something else than the port says."""
+    with pytest.raises(CenoteError, match=message):
+        await CaveAgent(model, InProcessRuntime()).run("x")
 
 
 def test_run_sync_works_in_a_script() -> None:

@@ -11,7 +11,7 @@ from cenote.models.errors import ContextLengthError, ModelInterruptedError, Mode
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
 from cenote_security.errors import UsageError
-from cenote_worker.results import ErrorInfo, ExecutionResult, Notice
+from cenote_worker.results import ErrorInfo, ExecutionResult, Notice, VariableInfo
 
 
 def test_a_text_without_a_block_is_the_answer() -> None:
@@ -432,3 +432,18 @@ def test_an_error_is_shown_whole_below_output_over_the_limit() -> None:
         len(world.of("execution_output_exceeded")),
         world.of("execution_error"),
     )
+
+
+def test_what_was_there_before_the_first_task_is_told() -> None:
+    """What a program has loaded, or what a restore gave back, is listed; what the model's own code made it knows."""
+    orders, total = (
+        VariableInfo(name="orders", type="pandas.DataFrame"),
+        VariableInfo(name="total", type="int"),
+    )
+    agent = core()
+    for described in ((orders,), (orders, total)):
+        Playbook(["Done."], scene=Scene(described=described)).run(agent)
+        assert agent.messages[0].content.endswith("Variables:\norders: DataFrame")
+    assert agent.branch().messages[0] == agent.messages[0]
+    Playbook(["Done."], scene=Scene(described=(total,))).run(agent)
+    assert "Variables:" not in agent.messages[0].content

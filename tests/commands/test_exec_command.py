@@ -77,15 +77,20 @@ def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
     assert "image/png" in cenote_here("exec", "-c", code).stderr
 
 
-def test_ctrl_c_ends_it_cleanly(cenote_command: list[str]) -> None:
-    """SIGINT ends the cell and the command: status 130, one line, no trace."""
+@pytest.mark.parametrize(
+    ("number", "status", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_it_cleanly(
+    cenote_command: list[str], number: signal.Signals, status: int, told: str
+) -> None:
+    """Ctrl-C, or whoever runs the command, ends the cell and the command: a status, one line, no trace."""
     command = [*cenote_command, "exec", "-c", "print('ready')\nwhile True: pass"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "ready\n" == process.stdout.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=30)
-    assert (130, "cenote: interrupted\n") == (process.returncode, errors)
+    assert (status, f"cenote: {told}\n") == (process.returncode, errors)
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,17 @@ def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     assert [("acme", False), ("default", True)] == [(each["name"], each["open"]) for each in tenants]
 
 
+def test_the_operators_own_token_is_rotated_where_it_lies(standing: Cenote) -> None:
+    """Its commands, and health checks, go on when the former one is over."""
+    (own,) = [
+        each for each in json.loads(standing("token", "ls", "default", "--json").stdout) if each["note"]
+    ]
+    done = standing("token", "rotate", "default", own["id"])
+    assert "instead of the former one" in done.stderr
+    assert 0 == standing("token", "revoke", "default", own["id"]).returncode
+    assert 0 == standing("status").returncode
+
+
 def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
     """Good while the platform writes it, the operator's doings included; not when a letter was changed."""
     up("runtime", "create", "etl")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.daemon import without_credentials
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.joined_cluster import JoinedCluster, check_address
@@ -38,6 +39,14 @@ RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
 def test_options_reach_the_other_process_as_they_are(options: PlatformOptions) -> None:
     """Written and read again they are the same."""
     assert options == PlatformOptions.from_json(options.to_json())
+
+
+def test_credentials_in_urls_are_not_logged() -> None:
+    """A store's user and password, whatever else is in the options."""
+    options = PlatformOptions(
+        state=STATE, store="sftp://me:secret@host/path", model_endpoints=("http://a/v1",)
+    )
+    assert options.to_json().replace("me:secret", "***") == without_credentials(options.to_json())
 
 
 @pytest.mark.parametrize(

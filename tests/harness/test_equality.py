@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from cenote.harness.equality import differences, same, same_text
@@ -45,6 +46,7 @@ OTHER.append(OTHER)
         (objects(), objects()),
         (np.array([1.0, np.nan]), np.array([1.0, np.nan])),
         (pd.DataFrame({"a": [1, None]}), pd.DataFrame({"a": [1, None]})),
+        (pl.DataFrame({"a": [1.0, float("nan")]}), pl.DataFrame({"a": [1.0, float("nan")]})),
         (len, len),
         (
             {10**5000, "\ud800", None, (1, "a"), frozenset({2.5})},
@@ -72,6 +74,9 @@ def test_the_same(one: object, other: object) -> None:
         (np.zeros((2, 1)), np.zeros((1, 2))),
         (pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})),
         (pd.Series([1]), pd.Series([1.0])),
+        (pd.Series([1], name="a"), pd.Series([1], name="b")),
+        (pl.Series("a", [1]), pl.Series("b", [1])),
+        (pl.Series("a", [1]), pl.Series("a", [1.0])),
     ],
 )
 def test_not_the_same(one: object, other: object) -> None:

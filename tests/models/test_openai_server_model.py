@@ -54,6 +54,25 @@ async def test_headers_are_sent_and_win() -> None:
     assert ("blue-team", "Basic abc") == (sent["x-team"], sent["authorization"])
 
 
+async def test_what_the_client_of_openai_takes_is_understood() -> None:
+    """Of its arguments none goes to the server as a field that it does not know."""
+    with OpenAIServer([answer("ok")]) as server:
+        asked = model(server.url, timeout=5, extra_headers={"X-Team": "blue"}, extra_body={"top_k": 3})
+        await asked.complete(PROMPT)
+    body = server.requests[0].body
+    assert ("blue", 3) == (server.requests[0].headers["x-team"], body["top_k"])
+    assert {"model", "messages", "stream", "stream_options", "top_k"} == body.keys()
+
+
+async def test_a_timeout_ends_a_server_that_says_nothing() -> None:
+    """As `idle_timeout` does."""
+    silent = stream(delta("Half"), ending="stall")
+    with OpenAIServer([silent]) as server, pytest.raises(ModelInterruptedError, match=r"0\.05 s"):
+        await model(server.url, timeout=0.05).complete(PROMPT)
+    with pytest.raises(UsageError, match="timeout"):
+        OpenAIServerModel("m", timeout=0)
+
+
 @pytest.mark.parametrize("suffix", ["", "/", "/chat/completions", "/chat/completions/"])
 async def test_the_base_url_may_be_written_in_several_ways(suffix: str) -> None:
     """As it stands in each server's documentation."""
@@ -69,7 +88,7 @@ def test_a_base_url_is_one_of_the_web(url: str) -> None:
         OpenAIServerModel("m", base_url=url)
 
 
-@pytest.mark.parametrize("name", ["stream", "messages", "stream_options", "n"])
+@pytest.mark.parametrize("name", ["stream", "messages", "stream_options", "n", "max_retries"])
 def test_parameters_that_cenote_sets_are_refused(name: str) -> None:
     """They would break what reads the answer."""
     with pytest.raises(UsageError, match=name):

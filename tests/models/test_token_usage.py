@@ -21,7 +21,9 @@ def test_sums_are_estimated_when_a_part_is() -> None:
 
 def test_total_is_what_went_both_ways() -> None:
     """Cached tokens are part of the prompt, so they count once."""
-    assert 12 == TokenUsage(10, 4, 2).total
+    usage = TokenUsage(10, 4, 2)
+    assert 12 == usage.total
+    assert (10, 2, 12) == (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
 
 
 def test_negative_tokens_are_refused() -> None:

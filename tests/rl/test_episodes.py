@@ -39,12 +39,12 @@ def environment() -> Iterator[Environment]:
 
 
 def test_an_episode(environment: Environment) -> None:
-    """Blocks run until the final answer, which is rewarded by the final state."""
+    """Blocks run until the final answer, which is rewarded by the final state; reasoning is none of it."""
     assert TASK == environment.reset()
     first = environment.step(block("numbers.append(0)\nsum(numbers)"))
     assert ("6", 0.0, False) == first[:3]
     environment.step(block("x = sum(numbers)"))
-    last = environment.step("It is 6.")
+    last = environment.step("<think>0 + 1\n```python\nnumbers.clear()\n```\n</think>It is 6.")
     assert ("", 1.0, True, "It is 6.") == (*last[:3], last.info["answer"])
     with pytest.raises(UsageError, match="over"):
         environment.step("more")

@@ -148,3 +148,14 @@ def test_parts_of_machines_make_the_limit(limit: int, machines: int) -> None:
     """Never less, and more by less than one for each machine."""
     together = parted({CELLS: limit}, machines)[CELLS] * machines
     assert limit <= together < limit + machines
+
+
+def test_what_ends_behind_the_close_touches_no_file(tmp_path: Path) -> None:
+    """A cell may outlive what counted it; by then another file may have the descriptor's number."""
+    quotas = MachineQuotas()
+    counted = quotas.tally("acme", CELLS)
+    counted.take(1)
+    quotas.close()
+    with (tmp_path / "another").open("wb") as file:  # the lowest free number, which was the tally's
+        counted.release(1)
+        assert 0 == os.fstat(file.fileno()).st_size

@@ -13,9 +13,10 @@ import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 
 from cenote_security.errors import CenoteError
@@ -69,17 +71,22 @@ def samples() -> list[Any]:
         "f": pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "n": pa.nulls(2),
         "t": pa.array([1, 2], pa.timestamp("us", "UTC")),
     })  # fmt: skip
+    polars_frame = pl.DataFrame({
+        "d": [date(2020, 1, 1), None], "l": [["a"], None], "s": [{"a": 1}, None], "t": [datetime(2020, 1, 1), None],
+        "c": pl.Series(["a", "b"], dtype=pl.Categorical), "e": pl.Series(["a", "b"], dtype=pl.Enum(["a", "b"])),
+    })  # fmt: skip
     record = np.zeros(2, [("a", "i4"), ("b", "f8", (2,)), ("c", "U3"), ("d", "?")])
     return [
         [shared, shared, (shared,), {"k": shared, (1, "t"): {2}}, frozenset({1, (2,)}), deque([1], 3)],
         [OrderedDict(a=1), Counter("aab"), defaultdict(list, a=[1]), SimpleNamespace(a=1)],
-        ["long" * 100, b"bytes", bytearray(b"x"), 2**200, 1 + 2j, Decimal("1.5"), Path("a"), range(3), slice(1), ...],
+        ["long" * 100, b"bytes", bytearray(b"x"), 2**200, 1 + 2j, Decimal("1.5"), Path("a"), range(3), slice(1)],
         [datetime(2020, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")), timedelta(1), UTC, list(range(50)), [0.5] * 50],
         [Light.RED, Point(Point(1, 2), 3), {Point(1, 2): 3}, Pair(1, [2]), plain, ValueError("x")],
         [np.arange(6).reshape(2, 3), np.array(["a", "bc"]), np.array([True, False]), record, np.float64(1.5)],
         [np.array([1, "a", None], dtype=object), np.ma.array([1, 2], mask=[0, 1]), np.array(["2020"], "M8[D]")],
         [frame, frame["i"], frame.set_index(["i", "t"]).index, pd.date_range("2020", periods=3, freq="D")],
         [pd.DataFrame(np.ones((3, 2)), columns=["a", "b"]), pd.Timestamp("2020", tz="UTC"), pd.Timedelta(1), pd.NA],
+        [polars_frame, polars_frame["l"], Fraction(1, 3), ...],
         [pd.Period("2020", "M"), pd.Interval(1, 2), pd.NaT, table, table.schema, table.to_batches()[0]],
     ]  # fmt: skip
 
@@ -154,6 +161,8 @@ def use(value: Any) -> None:
                 item.describe(), item.isna().sum(), item.head(1).to_dict()
             elif isinstance(item, pa.Table | pa.RecordBatch):
                 item.to_pylist(), item.to_pandas()
+            elif isinstance(item, pl.DataFrame):
+                str(item), item.to_dicts(), item.describe()
             elif isinstance(item, np.ndarray):
                 item.tolist(), item.copy()
     except Exception:

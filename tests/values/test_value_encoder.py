@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from typing import Any
@@ -107,3 +108,25 @@ def test_integers_beyond_64_bits_are_not_cut() -> None:
     """A run of small numbers with one large one keeps them all."""
     value = [*range(100), 2**64, -(2**64)]
     assert value == decode(*_parts(encode(value)))
+
+
+class Logging:
+    def __init__(self) -> None:
+        self.log = logging.getLogger("a")
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ([{"a": [Logging()]}], f"in {__name__}.Logging.log"),
+        ({"a": 1, "stream": len}, "in dict['stream']"),
+        ([len], ""),
+        ({1: len}, ""),
+        (len, ""),
+    ],
+)
+def test_what_is_refused_inside_of_another_value_is_placed(value: object, place: str) -> None:
+    """By the attribute or the key: who retrieves a model does not know that it keeps its logger."""
+    with pytest.raises(UnsafeValueError) as caught:
+        encode(value)
+    assert place == caught.value.detail.removeprefix("it defines its own pickling; ")

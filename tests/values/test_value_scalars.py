@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,7 @@ VALUES = [
     datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 7, 1, tzinfo=BERLIN), time(1, 2, 3, 4),
     time(1, tzinfo=timezone(timedelta(hours=5, minutes=30), "IST")), timedelta(-1, 2, 3), timedelta.max, UTC,
     timezone(timedelta(seconds=-1)), BERLIN, ZoneInfo("America/Argentina/Buenos_Aires"), ZoneInfo("Etc/GMT+5"),
+    Fraction(-1, 3), Fraction(1, 16**3500 - 1),
 ]  # fmt: skip
 
 
@@ -102,6 +104,7 @@ class OwnText(str):
         (datetime(2024, 1, 1, tzinfo=OwnZone()), f"{__name__}.OwnZone"),
         (slice(slice(1)), "slice"),
         (Decimal("1E+100001"), "decimal.Decimal"),
+        (Fraction(16**3500), "fractions.Fraction"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -303,7 +303,10 @@ def _check(
     check_seconds(timeout, "max_exec_timeout")
     for message in messages:
         if not isinstance(message, Message):
-            raise UsageError(f"messages are cenote.models.Message objects, not {type(message).__name__}")
+            raise UsageError(
+                f"messages are cenote.models.Message objects, not {type(message).__name__}; "
+                f"Message(role, content) makes one"
+            )
 
 
 def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill]:

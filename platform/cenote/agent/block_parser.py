@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from cenote.agent.inline_reasoning import InlineReasoning
 from cenote.agent.string_literals import StringLiterals
 
 _MAX_INFO = 200
@@ -55,7 +56,8 @@ class BlockParser:
     Feed it the answer in pieces, cut anywhere; the result is the same for every way of cutting. Fences are those of
     CommonMark: three or more backticks or tildes, with an info string, closed by a line that holds nothing but at
     least as many of the same. A closing fence inside a string literal of the code does not count, unless
-    the answer ends before that literal does. Blocks in other languages, or in none, are text.
+    the answer ends before that literal does. Blocks in other languages, or in none, are text. Reasoning in
+    front of an answer is none of it.
 
     language: of code in Python. others: of blocks with another syntax, in which string literals mean nothing.
     """
@@ -65,6 +67,7 @@ class BlockParser:
         self._others = frozenset(others)
         self.other = ""
         """Which of the other languages the block is in; empty for code, and before a block opened."""
+        self._reasoning = InlineReasoning()
         self._inside = _Inside.TEXT
         self._fence = _Fence("`", 3, 0)
         self._line = ""
@@ -88,12 +91,20 @@ class BlockParser:
         return "\n".join(self._code)
 
     @property
+    def reasoning(self) -> str:
+        """What the model wrote to itself so far, in tags in front of its answer."""
+        return self._reasoning.text
+
+    @property
     def answer(self) -> str:
         """The answer up to the end of the block, as written."""
         return "".join(self._read).rstrip() if self.closed else "".join(self._read) + self._line
 
     def feed(self, piece: str) -> str:
         """Read on; gives the text outside of the block that is certain by now, often less than was fed."""
+        return self._feed(self._reasoning.outside(piece))
+
+    def _feed(self, piece: str) -> str:
         shown = []
         *lines, rest = piece.split("\n")
         for line in lines:
@@ -108,7 +119,8 @@ class BlockParser:
 
         cut_off: the answer was not meant to end here, so that a literal that is still open proves nothing.
         """
-        shown = self._end_line("") if self._line else ""
+        shown = self._feed(self._reasoning.finish())
+        shown += self._end_line("") if self._line else ""
         if self._inside is _Inside.CODE and self._doubtful is not None and not cut_off:
             lines, pieces = self._doubtful
             del self._code[lines:], self._read[pieces:]

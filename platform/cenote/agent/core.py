@@ -79,6 +79,7 @@ class AgentCore:
         self._exchange = Exchange(self._conversation, settings.max_exec_output)
         self._cells = CellRunner(self._exchange, cells)
         self._patches = PatchRunner(self._exchange)
+        self._found: frozenset[str] | None = None  # names that were there when the first task began
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -90,6 +91,7 @@ class AgentCore:
         branch = AgentCore(self._settings, self._count)
         branch._conversation.system = self._conversation.system
         branch._conversation.entries = self._conversation.entries
+        branch._found = self._found
         branch._exchange.number_on(self._exchange)
         return branch
 
@@ -99,7 +101,9 @@ class AgentCore:
         name: of this run, for the history of the runtime.
         """
         scene = yield from ask(Look(), Scene)
-        self._conversation.system = system_prompt(self._settings.prompt, scene, now)
+        if self._found is None:
+            self._found = frozenset(info.name for info in scene.described)
+        self._conversation.system = system_prompt(self._settings.prompt, scene, now, self._found)
         self._conversation.add(Entry(kind=Kind.TASK, text=task))
         self._cells.begin(scene)
         ledger = Ledger(name)

@@ -47,7 +47,7 @@ from cenote.agent.port import AgentRuntime, PatchableRuntime, ReversibleRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
-from cenote.models import Model
+from cenote.models import Message, Model
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
@@ -110,7 +110,7 @@ class Run:
         match command:
             case StartTurn(messages):
                 self._turn_started = time.monotonic()
-                self._stream = self._world.model.stream(messages)
+                self._stream = _opened(self._world.model, messages)
                 return None
             case NextChunk():
                 return await self._next_chunk()
@@ -182,8 +182,13 @@ class Run:
         await self._close_stream()
         if isinstance(chunk, ModelTurn):
             return TurnEnded(chunk.finish_reason, chunk.usage, self._seconds())
-        name = type(self._world.model).__name__
-        return ModelFailed(ModelResponseError(f"{name}.stream ended without a ModelTurn"), self._seconds())
+        name, given = type(self._world.model).__name__, type(chunk).__name__
+        what = (
+            "ended without a ModelTurn"
+            if chunk is None
+            else f"gave a {given} where text or a ModelTurn belongs"
+        )
+        return ModelFailed(ModelResponseError(f"{name}.stream {what}"), self._seconds())
 
     def _seconds(self) -> float:
         return time.monotonic() - self._turn_started
@@ -211,3 +216,15 @@ class Run:
             going_back=going_back,
             together=runtime.scope if runtime.author else "",
         )
+
+
+def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncGenerator[ModelChunk, None]:
+    """The answer of a model, which may be of a user's own class."""
+    stream = model.stream(messages)
+    if not (hasattr(stream, "__anext__") and hasattr(stream, "aclose")):
+        getattr(stream, "close", str)()  # a coroutine that nobody awaits
+        raise UsageError(
+            f"{type(model).__name__}.stream gave a {type(stream).__name__}; it is `async def` and yields the text, "
+            f"and at last ModelTurn(text, finish_reason, usage)"
+        )
+    return stream

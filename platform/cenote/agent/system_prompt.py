@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -45,12 +45,14 @@ class PromptParts:
             )
 
 
-def system_prompt(parts: PromptParts, scene: Scene, now: datetime) -> str:
+def system_prompt(
+    parts: PromptParts, scene: Scene, now: datetime, found: Collection[str] = frozenset()
+) -> str:
     """The whole system prompt.
 
-    now: shown only where the template asks for it.
+    now: shown only where the template asks for it. found: names that neither an injection nor the agent has made.
     """
-    sections = _sections(scene)
+    sections = _sections(scene, found)
     values = {name: text or prompts.EMPTY for name, text in sections.plain.items()}
     values["context"] = sections.context
     values["python_block_identifier"] = parts.python_block_identifier
@@ -76,10 +78,10 @@ class _Sections:
     context: str
 
 
-def _sections(scene: Scene) -> _Sections:
+def _sections(scene: Scene, found: Collection[str]) -> _Sections:
     agents = "\n".join(_agent_line(v) for v in scene.variables if isinstance(v.value, SubAgent))
     functions = "\n".join(map(function_stub, scene.functions))
-    variables = "\n".join(_variable_lines(scene))
+    variables = "\n".join(_variable_lines(scene, found))
     types = "\n".join(map(_type_text, scene.types))
     shapes = "\n".join(_shapes(scene))
     headed = [
@@ -117,8 +119,8 @@ def injected_text(functions: Sequence[Function], variables: Sequence[Variable], 
     return "\n".join(lines)
 
 
-def _variable_lines(scene: Scene) -> Iterator[str]:
-    """Variables that were injected and are still there; the model knows those that its own code made.
+def _variable_lines(scene: Scene, found: Collection[str]) -> Iterator[str]:
+    """Variables that were injected or found and are still there; the model knows those that its own code made.
 
     Where others work too it does not know theirs, so all are listed.
     """
@@ -126,15 +128,17 @@ def _variable_lines(scene: Scene) -> Iterator[str]:
     for variable in scene.variables:
         if not isinstance(variable.value, SubAgent) and (variable.host or variable.name in described):
             yield _variable_line(variable, described.get(variable.name))
-    if scene.together == "shared":
-        yield from _made_variable_lines(scene)
-
-
-def _made_variable_lines(scene: Scene) -> Iterator[str]:
-    """Variables that cells have made. Their names come out of a jail: only names pass."""
     items: tuple[Function | Variable | Type, ...] = (*scene.functions, *scene.variables, *scene.types)
     injected = {item.name for item in items}
-    made = [info for info in scene.described if info.name not in injected and info.name.isidentifier()]
+    others = [info for info in scene.described if info.name not in injected]
+    yield from _made_variable_lines(
+        others if scene.together == "shared" else [info for info in others if info.name in found]
+    )
+
+
+def _made_variable_lines(described: Iterable[VariableInfo]) -> Iterator[str]:
+    """Variables that cells have made. Their names come out of a jail: only names pass."""
+    made = [info for info in described if info.name.isidentifier()]
     for info in made[:MAX_NAMES]:
         shape = f" {info.shape}" if info.shape else ""
         yield f"{info.name}: {type_name(info)}{shape}{comment(info.description)}"

@@ -121,7 +121,7 @@ class TurnTaker:
                     filtered = reason == "content_filter" and parser.code is not None
                     return (yield from _finish(parser, cut_off=filtered or reason in _CUT_OFF))
                 case ModelFailed(error, seconds):
-                    ledger.book_call(self._estimate(messages, parser.answer), seconds)
+                    ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), seconds)
                     if not parser.closed:
                         raise error
                     # What was lost is the end of an answer that already says what to do.
@@ -130,7 +130,7 @@ class TurnTaker:
                     raise TypeError(f"NextChunk is not answered by {type(happening).__name__}")
         # Models that write on after their block make up its output. Stopping them costs the server's own figures.
         stopped = yield from ask(StopTurn(), TurnStopped)
-        ledger.book_call(self._counter.estimate(messages, parser.answer), stopped.seconds)
+        ledger.book_call(self._counter.estimate(messages, parser.reasoning + parser.answer), stopped.seconds)
         return (yield from _finish(parser, cut_off=False))
 
     def _estimate(self, messages: tuple[Message, ...], answer: str) -> TokenUsage:

@@ -16,7 +16,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.results import ExecutionResult, StreamName
 
 EPILOG = """Exit status: 0 the code succeeded, 1 it failed, 2 wrong usage, 3 a rule or policy refused it
-(nothing ran), 4 this machine cannot give the isolation asked for (nothing ran), 130 Ctrl-C."""
+(nothing ran), 4 this machine cannot give the isolation asked for (nothing ran), 130 Ctrl-C,
+143 SIGTERM."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

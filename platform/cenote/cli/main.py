@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from cenote.cli.exit_status import ExitStatus, status_of
 from cenote.cli.parser import Parser
+from cenote.cli.termination import Terminated, terminable
 from cenote_security.errors import CenoteError
 
 Handler = Callable[[argparse.Namespace], int]
@@ -33,11 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `cenote` with `argv` (the program's name left out; None is `sys.argv`) and gives its exit status."""
     _make_streams_writable()
     try:
-        arguments = build_parser().parse_args(argv)
-        handler: Handler = arguments.handler
-        status = handler(arguments)
-        sys.stdout.flush()
-        return status
+        with terminable():
+            arguments = build_parser().parse_args(argv)
+            handler: Handler = arguments.handler
+            status = handler(arguments)
+            sys.stdout.flush()
+            return status
+    except Terminated:
+        return _ended("terminated", ExitStatus.TERMINATED)
     except KeyboardInterrupt:
         return _ended("interrupted", ExitStatus.INTERRUPTED)
     except BrokenPipeError:

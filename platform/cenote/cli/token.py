@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.operator import note, records
 from cenote.cli.policy_options import positive_seconds
+from cenote.runtime.remote.address import token_file
 from cenote.terminal.screen import Screen
 from cenote_security.ids import TokenId
 from cenote_security.scopes import ORDINARY_SCOPES, Scope
+from cenote_security.secret_files import read_secret_file, replace_file
+from cenote_security.tokens import BearerToken
 
 if TYPE_CHECKING:
     from cenote.gateway.tokens import TokenRecord
@@ -32,7 +35,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     creating.add_argument("--note", default="", help="what it is for")
     listing = _verb(verbs, "ls", "list a tenant's tokens, without their secrets", list_all)
     listing.add_argument("--json", action="store_true", help="print one JSON array")
-    rotating = _verb(verbs, "rotate", "make a token in place of another, which works a while longer", rotate)
+    rotating = _verb(
+        verbs,
+        "rotate",
+        "make a token in place of another, which works a while longer; also in your own file",
+        rotate,
+    )
     rotating.add_argument("id", metavar="ID")
     rotating.add_argument(
         "--grace", type=positive_seconds, default=86_400.0, metavar="SECONDS", help="default: a day"
@@ -87,8 +95,24 @@ def rotate(arguments: argparse.Namespace) -> int:
         tenant = Tenants(database).get(arguments.tenant).id
         token = Tokens(database).rotate(tenant, TokenId(arguments.id), grace=arguments.grace)
         note(database, token_changed(Subject(tenant=tenant), "rotated", arguments.id))
-    Screen().line(token.text)
+    screen = Screen()
+    if _replaced(arguments.id, token):
+        screen.note(f"it is in {token_file()} now, instead of the former one")
+    screen.line(token.text)
     return ExitStatus.OK
+
+
+def _replaced(former: str, token: BearerToken) -> bool:
+    """Whether this user's own token was the former one, and is the new one now.
+
+    Else the operator's commands, and health checks among them, would be refused once that is over.
+    """
+    path = token_file()
+    held = BearerToken.parse(read_secret_file(path).decode().strip()) if path.exists() else None
+    if held is None or held.id != former:
+        return False
+    replace_file(path, token.text.encode())
+    return True
 
 
 def revoke(arguments: argparse.Namespace) -> int:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from typing import Final
 
 from cenote.gateway.announcement import announce
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
 from cenote_security.errors import CenoteError
 
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def without_credentials(options: str) -> str:
+    """For the log: a store's URL may hold some."""
+    return _CREDENTIALS.sub("***@", options)
+
 
 def main(options: str, pipe: int) -> int:
     """Its exit status. What goes wrong before it is ready is told through the pipe."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    logging.getLogger("cenote.gateway").info("starting: %s", options)
+    logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
     with open(pipe, "wb") as told:
         try:
             serve(PlatformOptions.from_json(options), lambda running: announce(told, running))

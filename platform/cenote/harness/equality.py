@@ -136,12 +136,12 @@ def _same_arrays(one: object, other: object, same: Callable[[object, object], bo
     """Arrays, series and frames by dtype, shape and content, NaN being equal to itself. same: of two elements."""
     import numpy
 
-    if hasattr(one, "equals"):  # pandas and Arrow compare with labels and types
+    if hasattr(one, "equals"):  # with the labels of rows and columns, without the name of a series
         try:
             equal = bool(one.equals(other))
         except (RecursionError, TypeError, ValueError):  # by what is in the cells of a frame of objects
             return False
-        return equal and str(getattr(one, "dtypes", "")) == str(getattr(other, "dtypes", ""))
+        return equal and _kind(one) == _kind(other)
     left, right = numpy.asarray(one), numpy.asarray(other)
     if (left.dtype, left.shape) != (right.dtype, right.shape):
         return False
@@ -150,6 +150,10 @@ def _same_arrays(one: object, other: object, same: Callable[[object, object], bo
     return left.tobytes() == right.tobytes() or bool(
         numpy.array_equal(left, right, equal_nan=left.dtype.kind in "fc")
     )
+
+
+def _kind(array: object) -> list[str]:
+    return [str(getattr(array, attribute, "")) for attribute in ("dtype", "dtypes", "name", "names")]
 
 
 def _parts(value: object) -> Iterator[object]:

@@ -20,6 +20,7 @@ from cenote.models.response_body import read_answer, read_error
 from cenote.models.retry import RetryPolicy, retry_after
 from cenote.models.retrying import Waits
 from cenote_security.errors import UsageError
+from cenote_security.policy import check_seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 
 _PATH = "/chat/completions"
-_OWN_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "n"})
+_OWN_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "n", "max_retries"})
 
 
 class OpenAIServerModel(RemoteModel):
@@ -38,6 +39,7 @@ class OpenAIServerModel(RemoteModel):
     api_key: None sends no key, except to OpenAI itself, which gets `OPENAI_API_KEY` when that is set.
     base_url: up to and without `/chat/completions`; None is OpenAI.
     connect_timeout, idle_timeout: seconds to connect, and for each further piece of an answer.
+    timeout, extra_headers, extra_body: what OpenAI's own client calls `idle_timeout`, `headers` and `parameters`.
     retry: when to ask again while nothing of an answer has arrived.
     headers: sent along; treated as secret, as the key is.
     trust_env: whether proxies and certificates named in the environment are used.
@@ -56,17 +58,27 @@ class OpenAIServerModel(RemoteModel):
         headers: Mapping[str, str] | None = None,
         trust_env: bool = True,
         waits: Waits | None = None,
+        timeout: float | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, object] | None = None,
         **parameters: object,
     ) -> None:
+        check_seconds(timeout, "timeout")
+        parameters |= extra_body or {}
         if own := _OWN_PARAMETERS & parameters.keys():
-            raise UsageError(f"these request parameters are set by Cenote itself: {', '.join(sorted(own))}")
+            raise UsageError(
+                f"these request parameters are set by Cenote itself: {', '.join(sorted(own))}; "
+                f"retries are set by retry=RetryPolicy(attempts=...)"
+            )
         if api_key is None and base_url is None:
             api_key = os.environ.get("OPENAI_API_KEY")
-        super().__init__(model_id, Credentials(api_key, headers), retry, waits)
+        super().__init__(
+            model_id, Credentials(api_key, {**(headers or {}), **(extra_headers or {})}), retry, waits
+        )
         self._base_url = _clean_url(base_url or OPENAI_URL)
         self._parameters = parameters
         self._connect_timeout = connect_timeout
-        self._idle_timeout = idle_timeout
+        self._idle_timeout = timeout or idle_timeout
         self._trust_env = trust_env
         self._tls: ssl.SSLContext | None = (
             None  # made at the first request: loading the certificates takes time

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cenote.models.usage import TokenUsage
+from cenote_security.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +16,21 @@ class ModelTurn:
     text: all of it; the deltas of its stream, joined.
     finish_reason: as the server put it: `stop`, `length` (cut off by a token limit), `content_filter`, ...;
         None when it named none.
+    usage: `estimate_usage` gives it where a server reports none.
+
+    Raises UsageError for another usage than a TokenUsage.
     """
 
     text: str
     finish_reason: str | None
     usage: TokenUsage
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.usage, TokenUsage):
+            raise UsageError(
+                f"the usage of a ModelTurn is a TokenUsage, not {self.usage!r:.100}; where a server reports none, "
+                f"estimate_usage(messages, text, model_id) of cenote.models gives it"
+            )
 
 
 ModelChunk = str | ModelTurn

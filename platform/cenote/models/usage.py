@@ -26,6 +26,19 @@ class TokenUsage:
             raise UsageError(f"tokens cannot be negative: {self!r}")
 
     @property
+    def prompt_tokens(self) -> int:
+        """`prompt`, as OpenAI's API and the CaveAgent library call it; likewise the next two."""
+        return self.prompt
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.completion
+
+    @property
+    def total_tokens(self) -> int:
+        return self.total
+
+    @property
     def total(self) -> int:
         return self.prompt + self.completion
 

@@ -82,7 +82,8 @@ class TeamRunError(CenoteError):
         self.run = run
 
     def __str__(self) -> str:
-        return f"run {self.run.number} of the team was {self.run.state}" + (
+        ended = "failed" if self.run.state == "failed" else f"was {self.run.state}"
+        return f"run {self.run.number} of the team {ended}" + (
             f": {self.run.error}" if self.run.error else ""
         )
 

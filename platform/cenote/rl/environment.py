@@ -142,7 +142,7 @@ class Environment:
         parser.feed(action)
         parser.finish(cut_off=False)
         try:
-            return self._act(episode, runtime, action, parser.code)
+            return self._act(episode, runtime, parser.answer, parser.code)
         except CenoteError as error:
             episode.done = True
             return Transition("", 0.0, True, _info(failure=f"{type(error).__name__}: {error}"))

@@ -261,7 +261,7 @@ def _result(asked: Asked, result: object) -> HostResult:
     if isinstance(result, Sealed | ObjectReference):
         return result
     name = f"{asked.target}.{asked.method}()" if asked.method else f"{asked.target}()"
-    return dump(f"the result of {name}", result).content
+    return dump(f"the result of {name}", result, "call what gives plain data, an array or a frame").content
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -29,6 +29,8 @@ _OF_MODULES = (type, types.FunctionType, TypeVar)
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 
+_KEEP_IT = "keep it in the client with Variable(..., host=True) or a Function(..., host=True)"
+
 _registry = threading.Lock()
 """cloudpickle's list of by-value modules is global to the process; it is changed only under this lock."""
 
@@ -41,8 +43,8 @@ class Pickled:
     classes: dict[str, type]
 
 
-def dump(name: str, value: object) -> Pickled:
-    """Pickles `value`. `name` is only for the error.
+def dump(name: str, value: object, instead: str = _KEEP_IT) -> Pickled:
+    """Pickles `value`. name: only for the error. instead: what its reader may do, of what cannot be pickled.
 
     Raises NotTransferableError with the reason: a generator, a lock, an open file, a live connection.
     """
@@ -54,7 +56,7 @@ def dump(name: str, value: object) -> Pickled:
             try:
                 pickler.dump(value)
             except Exception as error:
-                raise NotTransferableError(name, _reason(error)) from error
+                raise NotTransferableError(name, _reason(error, instead)) from error
             classes.update(pickler.classes)
 
     return Pickled(dumps(pickle_to), classes)
@@ -99,12 +101,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduced
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, instead: str) -> str:
     text = str(error).strip() or type(error).__name__
-    hint = ""
-    if "pickle" in text and "generator" not in text:
-        hint = "; keep it in the client with Variable(..., host=True) or a Function(..., host=True)"
-    return f"{text[:500]}{hint}"
+    return f"{text[:500]}; {instead}" if "pickle" in text and "generator" not in text else text[:500]
 
 
 @contextmanager

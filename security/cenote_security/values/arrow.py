@@ -41,21 +41,21 @@ def is_array(value: object) -> bool:
 
 
 def write_array(encoder: Encoder, value: Foreign) -> Node:
-    return ["arrow", [type_meta(value.type), _array_meta(encoder, value)]]
+    return ["arrow", [type_meta(value.type), array_meta(encoder, value)]]
 
 
-def _array_meta(encoder: Encoder, array: Foreign) -> Json:
-    """`[length, [buffer, ...], [child, ...]]`; a buffer is `[offset, length]` or null."""
+def array_meta(encoder: Encoder, array: Foreign) -> Json:
+    """An array but for its type: `[length, [buffer, ...], [child, ...]]`; a buffer is `[offset, length]` or null."""
     pa = libraries.pyarrow()
     if isinstance(array, pa.ExtensionArray):
         raise UnsafeValueError(class_name(type(array)), "an extension type")
     array = _compact(array)
     if pa.types.is_dictionary(array.type):
-        return [len(array), [], [_array_meta(encoder, array.indices), _array_meta(encoder, array.dictionary)]]
-    children = _children(array)
+        return [len(array), [], [array_meta(encoder, array.indices), array_meta(encoder, array.dictionary)]]
+    parts = children(array)
     own = array.buffers()[: _buffer_count(array.type)]
     buffers: Json = [None if b is None else encoder.buffer(memoryview(b).cast("B"), array) for b in own]
-    return [len(array), buffers, [_array_meta(encoder, child) for child in children]]
+    return [len(array), buffers, [array_meta(encoder, child) for child in parts]]
 
 
 def _compact(array: Foreign) -> Foreign:
@@ -69,7 +69,8 @@ def _compact(array: Foreign) -> Foreign:
     return array if array.offset == 0 and spare <= bearable else pa.concat_arrays([array])
 
 
-def _children(array: Foreign) -> list[Foreign]:
+def children(array: Foreign) -> list[Foreign]:
+    """The arrays that a nested array consists of."""
     pa = libraries.pyarrow()
     kind, types = array.type, pa.types
     if types.is_struct(kind):
@@ -90,7 +91,12 @@ def _buffer_count(kind: Foreign) -> int:
 
 def _build_array(parts: Parts) -> Foreign:
     kind, content = expect.items(parts.meta, 2)
-    array = _read_array(read_type(kind), content, parts)
+    return read_array(read_type(kind), content, parts)
+
+
+def read_array(kind: Foreign, meta: Json, parts: Parts) -> Foreign:
+    """The array of this type that `array_meta` described, validated in full."""
+    array = _read_array(kind, meta, parts)
     array.validate(full=True)
     return array
 
@@ -101,25 +107,21 @@ def _read_array(kind: Foreign, meta: Json, parts: Parts) -> Foreign:
     if pa.types.is_dictionary(kind):
         indices, dictionary = expect.items(children, 2)
         return pa.DictionaryArray.from_arrays(
-            _checked(_read_array(kind.index_type, indices, parts)),
-            _checked(_read_array(kind.value_type, dictionary, parts)),
+            read_array(kind.index_type, indices, parts),
+            read_array(kind.value_type, dictionary, parts),
             ordered=kind.ordered,
         )
     arrays = [
-        _checked(_read_array(child_kind, child, parts))
-        for child_kind, child in zip(_child_types(kind), expect.items(children), strict=True)
+        read_array(child_kind, child, parts)
+        for child_kind, child in zip(child_types(kind), expect.items(children), strict=True)
     ]
     buffers = [_read_buffer(raw, parts) for raw in expect.items(raw_buffers, _buffer_count(kind))]
     count = _read_length(kind, length, buffers, arrays, parts.source.limits)
     return pa.Array.from_buffers(kind, count, buffers, children=arrays)
 
 
-def _checked(array: Foreign) -> Foreign:
-    array.validate(full=True)
-    return array
-
-
-def _child_types(kind: Foreign) -> list[Foreign]:
+def child_types(kind: Foreign) -> list[Foreign]:
+    """Their types."""
     pa = libraries.pyarrow()
     if pa.types.is_struct(kind):
         return [kind.field(i).type for i in range(kind.num_fields)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cenote_security.errors import UnsafeValueError
@@ -113,7 +114,10 @@ class Encoder:
                 reference[0] = len(self.nodes)
                 self.nodes.append(node)
             elif reference[0] == _PENDING:
-                self._enter(reference, value)
+                try:
+                    self._enter(reference, value)
+                except UnsafeValueError as error:
+                    raise UnsafeValueError(error.class_name, self._placed(error.detail, value)) from None
 
     def _enter(self, reference: list[int], value: object) -> None:
         if len(self._references) > self.limits.nodes:
@@ -142,3 +146,17 @@ class Encoder:
         except OverflowError:
             return None
         return {code: self.buffer(memoryview(numbers).cast("B"), values)}
+
+    def _placed(self, detail: str, value: object) -> str:
+        """With the attribute or the key that has the value, for whoever knows only what is around it."""
+        holder = next((held for _, held, node in reversed(self._stack) if node is not None), None)
+        held: object = holder if type(holder) is dict else None
+        with suppress(AttributeError):  # past what the class makes of it
+            held = held or object.__getattribute__(holder, "__dict__")
+        if type(held) is not dict:
+            return detail
+        key = next((name for name, item in held.items() if item is value and type(name) is str), None)
+        if key is None:
+            return detail
+        place = f"[{key!r:.50}]" if held is holder else f".{key:.50}"
+        return f"{detail}{detail and '; '}in {class_name(type(holder))}{place}"

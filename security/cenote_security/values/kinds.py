@@ -13,6 +13,7 @@ from cenote_security.values import (
     instances,
     pandas_arrays,
     pandas_scalars,
+    polars_frames,
     scalars,
     times,
 )
@@ -32,6 +33,7 @@ KINDS: dict[str, Kind] = {
     **pandas_arrays.KINDS,
     **indexes.KINDS,
     **frames.KINDS,
+    **polars_frames.KINDS,
 }
 
 
@@ -46,6 +48,7 @@ def writers() -> dict[type, Write]:
         **pandas_scalars.writers(),
         **indexes.writers(),
         **frames.writers(),
+        **polars_frames.writers(),
     }
 
 

@@ -16,6 +16,10 @@ def pandas() -> Foreign:
     return import_module("pandas")
 
 
+def polars() -> Foreign:
+    return import_module("polars")
+
+
 def pyarrow() -> Foreign:
     return import_module("pyarrow")
 

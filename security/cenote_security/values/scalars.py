@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -20,6 +21,9 @@ _HEXADECIMAL = re.compile(r"-?[0-9a-f]+")
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?(?:E[+-]?\d{1,7})?|Infinity|s?NaN\d*)", re.ASCII)
 _LONGEST_DECIMAL = 10_000
 _LARGEST_EXPONENT = 100_000  # `int(Decimal("1E+999999999"))` would write a billion digits
+_LONGEST_FRACTION = (
+    3_500  # hexadecimal digits of a part: reducing takes quadratic time, and Python prints no more
+)
 _LONGEST_PATH = 65_536
 _PATHS: dict[str, type[PurePath]] = {"posix": PurePosixPath, "windows": PureWindowsPath, "path": Path}
 
@@ -93,6 +97,20 @@ def _build_decimal(parts: Parts) -> Decimal:
     return value
 
 
+def _write_fraction(_encoder: Encoder, value: Fraction) -> Node:
+    parts = [f"{value.numerator:x}", f"{value.denominator:x}"]
+    if max(map(len, parts)) > _LONGEST_FRACTION:
+        raise UnsafeValueError("fractions.Fraction", f"more than {_LONGEST_FRACTION} hexadecimal digits")
+    return ["fraction", parts]
+
+
+def _build_fraction(parts: Parts) -> Fraction:
+    texts = [expect.text(part, _LONGEST_FRACTION) for part in expect.items(parts.meta, 2)]
+    if not all(map(_HEXADECIMAL.fullmatch, texts)):
+        expect.malformed("expected hexadecimal digits")
+    return Fraction(*(int(text, 16) for text in texts))
+
+
 def _write_uuid(_encoder: Encoder, value: UUID) -> Node:
     return ["uuid", value.hex]
 
@@ -160,6 +178,7 @@ WRITERS: dict[type, Write] = {
     int: _write_integer,
     complex: _write_complex,
     Decimal: _write_decimal,
+    Fraction: _write_fraction,
     UUID: _write_uuid,
     PurePosixPath: _write_path,
     PureWindowsPath: _write_path,
@@ -176,6 +195,7 @@ KINDS: dict[str, Kind] = {
     "int": Immutable(build=_build_integer, runs=0),
     "complex": Immutable(build=_build_complex, runs=0),
     "decimal": Immutable(build=_build_decimal, runs=0),
+    "fraction": Immutable(build=_build_fraction, runs=0),
     "uuid": Immutable(build=_build_uuid, runs=0),
     "path": Immutable(build=_build_path, runs=0),
     "range": Immutable(build=_build_range),

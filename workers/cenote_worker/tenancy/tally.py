@@ -79,14 +79,18 @@ class Tally:
                 self._lock_at(0, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
 
     def release(self, amount: int) -> None:
-        """What was taken is gone."""
+        """What was taken is gone. A cell may end when all is closed already: it counts no more then."""
         with self._lock:
+            if self._file < 0:
+                return
             self._mine -= amount
             self._write(self._own_place(), self._mine)
 
     def close(self) -> None:
         """What this process has counts no more."""
-        os.close(self._file)
+        with self._lock:
+            closed, self._file = self._file, -1  # soon another file has that number
+            os.close(closed)
 
     # -- the file --
 
