@@ -19,7 +19,10 @@ def chosen(code: str, *made: str, wanted: str = "", **around: object) -> list[st
     assert statements is not None
     used, stored = bodies_of(code)
     setting = Around(before=KINDS, plain=PLAIN, used=used, stored=stored, **around)  # type: ignore[arg-type]
-    choice = Chooser(statements, setting).choose(made, {*made, *wanted.split()})
+    chooser = Chooser(statements, setting)
+    choice = chooser.choose(made, wanted.split())
+    if choice is not None and choice.changed.difference(made):
+        choice = chooser.choose({*made, *choice.changed})
     return None if choice is None else [each.text for each in choice.statements]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypedDict
 
-from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
+from cenote_worker.history.collecting import no_collections
 from cenote_worker.history.dependencies import Inputs, written
+from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 
 MAX_LABEL: Final = 60
@@ -52,14 +54,12 @@ class Graph(TypedDict):
 def graph(past: Past) -> Graph:
     """All lines of a history."""
     live = {record.number for record in past.line(past.head)}
-    records, shown = past.all(), past.history.beside(_ShownSteps).by_number
+    records, shown = past.all(), past.history.beside(ShownSteps)
     nodes, edges = [_start(past)], list[Edge]()
     with no_collections(len(records)):
         for record in records:
             number = record.number
-            seen = shown.get(number)
-            if seen is None:
-                seen = shown[number] = _shown(record, past.inputs(number))
+            seen = shown.get(past.history, record)
             nodes.append(_node(record, seen, live=number in live))
             edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
             for source, kind, symbols in seen.edges:
@@ -67,11 +67,23 @@ def graph(past: Past) -> Graph:
     return {"head": past.head, "nodes": nodes, "edges": edges}
 
 
-class _ShownSteps:
+class ShownSteps:
     """Kept beside their history: what is asked for again and again are mostly the same ones."""
 
     def __init__(self) -> None:
-        self.by_number: dict[int, _ShownStep] = {}
+        self._by_number: dict[int, _ShownStep] = {}
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        """See Companion."""
+        for record in records:
+            self.get(history, record)
+
+    def get(self, history: History, record: StepRecord) -> _ShownStep:
+        found = self._by_number.get(record.number)
+        if found is None:
+            inputs = history.dependencies.inputs(record.number)
+            found = self._by_number[record.number] = _shown(record, inputs)
+        return found
 
 
 class _ShownStep(NamedTuple):

@@ -5,19 +5,28 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cenote.harness.slice_choice import Around
 from cenote.harness.slice_syntax import ReadCells, bodies_of
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of, kind_of
+from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of
 
 MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes a microsecond for each."""
 
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
 """What every draw of a random number changes."""
+
+FOREIGN: Final = "*"
+"""Stands for all names that functions speak of and that have nothing to do with a cell: which these are is all one,
+since nothing is known of any of them there.
+"""
+
+_FOREIGN: Final = frozenset((FOREIGN,))
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 _PROCESS: Final = re.compile(
     r"\b(?:os|sys|environ|putenv|chdir|cwd|locale|warnings|logging|decimal|getcontext|localcontext|options?|set_option"
@@ -26,6 +35,17 @@ _PROCESS: Final = re.compile(
 """Words of code that changes or reads the state of its process, other than by what it calls there and then."""
 
 _BODIES: Final = re.compile(r"\b(?:def|lambda)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a longer line means for what is around its earlier cells: something other for those that have to do with
+    one of these names. foreign: for those without FOREIGN too. everything: for all.
+    """
+
+    names: frozenset[str]
+    foreign: bool
+    everything: bool
 
 
 class LineNames:
@@ -45,14 +65,18 @@ class LineNames:
         self._groups: dict[str, set[frozenset[str]]] = {}
         """What each name has ever shared objects with."""
 
+    def __len__(self) -> int:
+        return len(self._traces)
+
     @property
     def readable(self) -> bool:
         """Whether all is known of what functions speak of: there are not too many."""
         return self._room >= 0
 
-    def grow(self, records: Iterable[StepRecord]) -> bool:
-        """The line goes on. Says whether that matters for what is around earlier cells."""
-        before = (self.readable, self._used, self._stored, sum(map(len, self._groups.values())))
+    def grow(self, records: Iterable[StepRecord]) -> News:
+        """The line goes on."""
+        used, stored, grouped = self._used, self._stored, set[str]()
+        general = (self.readable, self._uses_process)
         for record in records:
             self._traces.append(record.trace)
             self._codes.append(record.code)
@@ -61,8 +85,12 @@ class LineNames:
             if record.stays and record.unknown:
                 self.blind = len(self._traces)
             if record.trace is not None and record.stays:
-                self._pass(record.trace)
-        return before != (self.readable, self._used, self._stored, sum(map(len, self._groups.values())))
+                grouped |= self._pass(record.trace)
+        return News(
+            names=(self._used - used) | (self._stored - stored) | grouped,
+            foreign=self._used != used,
+            everything=general != (self.readable, self._uses_process),
+        )
 
     def _learn(self, code: str) -> None:
         """What functions of a cell speak of."""
@@ -73,34 +101,46 @@ class LineNames:
             if not (used <= self._used and stored <= self._stored):
                 self._used, self._stored = self._used | used, self._stored | stored
 
-    def _pass(self, trace: StepTrace) -> None:
+    def _pass(self, trace: StepTrace) -> set[str]:
+        """Names that share objects, as they did not before."""
         depth = len(self._traces)
         for name in _names(trace.writes):
             self._writers.setdefault(name, []).append(depth)
+        news = set[str]()
         for group in trace.groups:
-            names = _names(group)
-            for name in names if len(group) > 1 else ():
-                self._groups.setdefault(name, set()).add(names)
+            names = _names(group) if len(group) > 1 else _NOTHING
+            for name in names:
+                known = self._groups.setdefault(name, set())
+                if names not in known:
+                    known.add(names)
+                    news |= names
+        return news
 
-    def around(self, depth: int) -> Around:
-        """Of the cell there, whose trace is known, and which is taken apart."""
+    def around(self, depth: int) -> tuple[Around, frozenset[str]]:
+        """Of the cell there, whose trace is known, and which is taken apart; and the names that it has to do with.
+
+        These are those that it speaks of, reads or writes, and what shares objects with them.
+        """
         trace, code = self._traces[depth - 1], self._codes[depth - 1]
         assert trace is not None
         before = {name: self._last_before(depth, name) for name in _names(trace.reads)}
-        spoken = frozenset[str]().union(*(each.mentioned for each in self._cells.statements(code) or ()))
-        return Around(
+        spoken = [each.mentioned for each in self._cells.statements(code) or ()]
+        groups, names = self._related(_names(trace.writes).union(before, *spoken))
+        foreign = _NOTHING if self._used <= names else _FOREIGN
+        around = Around(
             before={name: self._type_at(at, name) for name, at in before.items()},
             after={key_of(each): kind.type for each, kind in trace.kinds.items()},
             plain=frozenset(name for name, at in before.items() if self._is_plain(at, name)),
-            used=self._used,
-            stored=self._stored,
-            groups=self._groups_of({*before, *_names(trace.writes), *spoken, *self._used, *self._stored}),
+            used=(self._used & names) | foreign,
+            stored=self._stored & names,
+            groups=groups,
             mutated=_names(trace.mutated),
             outside=self._is_outside(code, trace),
         )
+        return around, names
 
-    def _groups_of(self, names: Iterable[str]) -> Sequence[frozenset[str]]:
-        """Those that connect these names with others, directly or through further ones."""
+    def _related(self, names: frozenset[str]) -> tuple[Sequence[frozenset[str]], frozenset[str]]:
+        """What connects these names with others, directly or through further ones; and all of them together."""
         found: dict[frozenset[str], None] = {}
         waiting = [*names]
         while waiting:
@@ -108,7 +148,7 @@ class LineNames:
                 if group not in found:
                     found[group] = None
                     waiting += group
-        return tuple(found)
+        return tuple(found), names.union(*found)
 
     def _is_outside(self, code: str, trace: StepTrace) -> bool:
         """Whether one statement may have left there, besides names, what another has read.
@@ -116,9 +156,9 @@ class LineNames:
         What was changed and put back shows as read only. Some states of the process count as read by every step.
         """
         read = trace.reads.keys() - {LIBRARIES}  # each step has read which there are
-        drawn = any(each in DRAWN or kind_of(each) in ("file", "module") for each in read)
+        drawn = any(each.startswith(("file:", "module:")) for each in read) or not DRAWN.isdisjoint(read)
         spoken = self._uses_process or bool(_PROCESS.search(code))
-        return drawn or spoken or any(kind_of(each) != "name" for each in trace.writes)
+        return drawn or spoken or not all(each.startswith("name:") for each in trace.writes)
 
     def _last_before(self, depth: int, name: str) -> int:
         writers = self._writers.get(name, [])
@@ -139,4 +179,4 @@ class LineNames:
 
 
 def _names(locations: Iterable[Location]) -> frozenset[str]:
-    return frozenset(key_of(each) for each in locations if kind_of(each) == "name")
+    return frozenset([each[5:] for each in locations if each.startswith("name:")])

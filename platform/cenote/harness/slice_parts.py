@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote.harness.slice_choice import OUTSIDE, Chooser
-from cenote.harness.slice_line import LineNames
+from cenote.harness.slice_line import FOREIGN, LineNames
 from cenote.harness.slice_source import SlicedStatement, with_heading
 from cenote.harness.slice_syntax import ReadCells, Statement, parts_of_packages
 from cenote_worker.history.dependencies import changed, located, looked_at, written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, key_of, kind_of, name
 
-MAX_PARTS: Final = 30_000
-"""That are kept of one line: of several slices of ten thousand steps. One takes a kilobyte, besides its text."""
+MAX_STEPS: Final = 30_000
+"""Of one line of which parts are kept. One takes a kilobyte or two, besides its text."""
+
+MAX_CODE_AHEAD: Final = 10_000
+"""Characters of a cell that is taken apart before anybody asks: a millisecond or two."""
+
+_NOTHING: Final[frozenset[Location]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +36,42 @@ class Part:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """Parts of one step, by what is wanted of what it has written. Each with what else it may have changed: who wants
+    something of that has to ask for it, too.
+
+    names: that the step has to do with; see LineNames.around. foreign: whether functions speak of others.
+    """
+
+    parts: dict[frozenset[Location], tuple[Part, frozenset[Location]]]
+    names: frozenset[str] = frozenset()
+    foreign: bool = True
+
+
+class Whole:
+    """Parts that are all of their steps. They are the same on each line."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Part] = {}
+
+    def part(self, record: StepRecord) -> Part:
+        found = self._found.get(record.number)
+        if found is None:
+            if len(self._found) >= MAX_STEPS:
+                self._found.clear()
+            found = self._found[record.number] = part_of(record)
+        return found
+
+
 class Parts:
     """Of the steps of one line. Holds nothing of their results."""
 
-    def __init__(self, cells: ReadCells) -> None:
+    def __init__(self, cells: ReadCells, whole: Whole) -> None:
         self._cells = cells
+        self._whole = whole
         self._names = LineNames(cells)
-        self._found: dict[tuple[int, frozenset[Location]], Part] = {}
+        self._taken: dict[int, _Taken] = {}
 
     @property
     def blind(self) -> int:
@@ -46,44 +80,82 @@ class Parts:
 
     def grow(self, records: Iterable[StepRecord]) -> None:
         """The line goes on with these."""
-        if self._names.grow(records):
-            self._found.clear()
+        news = self._names.grow(records)
+        if news.everything:
+            self._taken.clear()
+        elif news.names or news.foreign:
+            for depth, taken in list(self._taken.items()):
+                if (news.foreign and not taken.foreign) or not news.names.isdisjoint(taken.names):
+                    del self._taken[depth]
 
-    def part(self, record: StepRecord, depth: int, met: frozenset[Location]) -> Part:
-        """Of the step there. met: of what is wanted behind it, what it has written or read."""
-        known = self._found.get((depth, met))
-        if known is None:
-            chosen = self._apart(record, depth, met)
-            if len(self._found) >= MAX_PARTS:
-                self._found.clear()
-            known = self._found[depth, met] = part_of(record) if chosen is None else part_of(record, *chosen)
-        return known
+    def prepare(self, record: StepRecord, depth: int, read: frozenset[Location]) -> None:
+        """What slices will probably ask of a step. read: of what it has written, what a later one has read."""
+        if len(record.code) > MAX_CODE_AHEAD or len(self._taken) >= MAX_STEPS:
+            return
+        taken = self._taken.get(depth)
+        if taken is None or read not in taken.parts:
+            self._take(record, depth, read)
 
-    def _apart(
-        self, record: StepRecord, depth: int, met: frozenset[Location]
-    ) -> tuple[Sequence[Statement], frozenset[Location]] | None:
-        """Statements that what is wanted comes from, and what they read; None where that is all of the step."""
-        trace = record.trace
-        if record.kind != "cell" or record.private or trace is None:
+    def part(
+        self, record: StepRecord, depth: int, made: frozenset[Location], wanted: Collection[Location]
+    ) -> Part:
+        """Of the step there, whose trace is known. made: what it has written of what is wanted behind it."""
+        while True:
+            taken = self._taken.get(depth)
+            if taken is None or made not in taken.parts:
+                taken = self._take(record, depth, made)
+            part, disturbed = taken.parts[made]
+            if disturbed.isdisjoint(wanted):
+                return part
+            made |= disturbed.intersection(wanted)
+
+    def _take(self, record: StepRecord, depth: int, made: frozenset[Location]) -> _Taken:
+        """Its part for that is known now."""
+        statements, whole = self._statements(record), (self._whole.part(record), _NOTHING)
+        if statements is None:
+            found = _Taken(parts={made: whole})
+        else:
+            around, names = self._names.around(depth)
+            part = _chosen(record, statements, Chooser(statements, around), made)
+            found = _Taken(parts={made: part or whole}, names=names, foreign=FOREIGN in around.used)
+        known = self._taken.get(depth)
+        if known is not None:
+            known.parts.update(found.parts)
+            return known
+        if len(self._taken) >= MAX_STEPS:
+            self._taken.clear()
+        self._taken[depth] = found
+        return found
+
+    def _statements(self, record: StepRecord) -> Sequence[Statement] | None:
+        """Of a cell that is taken apart, as far as they were run."""
+        if record.kind != "cell" or record.private or not self._names.readable:
             return None
-        statements = _begun(record, self._cells.statements(record.code))
-        if statements is None or not self._names.readable:
-            return None
-        choice = Chooser(statements, self._names.around(depth)).choose(
-            _spoken(met & trace.writes.keys()), _spoken(met)
-        )
-        if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
-            return None
-        if len(choice.statements) == len(statements):
-            return None
-        spoken = frozenset[str]().union(*(each.mentioned for each in statements))
-        reads = frozenset(
-            each
-            for each in trace.reads
-            if (kind_of(each) == "name" and key_of(each) in choice.wanted)
-            or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
-        )
-        return choice.statements, reads
+        return _begun(record, self._cells.statements(record.code))
+
+
+def _chosen(
+    record: StepRecord, statements: Sequence[Statement], chooser: Chooser, made: frozenset[Location]
+) -> tuple[Part, frozenset[Location]] | None:
+    """Statements that what is wanted comes from, and what they read; see _Taken. None: that is all of the step."""
+    trace = record.trace
+    assert trace is not None, "of others nothing is wanted"
+    words = _spoken(made)
+    others = {each: word for each in (*trace.reads, *trace.writes) if (word := _word(each)) not in words}
+    choice = chooser.choose(words, others.values())
+    if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
+        return None
+    if len(choice.statements) == len(statements):
+        return None
+    spoken = frozenset[str]().union(*(each.mentioned for each in statements))
+    reads = frozenset(
+        each
+        for each in trace.reads
+        if (kind_of(each) == "name" and key_of(each) in choice.wanted)
+        or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
+    )
+    disturbed = frozenset([each for each, word in others.items() if word in choice.changed])
+    return part_of(record, choice.statements, reads), disturbed
 
 
 def part_of(
@@ -92,7 +164,7 @@ def part_of(
     reads: frozenset[Location] | None = None,
 ) -> Part:
     """None: all statements of the step, and all that it has read."""
-    settled = set(written(record)) - set(map(name, parts_of_packages(record.code)))
+    settled = set(written(record)).difference(map(name, parts_of_packages(record.code)))
     settled -= changed(record)  # what it was before is a part of what it is
     if record.status == "failed":  # it may not have come to that
         settled = set()
@@ -120,4 +192,8 @@ def _begun(record: StepRecord, statements: Sequence[Statement] | None) -> Sequen
 
 def _spoken(locations: Iterable[Location]) -> set[str]:
     """As the statements of a cell know them."""
-    return {key_of(each) if kind_of(each) == "name" else OUTSIDE for each in locations}
+    return set(map(_word, locations))
+
+
+def _word(location: Location) -> str:
+    return location[5:] if location.startswith("name:") else OUTSIDE

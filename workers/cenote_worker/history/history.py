@@ -20,6 +20,7 @@ from cenote_worker.history.bounds import (
     told,
     with_room,
 )
+from cenote_worker.history.collecting import one_collection
 from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
@@ -43,6 +44,14 @@ MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
 
 _Beside = TypeVar("_Beside")
+_Companion = TypeVar("_Companion", bound="Companion")
+
+
+class Companion(Protocol):
+    """Works out ahead, of a history, what questions will need."""
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        """There are further steps, at least one, on whatever line. Whoever adds them waits for this."""
 
 
 class Keep(Protocol):
@@ -88,6 +97,7 @@ class History:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
+        self._companions: tuple[Companion, ...] = ()
         self._described: dict[int, list[Described]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
@@ -171,7 +181,8 @@ class History:
 
     def read(self, events: Iterable[Event]) -> None:
         """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
-        with self._lock:
+        read: list[StepRecord] = []
+        with self._lock, one_collection():
             for event in events:
                 try:
                     self._take(event)
@@ -179,6 +190,9 @@ class History:
                     raise MalformedValueError(
                         f"the events of a history contradict each other: {error}"
                     ) from None
+                if isinstance(event, StepRecord):
+                    read.append(event)
+            self._tell(read)
 
     def begin_as(self, other: History) -> None:
         """What has happened in another runtime until now is what this one begins with, before anything of its own."""
@@ -191,6 +205,12 @@ class History:
         self._take(event)
         if self._keep is not None:
             self._keep.add(position, event)
+        if isinstance(event, StepRecord):
+            self._tell([event])
+
+    def _tell(self, records: Sequence[StepRecord]) -> None:
+        for each in self._companions if records else ():
+            each.went_on(self, records)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, StepRecord):
@@ -262,6 +282,16 @@ class History:
         found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
         assert isinstance(found, kind)
         return found
+
+    def accompany(self, kind: type[_Companion]) -> None:
+        """The object of this class that is beside this history hears of all steps, those that are there at once."""
+        companion = self.beside(kind)
+        if companion in self._companions:
+            return
+        with self._lock, one_collection():
+            self._companions = (*self._companions, companion)
+            if records := list(self.tree):
+                companion.went_on(self, records)
 
     @property
     def size(self) -> int:
