@@ -9,5 +9,4 @@ from cenote_worker.history.history import History
 
 def keep_ready(history: History) -> None:
     """From now on. Reads what has happened so far: calling it again costs nothing."""
-    history.accompany(ShownSteps)
-    history.accompany(SlicedLines)
+    history.accompany(ShownSteps, SlicedLines)

@@ -17,6 +17,9 @@ from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of
 MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes a microsecond for each."""
 
+MAX_GROUPS: Final = 100
+"""Of names that one has shared objects with, none of them within another."""
+
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
 """What every draw of a random number changes."""
 
@@ -54,6 +57,8 @@ class LineNames:
     def __init__(self, cells: ReadCells) -> None:
         self.blind = 0
         """The last depth of a step of which not everything is known."""
+        self.crowded = False
+        """Whether some name has shared objects with so many others that the cells which have to do with it are dear."""
         self._cells = cells
         self._traces: list[StepTrace | None] = []
         self._codes: list[str] = []
@@ -62,8 +67,8 @@ class LineNames:
         self._stored = frozenset[str]()
         self._uses_process = False
         self._writers: dict[str, list[int]] = {}
-        self._groups: dict[str, set[frozenset[str]]] = {}
-        """What each name has ever shared objects with."""
+        self._groups: dict[str, Sequence[frozenset[str]]] = {}
+        """What each name has ever shared objects with; groups within others are left out."""
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -109,11 +114,14 @@ class LineNames:
         news = set[str]()
         for group in trace.groups:
             names = _names(group) if len(group) > 1 else _NOTHING
+            first = next(iter(names), None)
+            if first is None or any(names <= each for each in self._groups.get(first, ())):
+                continue
             for name in names:
-                known = self._groups.setdefault(name, set())
-                if names not in known:
-                    known.add(names)
-                    news |= names
+                others = [each for each in self._groups.get(name, ()) if not each < names]
+                self._groups[name] = (*others, names)
+                self.crowded = self.crowded or len(others) >= MAX_GROUPS
+            news |= names
         return news
 
     def around(self, depth: int) -> tuple[Around, frozenset[str]]:

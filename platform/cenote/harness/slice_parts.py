@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote.harness.slice_choice import OUTSIDE, Chooser
-from cenote.harness.slice_line import FOREIGN, LineNames
+from cenote.harness.slice_line import FOREIGN, LineNames, News
 from cenote.harness.slice_source import SlicedStatement, with_heading
 from cenote.harness.slice_syntax import ReadCells, Statement, parts_of_packages
 from cenote_worker.history.dependencies import changed, located, looked_at, written
@@ -18,7 +18,8 @@ MAX_STEPS: Final = 30_000
 """Of one line of which parts are kept. One takes a kilobyte or two, besides its text."""
 
 MAX_CODE_AHEAD: Final = 10_000
-"""Characters of a cell that is taken apart before anybody asks: a millisecond or two."""
+MAX_TOUCHED_AHEAD: Final = 300
+"""Characters of a cell, and locations that it has read or written, which is taken apart before anybody asks."""
 
 _NOTHING: Final[frozenset[Location]] = frozenset()
 
@@ -47,6 +48,9 @@ class _Taken:
     parts: dict[frozenset[Location], tuple[Part, frozenset[Location]]]
     names: frozenset[str] = frozenset()
     foreign: bool = True
+
+    def depends_on(self, news: News) -> bool:
+        return (news.foreign and not self.foreign) or not news.names.isdisjoint(self.names)
 
 
 class Whole:
@@ -84,16 +88,16 @@ class Parts:
         if news.everything:
             self._taken.clear()
         elif news.names or news.foreign:
-            for depth, taken in list(self._taken.items()):
-                if (news.foreign and not taken.foreign) or not news.names.isdisjoint(taken.names):
-                    del self._taken[depth]
+            concerned = [depth for depth, taken in self._taken.items() if taken.depends_on(news)]
+            for depth in concerned:
+                del self._taken[depth]
 
     def prepare(self, record: StepRecord, depth: int, read: frozenset[Location]) -> None:
         """What slices will probably ask of a step. read: of what it has written, what a later one has read."""
-        if len(record.code) > MAX_CODE_AHEAD or len(self._taken) >= MAX_STEPS:
-            return
         taken = self._taken.get(depth)
-        if taken is None or read not in taken.parts:
+        if taken is not None and read in taken.parts:
+            return
+        if not (self._names.crowded or len(self._taken) >= MAX_STEPS or _is_dear(record)):
             self._take(record, depth, read)
 
     def part(
@@ -134,6 +138,13 @@ class Parts:
         return _begun(record, self._cells.statements(record.code))
 
 
+def _is_dear(record: StepRecord) -> bool:
+    """Whether to take it apart costs more than a millisecond or two, which no cell should wait for."""
+    trace = record.trace
+    touched = len(trace.reads) + len(trace.writes) if trace is not None else 0
+    return len(record.code) > MAX_CODE_AHEAD or touched > MAX_TOUCHED_AHEAD
+
+
 def _chosen(
     record: StepRecord, statements: Sequence[Statement], chooser: Chooser, made: frozenset[Location]
 ) -> tuple[Part, frozenset[Location]] | None:
@@ -154,8 +165,11 @@ def _chosen(
         if (kind_of(each) == "name" and key_of(each) in choice.wanted)
         or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
     )
-    disturbed = frozenset([each for each, word in others.items() if word in choice.changed])
-    return part_of(record, choice.statements, reads), disturbed
+    part = part_of(record, choice.statements, reads)
+    wider = chooser.choose(words | choice.changed) if choice.changed else choice
+    if wider is not None and wider.statements == choice.statements:
+        return part, _NOTHING  # whoever wants some of it has asked for that already
+    return part, frozenset([each for each, word in others.items() if word in choice.changed])
 
 
 def part_of(

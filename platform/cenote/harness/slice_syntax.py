@@ -61,9 +61,13 @@ def statements_of(code: str) -> list[Statement] | None:
     if ("\n" not in code and ";" not in code) or "\r" in code or "\f" in code or to_python(code) != code:
         return None
     try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _apart(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a sum of a thousand names is as deep
         return None
+
+
+def _apart(code: str) -> list[Statement] | None:
+    tree = ast.parse(code)
     nodes = [_nodes(each) for each in tree.body]
     if len(nodes) < 2 or any(
         isinstance(node, ast.alias) and node.name == "*" for each in nodes for node in each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from cenote.harness.past import Past
@@ -26,6 +26,12 @@ MAX_LINES: Final = 3
 
 MAX_BEHIND: Final = 100
 """Steps that are made up for behind a further one: there was a question when they ended."""
+
+MAX_CODE: Final = 20_000
+"""Characters of each of them, on average: to see what functions speak of takes half a microsecond for one."""
+
+MAX_SOURCES: Final = 20
+"""Steps that a step has taken something from, of which parts are worked out behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +104,8 @@ class SlicedLines:
         if self.lock.acquire(blocking=False):
             try:
                 news = tree.between(self._known(tree, end), end)
-                if len(news) <= len(records) + MAX_BEHIND:
+                length = sum([len(record.code) for record in news])
+                if len(news) <= len(records) + MAX_BEHIND and length <= MAX_CODE * len(news):
                     self._prepare(history, self.along(tree, end), news)
             finally:
                 self.lock.release()
@@ -112,7 +119,7 @@ class SlicedLines:
             sources = dict[int, set[Location]]()
             for location, source in history.dependencies.inputs(record.number).seen.items():
                 sources.setdefault(source, set()).add(location)
-            for source, read in sources.items():
+            for source, read in islice(sources.items(), MAX_SOURCES):
                 if tree.depth(source) > parts.blind:
                     parts.prepare(tree.get(source), tree.depth(source), frozenset(read))
 

@@ -283,15 +283,17 @@ class History:
         assert isinstance(found, kind)
         return found
 
-    def accompany(self, kind: type[_Companion]) -> None:
-        """The object of this class that is beside this history hears of all steps, those that are there at once."""
-        companion = self.beside(kind)
-        if companion in self._companions:
+    def accompany(self, *kinds: type[_Companion]) -> None:
+        """The objects of these classes beside this history hear of all steps, of those that are there at once."""
+        companions = [self.beside(kind) for kind in kinds]
+        if all(each in self._companions for each in companions):
             return
         with self._lock, one_collection():
-            self._companions = (*self._companions, companion)
-            if records := list(self.tree):
-                companion.went_on(self, records)
+            further = [each for each in companions if each not in self._companions]
+            self._companions += tuple(further)
+            records = list(self.tree)
+            for each in further if records else ():
+                each.went_on(self, records)
 
     @property
     def size(self) -> int:
