@@ -42,15 +42,16 @@ class _Taken:
     """Parts of one step, by what is wanted of what it has written. Each with what else it may have changed: who wants
     something of that has to ask for it, too.
 
-    names: that the step has to do with; see LineNames.around. foreign: whether functions speak of others.
+    names: that the step has to do with; see LineNames.around. foreign: whether functions speak of others; None where
+    that is all one.
     """
 
     parts: dict[frozenset[Location], tuple[Part, frozenset[Location]]]
     names: frozenset[str] = frozenset()
-    foreign: bool = True
+    foreign: bool | None = None
 
     def depends_on(self, news: News) -> bool:
-        return (news.foreign and not self.foreign) or not news.names.isdisjoint(self.names)
+        return self.foreign is (news.used <= self.names) or not news.names.isdisjoint(self.names)
 
 
 class Whole:
@@ -87,10 +88,20 @@ class Parts:
         news = self._names.grow(records)
         if news.everything:
             self._taken.clear()
-        elif news.names or news.foreign:
+        elif news.names:
             concerned = [depth for depth, taken in self._taken.items() if taken.depends_on(news)]
             for depth in concerned:
                 del self._taken[depth]
+
+    def until(self, depth: int) -> Parts:
+        """Of the line up to there, for another that goes on from there; with what is known of its steps."""
+        parts = Parts(self._cells, self._whole)
+        parts._names, news = self._names.until(depth)
+        if not news.everything:
+            parts._taken = {
+                at: taken for at, taken in self._taken.items() if at <= depth and not taken.depends_on(news)
+            }
+        return parts
 
     def prepare(self, record: StepRecord, depth: int, read: frozenset[Location]) -> None:
         """What slices will probably ask of a step. read: of what it has written, what a later one has read."""

@@ -99,11 +99,12 @@ class SlicedLines:
         """By the step that each ends with, the one asked about last behind the others."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """See Companion. A line of which too little is known, as behind a rollback, waits for a question."""
+        """See Companion. A line of which too little is known waits for a question."""
         tree, end = history.tree, records[-1].number
         if self.lock.acquire(blocking=False):
             try:
-                news = tree.between(self._known(tree, end), end)
+                _, common = self._nearest(tree, end)
+                news = tree.between(common, end)
                 length = sum([len(record.code) for record in news])
                 if len(news) <= len(records) + MAX_BEHIND and length <= MAX_CODE * len(news):
                     self._prepare(history, self.along(tree, end), news)
@@ -124,22 +125,27 @@ class SlicedLines:
                     parts.prepare(tree.get(source), tree.depth(source), frozenset(read))
 
     def along(self, tree: StepTree, end: int) -> Parts:
-        """Of the line to a step. One that goes on from one of these costs what there is more."""
-        known = self._known(tree, end)
-        parts = self._lines.pop(known, None) or Parts(self._cells, self.whole)
-        parts.grow(tree.between(known, end))
+        """Of the line to a step. One that has much in common with one of these costs what there is more."""
+        nearest, common = self._nearest(tree, end)
+        if nearest == common:
+            parts = self._lines.pop(nearest, None) or Parts(self._cells, self.whole)
+        else:
+            parts = self._lines[nearest].until(tree.depth(common))
+        parts.grow(tree.between(common, end))
         self._lines[end] = parts
-        if len(self._lines) > MAX_LINES:
-            del self._lines[next(iter(self._lines))]
+        if len(self._lines) > MAX_LINES:  # a short one is had again from a longer one
+            del self._lines[min((each for each in self._lines if each != end), key=tree.depth)]
         return parts
 
-    def _known(self, tree: StepTree, end: int) -> int:
-        """Where the longest of the lines ends that this one goes on from."""
-        if end in self._lines:
-            return end
-        return max(
-            (each for each in self._lines if tree.ancestor(each, end) == each), key=tree.depth, default=START
-        )
+    def _nearest(self, tree: StepTree, end: int) -> tuple[int, int]:
+        """The end of the line that has most in common with this one, and the last step that they share."""
+        parent = tree.get(end).parent if end != START else START
+        for known in (end, parent):
+            if known in self._lines:
+                return known, known
+        shared = [(tree.ancestor(each, end), each) for each in self._lines]
+        common, nearest = max(shared, key=lambda each: tree.depth(each[0]), default=(START, START))
+        return (nearest, common) if common != START else (START, START)
 
 
 class _Walk:
