@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cenote.harness.artifacts.sightings import KnownSightings
 from cenote.harness.graph import ShownSteps
 from cenote.harness.slices import SlicedLines
 from cenote_worker.history.history import History
@@ -9,4 +10,4 @@ from cenote_worker.history.history import History
 
 def keep_ready(history: History) -> None:
     """From now on. Reads what has happened so far: calling it again costs nothing."""
-    history.accompany(ShownSteps, SlicedLines)
+    history.accompany(ShownSteps, SlicedLines, KnownSightings)

@@ -100,8 +100,8 @@ class SlicedLines:
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
         """See Companion. A line of which too little is known waits for a question."""
-        tree, end = history.tree, records[-1].number
-        if self.lock.acquire(blocking=False):
+        if records and self.lock.acquire(blocking=False):
+            tree, end = history.tree, records[-1].number
             try:
                 _, common = self._nearest(tree, end)
                 news = tree.between(common, end)

@@ -8,6 +8,7 @@ from pathlib import Path
 from cenote.harness import dependents, difference, graph
 from cenote.harness.artifacts.declaring import declared
 from cenote.harness.artifacts.errors import UnknownArtifactError
+from cenote.harness.artifacts.sightings import KnownSightings
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.artifacts.tracked import TrackedArtifact, tracked
 from cenote.harness.blame import Blame, blame
@@ -124,9 +125,10 @@ class ExecutionState:
         history, size = self._past.history, self._past.size
         last = history.beside(_LastArtifacts)
         if last.told[0] != size:
-            line = self._past.line(self.head)
-            with no_collections(len(line)):
-                last.told = size, tracked(Survey(line, declared(history.units)), history.suites)
+            known, units = history.beside(KnownSightings), declared(history.units)
+            with known.lock, no_collections(size):
+                survey = Survey((), units, known.along(history, self.head))
+                last.told = size, tracked(survey, history.suites)
         return last.told[1]
 
     def artifact(self, name: str) -> TrackedArtifact:

@@ -51,7 +51,7 @@ class Companion(Protocol):
     """Works out ahead, of a history, what questions will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """There are further steps, at least one, on whatever line. Whoever adds them waits for this."""
+        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for this."""
 
 
 class Keep(Protocol):
@@ -172,6 +172,7 @@ class History:
             check_room(sum(map(told, units)), self._room_for_words)
             for unit in units:
                 self._append(replace(unit, step=self.tree.head))
+            self._tell(())
 
     def tested(self, found: SuiteOutcome) -> None:
         """Tests of a suite were run, or found to hold still. Raises RejectedError, as `declared`."""
@@ -192,7 +193,8 @@ class History:
                     ) from None
                 if isinstance(event, StepRecord):
                     read.append(event)
-            self._tell(read)
+            if read:
+                self._tell(read)
 
     def begin_as(self, other: History) -> None:
         """What has happened in another runtime until now is what this one begins with, before anything of its own."""
@@ -209,7 +211,7 @@ class History:
             self._tell([event])
 
     def _tell(self, records: Sequence[StepRecord]) -> None:
-        for each in self._companions if records else ():
+        for each in self._companions:
             each.went_on(self, records)
 
     def _take(self, event: Event) -> None:
