@@ -28,14 +28,19 @@ class Line:
         writes: Iterable[str] = (),
         deletes: Iterable[str] = (),
         version: str = "",
+        groups: Iterable[Iterable[str]] = (),
         **more: Any,
     ) -> int:
-        """A step of which all is known. version: of what it wrote, its own by default."""
+        """A step of which all is known. version: of what it wrote, its own by default. groups: that share objects."""
         number = self.history.tree.last + 1
         written = dict.fromkeys(map(name, writes), Version(version or f"v{number}"))
         written |= dict.fromkeys(map(name, deletes), ABSENT)
         read = {name(each): Version("") for each in reads}
-        trace = StepTrace(reads=MappingProxyType(read), writes=MappingProxyType(written))
+        trace = StepTrace(
+            reads=MappingProxyType(read),
+            writes=MappingProxyType(written),
+            groups=tuple(frozenset(map(name, group)) for group in groups),
+        )
         self.history.ended(StepRecord(number=number, code=code, trace=trace, **more))
         return number
 

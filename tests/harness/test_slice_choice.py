@@ -86,6 +86,11 @@ def test_cells_that_are_not_taken_apart(code: str) -> None:
     assert statements_of(code) is None
 
 
+def test_a_cell_that_is_too_deep_is_not_taken_apart() -> None:
+    """A sum of a thousand names is a thousand operators, one inside the other."""
+    assert statements_of(f"x = 1\ny = {'x + ' * 1000}x") is None
+
+
 def test_the_text_of_a_statement() -> None:
     """Whole lines with decorators and comments where it has them for itself; columns in characters."""
     code = "@keep\ndef f():\n    return 1  # why\nä = 'ü'; b = 2"

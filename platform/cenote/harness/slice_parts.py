@@ -17,6 +17,12 @@ from cenote_worker.trace import Location, key_of, kind_of, name
 MAX_STEPS: Final = 30_000
 """Of one line of which parts are kept. One takes a kilobyte or two, besides its text."""
 
+MAX_PARTS: Final = 100
+"""Of one step: there are as many as sets of what it has written."""
+
+MAX_AHEAD: Final = 10
+"""Of these, that are worked out before anybody asks."""
+
 MAX_CODE_AHEAD: Final = 10_000
 MAX_TOUCHED_AHEAD: Final = 300
 """Characters of a cell, and locations that it has read or written, which is taken apart before anybody asks."""
@@ -104,12 +110,15 @@ class Parts:
         return parts
 
     def prepare(self, record: StepRecord, depth: int, read: frozenset[Location]) -> None:
-        """What slices will probably ask of a step. read: of what it has written, what a later one has read."""
+        """What slices will probably ask of a step: what a later one has read of what it has written, read; and that
+        together with what others have read.
+        """
         taken = self._taken.get(depth)
-        if taken is not None and read in taken.parts:
+        parts = taken.parts if taken is not None else {}
+        if read in parts or len(parts) >= MAX_AHEAD or len(self._taken) >= MAX_STEPS:
             return
-        if not (self._names.crowded or len(self._taken) >= MAX_STEPS or _is_dear(record)):
-            self._take(record, depth, read)
+        if not (self._names.crowded or _is_dear(record)):
+            self._take(record, depth, {read, read.union(*parts)})
 
     def part(
         self, record: StepRecord, depth: int, made: frozenset[Location], wanted: Collection[Location]
@@ -118,23 +127,26 @@ class Parts:
         while True:
             taken = self._taken.get(depth)
             if taken is None or made not in taken.parts:
-                taken = self._take(record, depth, made)
+                taken = self._take(record, depth, (made,))
             part, disturbed = taken.parts[made]
             if disturbed.isdisjoint(wanted):
                 return part
             made |= disturbed.intersection(wanted)
 
-    def _take(self, record: StepRecord, depth: int, made: frozenset[Location]) -> _Taken:
-        """Its part for that is known now."""
+    def _take(self, record: StepRecord, depth: int, wanted: Iterable[frozenset[Location]]) -> _Taken:
+        """Its parts for each of these are known now."""
         statements, whole = self._statements(record), (self._whole.part(record), _NOTHING)
         if statements is None:
-            found = _Taken(parts={made: whole})
+            found = _Taken(parts=dict.fromkeys(wanted, whole))
         else:
             around, names = self._names.around(depth)
-            part = _chosen(record, statements, Chooser(statements, around), made)
-            found = _Taken(parts={made: part or whole}, names=names, foreign=FOREIGN in around.used)
+            chooser = Chooser(statements, around)
+            parts = {made: _chosen(record, statements, chooser, made) or whole for made in wanted}
+            found = _Taken(parts=parts, names=names, foreign=FOREIGN in around.used)
         known = self._taken.get(depth)
         if known is not None:
+            if len(known.parts) >= MAX_PARTS:
+                known.parts.clear()
             known.parts.update(found.parts)
             return known
         if len(self._taken) >= MAX_STEPS:

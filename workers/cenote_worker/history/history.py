@@ -51,7 +51,7 @@ class Companion(Protocol):
     """Works out ahead, of a history, what questions will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for this."""
+        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for it."""
 
 
 class Keep(Protocol):
