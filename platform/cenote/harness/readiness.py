@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote.harness.artifacts.sightings import KnownSightings
+from cenote.harness.artifacts.known_sightings import KnownSightings
 from cenote.harness.graph import ShownSteps
 from cenote.harness.slices import SlicedLines
 from cenote_worker.history.history import History

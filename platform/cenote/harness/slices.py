@@ -96,12 +96,13 @@ class SlicedLines:
         self.whole = Whole()
         self._cells = ReadCells()
         self._lines: dict[int, Parts] = {}
-        """By the step that each ends with, the one asked about last behind the others."""
+        """By the step that each ends with."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
         """See Companion. A line of which too little is known waits for a question."""
-        if records and self.lock.acquire(blocking=False):
-            tree, end = history.tree, records[-1].number
+        stays = [record for record in records if record.stays]  # no line goes on from others
+        if stays and self.lock.acquire(blocking=False):
+            tree, end = history.tree, stays[-1].number
             try:
                 _, common = self._nearest(tree, end)
                 news = tree.between(common, end)
@@ -115,8 +116,7 @@ class SlicedLines:
         """What slices of something that these steps have made will ask of those that it was made from."""
         tree = history.tree
         for record in news:
-            if record.stays:
-                self.whole.part(record)
+            self.whole.part(record)
             sources = dict[int, set[Location]]()
             for location, source in history.dependencies.inputs(record.number).seen.items():
                 sources.setdefault(source, set()).add(location)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cenote.harness import dependents, difference, graph
 from cenote.harness.artifacts.declaring import declared
 from cenote.harness.artifacts.errors import UnknownArtifactError
-from cenote.harness.artifacts.sightings import KnownSightings
+from cenote.harness.artifacts.known_sightings import KnownSightings
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.artifacts.tracked import TrackedArtifact, tracked
 from cenote.harness.blame import Blame, blame

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.declaring import declared
 from cenote.harness.plan_contents import reads_anything, writes_anything
-from cenote_worker.history.events import Declared
-from cenote_worker.history.history import History
-from cenote_worker.history.step import START, StepRecord
+from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version
 
 _UNTRACED: Final = StepTrace()
@@ -100,32 +96,3 @@ class Sightings:
             if place not in self._there or place in self._sources or place not in read:
                 self.counting[name].append(index)
             (self._there.discard if version == ABSENT else self._there.add)(place)
-
-
-class KnownSightings:
-    """Of the line that goes on, kept beside its history: who asks for artifacts asks again behind further steps."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        """Held by whoever asks. Nobody who adds to the history waits for it."""
-        self._of: tuple[Mapping[str, Declared], int] = ({}, START)
-        self._seen = Sightings({})
-
-    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """See Companion. Another line, as behind a rollback, waits for a question."""
-        if history.units and self.lock.acquire(blocking=False):
-            try:
-                units, known = self._of
-                if len(records) != 1 or (units is history.units and records[0].parent == known):
-                    self.along(history, records[-1].number if records else history.tree.head)
-            finally:
-                self.lock.release()
-
-    def along(self, history: History, end: int) -> Sightings:
-        """Of the line to a step, for what is declared now."""
-        units, known = self._of
-        if units is not history.units or history.tree.ancestor(known, end) != known:
-            known, self._seen = START, Sightings(declared(history.units))
-        self._seen.grow(history.tree.between(known, end))
-        self._of = history.units, end
-        return self._seen
