@@ -123,6 +123,8 @@ class ExecutionState:
     def artifacts(self) -> tuple[TrackedArtifact, ...]:
         """What was declared, by name, on the line to the head: versions, dependencies, why it is out of date."""
         history, size = self._past.history, self._past.size
+        if not history.units:
+            return ()
         last = history.beside(_LastArtifacts)
         if last.told[0] != size:
             known, units = history.beside(KnownSightings), declared(history.units)

@@ -20,7 +20,7 @@ from cenote_worker.history.bounds import (
     told,
     with_room,
 )
-from cenote_worker.history.collecting import one_collection
+from cenote_worker.history.collecting import no_collections, one_collection
 from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
@@ -290,7 +290,7 @@ class History:
         companions = [self.beside(kind) for kind in kinds]
         if all(each in self._companions for each in companions):
             return
-        with self._lock, one_collection():
+        with self._lock, no_collections(len(self.tree)):
             further = [each for each in companions if each not in self._companions]
             self._companions += tuple(further)
             records = list(self.tree)
