@@ -65,8 +65,10 @@ class Chooser:
         self._once = dict(_bound_once(statements))
         self._inert: dict[str, bool] = {}
         quiet = [self._is_quiet(each) for each in statements]
-        self._kin = {} if all(quiet) else self._related()
-        common = _NOTHING if all(quiet) else self._family(self._everywhere())
+        self.quiet = all(quiet)
+        """No statement changes anything in place: what functions speak of is all one, unless this cell does, too."""
+        self._kin = {} if self.quiet else self._related()
+        common = _NOTHING if self.quiet else self._family(self._everywhere())
         self._touched = [
             _NOTHING if still else common | self._family(each.mentioned)
             for still, each in zip(quiet, statements, strict=True)

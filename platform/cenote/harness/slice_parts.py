@@ -142,7 +142,8 @@ class Parts:
             around, names = self._names.around(depth)
             chooser = Chooser(statements, around)
             parts = {made: _chosen(record, statements, chooser, made) or whole for made in wanted}
-            found = _Taken(parts=parts, names=names, foreign=FOREIGN in around.used)
+            foreign = None if chooser.quiet else FOREIGN in around.used
+            found = _Taken(parts=parts, names=names, foreign=foreign)
         known = self._taken.get(depth)
         if known is not None:
             if len(known.parts) >= MAX_PARTS:
