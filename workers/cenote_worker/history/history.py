@@ -51,7 +51,10 @@ class Companion(Protocol):
     """Works out ahead, of a history, what questions will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for it."""
+        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for it.
+
+        In any order, and from several threads.
+        """
 
 
 class Keep(Protocol):
@@ -70,7 +73,7 @@ class Keep(Protocol):
 class History:
     """Safe to use from several threads. What has been read of it stays true: it is only added to.
 
-    Questions take no lock: they read what is never changed, and those that add wait for nobody.
+    Questions take no lock of this: they read what is never changed, and those that add wait for no question.
     """
 
     def __init__(self, keep: Keep | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
@@ -290,10 +293,11 @@ class History:
         companions = [self.beside(kind) for kind in kinds]
         if all(each in self._companions for each in companions):
             return
-        with self._lock, no_collections(len(self.tree)):
+        with self._lock:
             further = [each for each in companions if each not in self._companions]
             self._companions += tuple(further)
             records = list(self.tree)
+        with no_collections(len(records)):
             for each in further if records else ():
                 each.went_on(self, records)
 
