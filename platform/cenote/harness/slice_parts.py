@@ -15,7 +15,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, key_of, kind_of, name
 
 MAX_STEPS: Final = 30_000
-"""Of one line of which parts are kept. One takes a kilobyte or two, besides its text."""
+"""Of one line of which parts are kept. One takes some kilobytes, with all that is said of it here."""
 
 MAX_PARTS: Final = 100
 """Of one step: there are as many as sets of what it has written."""
