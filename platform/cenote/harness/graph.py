@@ -60,7 +60,10 @@ def graph(past: Past) -> Graph:
         for record in records:
             number = record.number
             seen = shown.get(past.history, record)
-            nodes.append(_node(record, seen, live=number in live))
+            node = seen.node.copy()
+            node["writes"], node["unknown"] = node["writes"].copy(), node["unknown"].copy()
+            node["live"] = number in live
+            nodes.append(node)
             edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
             for source, kind, symbols in seen.edges:
                 edges.append({"source": source, "target": number, "kind": kind, "symbols": [*symbols]})
@@ -87,10 +90,9 @@ class ShownSteps:
 
 
 class _ShownStep(NamedTuple):
-    """What has to be worked out of a step, and stays: half of what drawing it costs. edges: source, kind, symbols."""
+    """What has to be worked out of a step, and stays. node: to be copied. edges: source, kind, symbols."""
 
-    label: str
-    writes: tuple[str, ...]
+    node: Node
     edges: tuple[tuple[int, str, tuple[str, ...]], ...]
 
 
@@ -111,20 +113,20 @@ def _start(past: Past) -> Node:
     }
 
 
-def _node(record: StepRecord, shown: _ShownStep, *, live: bool) -> Node:
+def _node(record: StepRecord) -> Node:
     return {
         "id": record.number,
         "kind": record.kind,
-        "label": shown.label,
+        "label": _label(record),
         "author": record.author,
         "cause": record.cause,
         "status": record.status,
         "origin": record.origin,
-        "writes": [*shown.writes],
+        "writes": sorted([place.removeprefix("name:") for place in written(record)]),
         "started": record.started,
         "duration": record.duration,
         "unknown": [*record.unknown],
-        "live": live,
+        "live": False,
     }
 
 
@@ -147,8 +149,7 @@ def _shown(record: StepRecord, inputs: Inputs) -> _ShownStep:
     doubt = record.parent if record.unknown else inputs.shadow
     if doubt != START:
         edges.append((doubt, "unknown", ()))
-    writes = sorted([place.removeprefix("name:") for place in written(record)])
-    return _ShownStep(_label(record), tuple(writes), tuple(edges))
+    return _ShownStep(_node(record), tuple(edges))
 
 
 # -- text --
