@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from cenote.harness import ExecutionState
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, StepTrace, Version, name
+from cenote_worker.trace import ABSENT, StepTrace, ValueKind, Version, name
 
 
 class Line:
@@ -28,14 +28,23 @@ class Line:
         writes: Iterable[str] = (),
         deletes: Iterable[str] = (),
         version: str = "",
+        groups: Iterable[Iterable[str]] = (),
+        kinds: Mapping[str, str] | None = None,
         **more: Any,
     ) -> int:
-        """A step of which all is known. version: of what it wrote, its own by default."""
+        """A step of which all is known. version: of what it wrote, its own by default. groups: that share objects.
+        kinds: types of what it wrote.
+        """
         number = self.history.tree.last + 1
         written = dict.fromkeys(map(name, writes), Version(version or f"v{number}"))
         written |= dict.fromkeys(map(name, deletes), ABSENT)
         read = {name(each): Version("") for each in reads}
-        trace = StepTrace(reads=MappingProxyType(read), writes=MappingProxyType(written))
+        trace = StepTrace(
+            reads=MappingProxyType(read),
+            writes=MappingProxyType(written),
+            groups=tuple(frozenset(map(name, group)) for group in groups),
+            kinds={name(each): ValueKind(type=kind) for each, kind in (kinds or {}).items()},
+        )
         self.history.ended(StepRecord(number=number, code=code, trace=trace, **more))
         return number
 

@@ -19,7 +19,10 @@ def chosen(code: str, *made: str, wanted: str = "", **around: object) -> list[st
     assert statements is not None
     used, stored = bodies_of(code)
     setting = Around(before=KINDS, plain=PLAIN, used=used, stored=stored, **around)  # type: ignore[arg-type]
-    choice = Chooser(statements, setting).choose(made, {*made, *wanted.split()})
+    chooser = Chooser(statements, setting)
+    choice = chooser.choose(made, wanted.split())
+    if choice is not None and choice.changed.difference(made):
+        choice = chooser.choose({*made, *choice.changed})
     return None if choice is None else [each.text for each in choice.statements]
 
 
@@ -81,6 +84,11 @@ def test_nothing_is_said_of_what_no_statement_can_have_written() -> None:
 def test_cells_that_are_not_taken_apart(code: str) -> None:
     """One statement, no plain Python, names that nobody knows, lines that are counted in another way."""
     assert statements_of(code) is None
+
+
+def test_a_cell_that_is_too_deep_is_not_taken_apart() -> None:
+    """A sum of a thousand names is a thousand operators, one inside the other."""
+    assert statements_of(f"x = 1\ny = {'x + ' * 1000}x") is None
 
 
 def test_the_text_of_a_statement() -> None:

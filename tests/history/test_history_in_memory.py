@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -225,3 +226,27 @@ def test_clients_plan_without_what_is_in_the_files() -> None:
     assert excerpt.ByteSize() < 200
     copy.read(map(to_event, excerpt.events))
     assert {digest: None} == copy.files
+
+
+class Heard:
+    """Of which steps its history has told."""
+
+    def __init__(self) -> None:
+        self.numbers: list[list[int]] = []
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        assert all(record.number in history.tree for record in records)
+        self.numbers.append([record.number for record in records])
+
+
+def test_a_companion_hears_of_each_step_once() -> None:
+    """Of those that are there, of those that come, of all that are read at a time; and that units are declared."""
+    history = History()
+    run(history, 1)
+    run(history, 2)
+    history.accompany(Heard)
+    history.accompany(Heard)
+    run(history, 3)
+    history.declared([Declared(name="last", kind="dataset")])
+    history.read([StepRecord(number=4), StepRecord(number=5)])
+    assert [[1, 2], [3], [], [4, 5]] == history.beside(Heard).numbers

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypedDict
 
-from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
+from cenote_worker.history.collecting import no_collections
 from cenote_worker.history.dependencies import Inputs, written
+from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 
 MAX_LABEL: Final = 60
@@ -52,33 +54,45 @@ class Graph(TypedDict):
 def graph(past: Past) -> Graph:
     """All lines of a history."""
     live = {record.number for record in past.line(past.head)}
-    records, shown = past.all(), past.history.beside(_ShownSteps).by_number
+    records, shown = past.all(), past.history.beside(ShownSteps)
     nodes, edges = [_start(past)], list[Edge]()
     with no_collections(len(records)):
         for record in records:
             number = record.number
-            seen = shown.get(number)
-            if seen is None:
-                seen = shown[number] = _shown(record, past.inputs(number))
-            nodes.append(_node(record, seen, live=number in live))
+            seen = shown.get(past.history, record)
+            node = seen.node.copy()
+            node["writes"], node["unknown"] = node["writes"].copy(), node["unknown"].copy()
+            node["live"] = number in live
+            nodes.append(node)
             edges.append({"source": record.parent, "target": number, "kind": "parent", "symbols": []})
             for source, kind, symbols in seen.edges:
                 edges.append({"source": source, "target": number, "kind": kind, "symbols": [*symbols]})
     return {"head": past.head, "nodes": nodes, "edges": edges}
 
 
-class _ShownSteps:
+class ShownSteps:
     """Kept beside their history: what is asked for again and again are mostly the same ones."""
 
     def __init__(self) -> None:
-        self.by_number: dict[int, _ShownStep] = {}
+        self._by_number: dict[int, _ShownStep] = {}
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        """See Companion."""
+        for record in records:
+            self.get(history, record)
+
+    def get(self, history: History, record: StepRecord) -> _ShownStep:
+        found = self._by_number.get(record.number)
+        if found is None:
+            inputs = history.dependencies.inputs(record.number)
+            found = self._by_number[record.number] = _shown(record, inputs)
+        return found
 
 
 class _ShownStep(NamedTuple):
-    """What has to be worked out of a step, and stays: half of what drawing it costs. edges: source, kind, symbols."""
+    """What has to be worked out of a step, and stays. node: to be copied. edges: source, kind, symbols."""
 
-    label: str
-    writes: tuple[str, ...]
+    node: Node
     edges: tuple[tuple[int, str, tuple[str, ...]], ...]
 
 
@@ -99,20 +113,20 @@ def _start(past: Past) -> Node:
     }
 
 
-def _node(record: StepRecord, shown: _ShownStep, *, live: bool) -> Node:
+def _node(record: StepRecord) -> Node:
     return {
         "id": record.number,
         "kind": record.kind,
-        "label": shown.label,
+        "label": _label(record),
         "author": record.author,
         "cause": record.cause,
         "status": record.status,
         "origin": record.origin,
-        "writes": [*shown.writes],
+        "writes": sorted([place.removeprefix("name:") for place in written(record)]),
         "started": record.started,
         "duration": record.duration,
         "unknown": [*record.unknown],
-        "live": live,
+        "live": False,
     }
 
 
@@ -135,8 +149,7 @@ def _shown(record: StepRecord, inputs: Inputs) -> _ShownStep:
     doubt = record.parent if record.unknown else inputs.shadow
     if doubt != START:
         edges.append((doubt, "unknown", ()))
-    writes = sorted([place.removeprefix("name:") for place in written(record)])
-    return _ShownStep(_label(record), tuple(writes), tuple(edges))
+    return _ShownStep(_node(record), tuple(edges))
 
 
 # -- text --

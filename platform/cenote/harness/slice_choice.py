@@ -17,6 +17,8 @@ from cenote.harness.slice_syntax import Statement
 OUTSIDE: Final = ""
 """Stands for files, hidden state and modules, which no name leads to."""
 
+_NOTHING: Final[frozenset[str]] = frozenset()
+
 _FIXED: Final = frozenset(("type", "function", "builtin_function_or_method", "numpy.ufunc"))
 """Types of what modules export, taken to be never changed."""
 
@@ -43,11 +45,14 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """statements: in their order. wanted: names that have to be there before. deep: more may be, that they reach."""
+    """statements: in their order. wanted: names that have to be there before. deep: more may be, that they reach.
+    changed: of the others that were asked about, those that these statements may have changed.
+    """
 
     statements: tuple[Statement, ...]
     wanted: frozenset[str]
     deep: bool
+    changed: frozenset[str]
 
 
 class Chooser:
@@ -59,63 +64,68 @@ class Chooser:
         self._bound = frozenset[str]().union(*(each.bound for each in statements))
         self._once = dict(_bound_once(statements))
         self._inert: dict[str, bool] = {}
-        self._kin = _kin(
-            [
-                [name for name in group if not self._is_inert(name)]
-                for group in (*(each.mentioned for each in statements), *around.groups)
-            ]
-        )
-        self._touched = {each: self._touches(each) for each in statements}
+        quiet = [self._is_quiet(each) for each in statements]
+        self.quiet = all(quiet)
+        """No statement changes anything in place: what functions speak of is all one, unless this cell does, too."""
+        self._kin = {} if self.quiet else self._related()
+        common = _NOTHING if self.quiet else self._family(self._everywhere())
+        self._touched = [
+            _NOTHING if still else common | self._family(each.mentioned)
+            for still, each in zip(quiet, statements, strict=True)
+        ]
+        """Of each statement, families of what it may change in place: of none if it is quiet."""
 
-    def choose(self, made: Collection[str], wanted: Collection[str]) -> Choice | None:
+    def choose(self, made: Collection[str], others: Iterable[str] = ()) -> Choice | None:
         """None when nothing says which statement wrote what was made.
 
-        wanted: names, and OUTSIDE for what is none. made: those of them that are different after the cell. Others can
-        come to matter: a statement that is left out may have put back what one that stays has changed.
+        made: names that are wanted and different after the cell, and OUTSIDE for what is none. others: see Choice.
+        What is among these and wanted too is to be taken for made if it may have been changed: a statement that was
+        left out may have put it back.
         """
-        matter = set(made)
-        while True:
-            choice = self._back(matter)
-            if not self._explained(made, choice.statements):
-                return None
-            disturbed = {name for name in set(wanted) - matter if self._explained([name], choice.statements)}
-            if not disturbed:
-                return choice
-            matter |= disturbed
-
-    def _back(self, wanted: Collection[str]) -> Choice:
-        """Once through the cell, from its end."""
-        needed, deep = set(wanted), False
+        needed, deep = set(made), False
         chosen: list[Statement] = []
-        for statement in reversed(self._statements):
-            touched = self._touched[statement]
-            if statement.bound.isdisjoint(needed) and touched.isdisjoint(self._family(needed)):
+        bound, changed = set[str](), set[str]()
+        for statement, touched in zip(reversed(self._statements), reversed(self._touched), strict=True):
+            if statement.bound.isdisjoint(needed) and not (touched and self._meets(needed, touched)):
                 continue
             chosen.append(statement)
+            bound |= statement.bound
+            changed |= touched
             if not statement.imports:  # of one module several statements may import parts
                 needed -= statement.sure
             needed |= statement.mentioned | (touched & {OUTSIDE})
             if not statement.is_atomic(self._type_of):
                 deep = True
                 needed |= self._around.used
-        return Choice(statements=tuple(chosen[::-1]), wanted=frozenset(needed - {OUTSIDE}), deep=deep)
+        if not all(name in bound or self._meets((name,), changed) for name in made):
+            return None
+        return Choice(
+            statements=tuple(chosen[::-1]),
+            wanted=frozenset(needed - {OUTSIDE}),
+            deep=deep,
+            changed=frozenset([each for each in others if each in bound or self._meets((each,), changed)]),
+        )
 
-    def _touches(self, statement: Statement) -> frozenset[str]:
-        """Families of what it may change in place."""
-        if statement.is_quiet(self._type_of) and not (statement.imports and self._around.outside):
-            return frozenset()
-        names = statement.mentioned | self._around.used | self._around.stored
-        return self._family(names | ({OUTSIDE} if self._around.outside else set()))
+    def _related(self) -> Mapping[str, str]:
+        """See `_kin`: of what the cell speaks of together, and what has ever shared objects."""
+        groups = (*(each.mentioned for each in self._statements), *self._around.groups)
+        return _kin([[name for name in group if not self._is_inert(name)] for group in groups])
+
+    def _is_quiet(self, statement: Statement) -> bool:
+        return statement.is_quiet(self._type_of) and not (statement.imports and self._around.outside)
+
+    def _everywhere(self) -> frozenset[str]:
+        """What any statement may change that is not quiet, besides what it speaks of."""
+        names = self._around.used | self._around.stored
+        return names | {OUTSIDE} if self._around.outside else names
 
     def _family(self, names: Iterable[str]) -> frozenset[str]:
         """Of each name that can be changed, what stands for all that may share objects with it."""
-        return frozenset(self._kin.get(name, name) for name in names if not self._is_inert(name))
+        return frozenset([self._kin.get(name, name) for name in names if not self._is_inert(name)])
 
-    def _explained(self, names: Collection[str], chosen: Sequence[Statement]) -> bool:
-        """Whether some of these statements may have written each name."""
-        bound = frozenset[str]().union(*(each.bound for each in chosen))
-        touched = frozenset[str]().union(*(self._touched[each] for each in chosen))
-        return all(name in bound or not self._family([name]).isdisjoint(touched) for name in names)
+    def _meets(self, names: Iterable[str], families: Collection[str]) -> bool:
+        """Whether any of the names belongs to one of them."""
+        return any(self._kin.get(each, each) in families and not self._is_inert(each) for each in names)
 
     def _type_of(self, name: str) -> str:
         if name not in self._bound:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cenote.harness.slice_choice import Around
 from cenote.harness.slice_syntax import ReadCells, bodies_of
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of, kind_of
+from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of
 
 MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes a microsecond for each."""
 
+MAX_GROUPS: Final = 100
+"""Of names that one has shared objects with, none of them within another."""
+
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
 """What every draw of a random number changes."""
+
+FOREIGN: Final = "*"
+"""Stands for all names that functions speak of and that have nothing to do with a cell: which these are is all one,
+since nothing is known of any of them there.
+"""
+
+_FOREIGN: Final = frozenset((FOREIGN,))
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 _PROCESS: Final = re.compile(
     r"\b(?:os|sys|environ|putenv|chdir|cwd|locale|warnings|logging|decimal|getcontext|localcontext|options?|set_option"
@@ -28,79 +40,144 @@ _PROCESS: Final = re.compile(
 _BODIES: Final = re.compile(r"\b(?:def|lambda)\b")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """How what is known of a line differs from what was.
+
+    names: of which something else is. used: names that functions speak of now. everything: no cell that is taken
+    apart is sure to be as it was.
+    """
+
+    names: frozenset[str]
+    used: frozenset[str]
+    everything: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spoken:
+    """What functions speak of, and store into. process: of what changes theirs. room: characters still to be read."""
+
+    used: frozenset[str] = _NOTHING
+    stored: frozenset[str] = _NOTHING
+    process: bool = False
+    room: int = MAX_CODE
+
+    @property
+    def readable(self) -> bool:
+        return self.room >= 0
+
+    def and_of(self, code: str) -> _Spoken:
+        room = self.room - len(code)
+        used, stored = bodies_of(to_python(code)) if room >= 0 else (_NOTHING, _NOTHING)
+        process = self.process or any(map(_PROCESS.fullmatch, used))
+        return _Spoken(used=self.used | used, stored=self.stored | stored, process=process, room=room)
+
+
 class LineNames:
     """Of the steps of a line, by depth: the first has depth 1. Holds nothing of their results."""
 
     def __init__(self, cells: ReadCells) -> None:
-        self.blind = 0
-        """The last depth of a step of which not everything is known."""
+        self.crowded = False
+        """Whether some name has shared objects with so many others that cells which have to do with it are dear."""
         self._cells = cells
         self._traces: list[StepTrace | None] = []
         self._codes: list[str] = []
-        self._room = MAX_CODE
-        self._used = frozenset[str]()
-        self._stored = frozenset[str]()
-        self._uses_process = False
+        self._blind = [0]
+        """Depths of steps of which not everything is known."""
+        self._spoken = [(0, _Spoken())]
+        """From each of these depths on."""
         self._writers: dict[str, list[int]] = {}
-        self._groups: dict[str, set[frozenset[str]]] = {}
-        """What each name has ever shared objects with."""
+        self._shared: list[tuple[int, frozenset[str]]] = []
+        """Names that share objects since a depth."""
+        self._groups: dict[str, Sequence[frozenset[str]]] = {}
+        """The same for each name; groups within others are left out."""
+
+    @property
+    def blind(self) -> int:
+        """The last of these depths; 0 for none."""
+        return self._blind[-1]
 
     @property
     def readable(self) -> bool:
         """Whether all is known of what functions speak of: there are not too many."""
-        return self._room >= 0
+        return self._spoken[-1][1].readable
 
-    def grow(self, records: Iterable[StepRecord]) -> bool:
-        """The line goes on. Says whether that matters for what is around earlier cells."""
-        before = (self.readable, self._used, self._stored, sum(map(len, self._groups.values())))
+    def grow(self, records: Iterable[StepRecord]) -> News:
+        """The line goes on."""
+        former, groups = self._spoken[-1][1], len(self._shared)
         for record in records:
             self._traces.append(record.trace)
             self._codes.append(record.code)
             if record.kind == "cell" and _BODIES.search(record.code):
-                self._learn(record.code)
+                self._spoken.append((len(self._traces), self._spoken[-1][1].and_of(record.code)))
             if record.stays and record.unknown:
-                self.blind = len(self._traces)
+                self._blind.append(len(self._traces))
             if record.trace is not None and record.stays:
                 self._pass(record.trace)
-        return before != (self.readable, self._used, self._stored, sum(map(len, self._groups.values())))
+        return self._news(former, [names for _, names in self._shared[groups:]])
 
-    def _learn(self, code: str) -> None:
-        """What functions of a cell speak of."""
-        self._room -= len(code)
-        if self.readable:
-            used, stored = bodies_of(to_python(code))
-            self._uses_process = self._uses_process or any(map(_PROCESS.fullmatch, used))
-            if not (used <= self._used and stored <= self._stored):
-                self._used, self._stored = self._used | used, self._stored | stored
+    def until(self, depth: int) -> tuple[LineNames, News]:
+        """Of the line up to there."""
+        names = LineNames(self._cells)
+        names._traces, names._codes = self._traces[:depth], self._codes[:depth]
+        names._blind = [at for at in self._blind if at <= depth]
+        names._spoken = [(at, spoken) for at, spoken in self._spoken if at <= depth]
+        names._writers = {name: at[: bisect_right(at, depth)] for name, at in self._writers.items()}
+        groups = [group for at, group in self._shared if at > depth]
+        for at, group in self._shared[: len(self._shared) - len(groups)]:
+            names._share(at, group)
+        return names, names._news(self._spoken[-1][1], groups)
+
+    def _news(self, former: _Spoken, groups: Iterable[frozenset[str]]) -> News:
+        spoken = self._spoken[-1][1]
+        return News(
+            names=(spoken.used ^ former.used).union(spoken.stored ^ former.stored, *groups),
+            used=spoken.used,
+            everything=(spoken.readable, spoken.process) != (former.readable, former.process),
+        )
 
     def _pass(self, trace: StepTrace) -> None:
         depth = len(self._traces)
         for name in _names(trace.writes):
             self._writers.setdefault(name, []).append(depth)
         for group in trace.groups:
-            names = _names(group)
-            for name in names if len(group) > 1 else ():
-                self._groups.setdefault(name, set()).add(names)
+            names = _names(group) if len(group) > 1 else _NOTHING
+            if len(names) > 1 and not any(names <= each for each in self._groups.get(next(iter(names)), ())):
+                self._share(depth, names)
 
-    def around(self, depth: int) -> Around:
-        """Of the cell there, whose trace is known, and which is taken apart."""
+    def _share(self, depth: int, names: frozenset[str]) -> None:
+        self._shared.append((depth, names))
+        for name in names:
+            others = [each for each in self._groups.get(name, ()) if not each < names]
+            self._groups[name] = (*others, names)
+            self.crowded = self.crowded or len(others) >= MAX_GROUPS
+
+    def around(self, depth: int) -> tuple[Around, frozenset[str]]:
+        """Of the cell there, whose trace is known, and which is taken apart; and the names that it has to do with.
+
+        These are those that it speaks of, reads or writes, and what shares objects with them.
+        """
         trace, code = self._traces[depth - 1], self._codes[depth - 1]
         assert trace is not None
         before = {name: self._last_before(depth, name) for name in _names(trace.reads)}
-        spoken = frozenset[str]().union(*(each.mentioned for each in self._cells.statements(code) or ()))
-        return Around(
+        mentioned = [each.mentioned for each in self._cells.statements(code) or ()]
+        groups, names = self._related(_names(trace.writes).union(before, *mentioned))
+        spoken = self._spoken[-1][1]
+        foreign = _NOTHING if spoken.used <= names else _FOREIGN
+        around = Around(
             before={name: self._type_at(at, name) for name, at in before.items()},
             after={key_of(each): kind.type for each, kind in trace.kinds.items()},
             plain=frozenset(name for name, at in before.items() if self._is_plain(at, name)),
-            used=self._used,
-            stored=self._stored,
-            groups=self._groups_of({*before, *_names(trace.writes), *spoken, *self._used, *self._stored}),
+            used=(spoken.used & names) | foreign,
+            stored=spoken.stored & names,
+            groups=groups,
             mutated=_names(trace.mutated),
             outside=self._is_outside(code, trace),
         )
+        return around, names
 
-    def _groups_of(self, names: Iterable[str]) -> Sequence[frozenset[str]]:
-        """Those that connect these names with others, directly or through further ones."""
+    def _related(self, names: frozenset[str]) -> tuple[Sequence[frozenset[str]], frozenset[str]]:
+        """What connects these names with others, directly or through further ones; and all of them together."""
         found: dict[frozenset[str], None] = {}
         waiting = [*names]
         while waiting:
@@ -108,7 +185,7 @@ class LineNames:
                 if group not in found:
                     found[group] = None
                     waiting += group
-        return tuple(found)
+        return tuple(found), names.union(*found)
 
     def _is_outside(self, code: str, trace: StepTrace) -> bool:
         """Whether one statement may have left there, besides names, what another has read.
@@ -116,9 +193,9 @@ class LineNames:
         What was changed and put back shows as read only. Some states of the process count as read by every step.
         """
         read = trace.reads.keys() - {LIBRARIES}  # each step has read which there are
-        drawn = any(each in DRAWN or kind_of(each) in ("file", "module") for each in read)
-        spoken = self._uses_process or bool(_PROCESS.search(code))
-        return drawn or spoken or any(kind_of(each) != "name" for each in trace.writes)
+        drawn = any(each.startswith(("file:", "module:")) for each in read) or not DRAWN.isdisjoint(read)
+        spoken = self._spoken[-1][1].process or bool(_PROCESS.search(code))
+        return drawn or spoken or not all(each.startswith("name:") for each in trace.writes)
 
     def _last_before(self, depth: int, name: str) -> int:
         writers = self._writers.get(name, [])
@@ -139,4 +216,4 @@ class LineNames:
 
 
 def _names(locations: Iterable[Location]) -> frozenset[str]:
-    return frozenset(key_of(each) for each in locations if kind_of(each) == "name")
+    return frozenset([each[5:] for each in locations if each.startswith("name:")])

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote.harness.slice_choice import OUTSIDE, Chooser
-from cenote.harness.slice_line import LineNames
+from cenote.harness.slice_line import FOREIGN, LineNames, News
 from cenote.harness.slice_source import SlicedStatement, with_heading
 from cenote.harness.slice_syntax import ReadCells, Statement, parts_of_packages
 from cenote_worker.history.dependencies import changed, located, looked_at, written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, key_of, kind_of, name
 
-MAX_PARTS: Final = 30_000
-"""That are kept of one line: of several slices of ten thousand steps. One takes a kilobyte, besides its text."""
+MAX_STEPS: Final = 30_000
+"""Of one line of which parts are kept. One takes some kilobytes, with all that is said of it here."""
+
+MAX_PARTS: Final = 100
+"""Of one step: there are as many as sets of what it has written."""
+
+MAX_AHEAD: Final = 10
+"""Of these, that are worked out before anybody asks."""
+
+MAX_CODE_AHEAD: Final = 10_000
+MAX_TOUCHED_AHEAD: Final = 300
+"""Characters of a cell, and locations that it has read or written, which is taken apart before anybody asks."""
+
+_NOTHING: Final[frozenset[Location]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +43,46 @@ class Part:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """Parts of one step, by what is wanted of what it has written. Each with what else it may have changed: who wants
+    something of that has to ask for it, too.
+
+    names: that the step has to do with; see LineNames.around. foreign: whether functions speak of others; None where
+    that is all one.
+    """
+
+    parts: dict[frozenset[Location], tuple[Part, frozenset[Location]]]
+    names: frozenset[str] = frozenset()
+    foreign: bool | None = None
+
+    def depends_on(self, news: News) -> bool:
+        return self.foreign is (news.used <= self.names) or not news.names.isdisjoint(self.names)
+
+
+class Whole:
+    """Parts that are all of their steps. They are the same on each line."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, Part] = {}
+
+    def part(self, record: StepRecord) -> Part:
+        found = self._found.get(record.number)
+        if found is None:
+            if len(self._found) >= MAX_STEPS:
+                self._found.clear()
+            found = self._found[record.number] = part_of(record)
+        return found
+
+
 class Parts:
     """Of the steps of one line. Holds nothing of their results."""
 
-    def __init__(self, cells: ReadCells) -> None:
+    def __init__(self, cells: ReadCells, whole: Whole) -> None:
         self._cells = cells
+        self._whole = whole
         self._names = LineNames(cells)
-        self._found: dict[tuple[int, frozenset[Location]], Part] = {}
+        self._taken: dict[int, _Taken] = {}
 
     @property
     def blind(self) -> int:
@@ -46,44 +91,109 @@ class Parts:
 
     def grow(self, records: Iterable[StepRecord]) -> None:
         """The line goes on with these."""
-        if self._names.grow(records):
-            self._found.clear()
+        news = self._names.grow(records)
+        if news.everything:
+            self._taken.clear()
+        elif news.names:
+            concerned = [depth for depth, taken in self._taken.items() if taken.depends_on(news)]
+            for depth in concerned:
+                del self._taken[depth]
 
-    def part(self, record: StepRecord, depth: int, met: frozenset[Location]) -> Part:
-        """Of the step there. met: of what is wanted behind it, what it has written or read."""
-        known = self._found.get((depth, met))
-        if known is None:
-            chosen = self._apart(record, depth, met)
-            if len(self._found) >= MAX_PARTS:
-                self._found.clear()
-            known = self._found[depth, met] = part_of(record) if chosen is None else part_of(record, *chosen)
-        return known
+    def until(self, depth: int) -> Parts:
+        """Of the line up to there, for another that goes on from there; with what is known of its steps."""
+        parts = Parts(self._cells, self._whole)
+        parts._names, news = self._names.until(depth)
+        if not news.everything:
+            parts._taken = {
+                at: taken for at, taken in self._taken.items() if at <= depth and not taken.depends_on(news)
+            }
+        return parts
 
-    def _apart(
-        self, record: StepRecord, depth: int, met: frozenset[Location]
-    ) -> tuple[Sequence[Statement], frozenset[Location]] | None:
-        """Statements that what is wanted comes from, and what they read; None where that is all of the step."""
-        trace = record.trace
-        if record.kind != "cell" or record.private or trace is None:
+    def prepare(self, record: StepRecord, depth: int, read: frozenset[Location]) -> None:
+        """What slices will probably ask of a step: what a later one has read of what it has written, read; and that
+        together with what others have read.
+        """
+        taken = self._taken.get(depth)
+        parts = taken.parts if taken is not None else {}
+        if read in parts or len(parts) >= MAX_AHEAD or len(self._taken) >= MAX_STEPS:
+            return
+        if not (self._names.crowded or _is_dear(record)):
+            self._take(record, depth, {read, read.union(*parts)})
+
+    def part(
+        self, record: StepRecord, depth: int, made: frozenset[Location], wanted: Collection[Location]
+    ) -> Part:
+        """Of the step there, whose trace is known. made: what it has written of what is wanted behind it."""
+        while True:
+            taken = self._taken.get(depth)
+            if taken is None or made not in taken.parts:
+                taken = self._take(record, depth, (made,))
+            part, disturbed = taken.parts[made]
+            if disturbed.isdisjoint(wanted):
+                return part
+            made |= disturbed.intersection(wanted)
+
+    def _take(self, record: StepRecord, depth: int, wanted: Iterable[frozenset[Location]]) -> _Taken:
+        """Its parts for each of these are known now."""
+        statements, whole = self._statements(record), (self._whole.part(record), _NOTHING)
+        if statements is None:
+            found = _Taken(parts=dict.fromkeys(wanted, whole))
+        else:
+            around, names = self._names.around(depth)
+            chooser = Chooser(statements, around)
+            parts = {made: _chosen(record, statements, chooser, made) or whole for made in wanted}
+            foreign = None if chooser.quiet else FOREIGN in around.used
+            found = _Taken(parts=parts, names=names, foreign=foreign)
+        known = self._taken.get(depth)
+        if known is not None:
+            if len(known.parts) >= MAX_PARTS:
+                known.parts.clear()
+            known.parts.update(found.parts)
+            return known
+        if len(self._taken) >= MAX_STEPS:
+            self._taken.clear()
+        self._taken[depth] = found
+        return found
+
+    def _statements(self, record: StepRecord) -> Sequence[Statement] | None:
+        """Of a cell that is taken apart, as far as they were run."""
+        if record.kind != "cell" or record.private or not self._names.readable:
             return None
-        statements = _begun(record, self._cells.statements(record.code))
-        if statements is None or not self._names.readable:
-            return None
-        choice = Chooser(statements, self._names.around(depth)).choose(
-            _spoken(met & trace.writes.keys()), _spoken(met)
-        )
-        if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
-            return None
-        if len(choice.statements) == len(statements):
-            return None
-        spoken = frozenset[str]().union(*(each.mentioned for each in statements))
-        reads = frozenset(
-            each
-            for each in trace.reads
-            if (kind_of(each) == "name" and key_of(each) in choice.wanted)
-            or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
-        )
-        return choice.statements, reads
+        return _begun(record, self._cells.statements(record.code))
+
+
+def _is_dear(record: StepRecord) -> bool:
+    """Whether to take it apart costs more than a millisecond or two, which no cell should wait for."""
+    trace = record.trace
+    touched = len(trace.reads) + len(trace.writes) if trace is not None else 0
+    return len(record.code) > MAX_CODE_AHEAD or touched > MAX_TOUCHED_AHEAD
+
+
+def _chosen(
+    record: StepRecord, statements: Sequence[Statement], chooser: Chooser, made: frozenset[Location]
+) -> tuple[Part, frozenset[Location]] | None:
+    """Statements that what is wanted comes from, and what they read; see _Taken. None: that is all of the step."""
+    trace = record.trace
+    assert trace is not None, "of others nothing is wanted"
+    words = _spoken(made)
+    others = {each: word for each in (*trace.reads, *trace.writes) if (word := _word(each)) not in words}
+    choice = chooser.choose(words, others.values())
+    if choice is None or (record.status == "failed" and statements[-1] in choice.statements):
+        return None
+    if len(choice.statements) == len(statements):
+        return None
+    spoken = frozenset[str]().union(*(each.mentioned for each in statements))
+    reads = frozenset(
+        each
+        for each in trace.reads
+        if (kind_of(each) == "name" and key_of(each) in choice.wanted)
+        or (choice.deep and (kind_of(each) != "name" or key_of(each) not in spoken))
+    )
+    part = part_of(record, choice.statements, reads)
+    wider = chooser.choose(words | choice.changed) if choice.changed else choice
+    if wider is not None and wider.statements == choice.statements:
+        return part, _NOTHING  # whoever wants some of it has asked for that already
+    return part, frozenset([each for each, word in others.items() if word in choice.changed])
 
 
 def part_of(
@@ -92,7 +202,7 @@ def part_of(
     reads: frozenset[Location] | None = None,
 ) -> Part:
     """None: all statements of the step, and all that it has read."""
-    settled = set(written(record)) - set(map(name, parts_of_packages(record.code)))
+    settled = set(written(record)).difference(map(name, parts_of_packages(record.code)))
     settled -= changed(record)  # what it was before is a part of what it is
     if record.status == "failed":  # it may not have come to that
         settled = set()
@@ -120,4 +230,8 @@ def _begun(record: StepRecord, statements: Sequence[Statement] | None) -> Sequen
 
 def _spoken(locations: Iterable[Location]) -> set[str]:
     """As the statements of a cell know them."""
-    return {key_of(each) if kind_of(each) == "name" else OUTSIDE for each in locations}
+    return set(map(_word, locations))
+
+
+def _word(location: Location) -> str:
+    return location[5:] if location.startswith("name:") else OUTSIDE

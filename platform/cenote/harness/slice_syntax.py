@@ -7,6 +7,7 @@ import re
 import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from cenote.harness.plan_names import bound_by
@@ -17,8 +18,20 @@ from cenote_worker.results import Span
 MAX_READ: Final = 500_000
 """Characters of cells whose statements are kept: what is told of them takes up to a hundred times as much."""
 
-_INNER: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp)
-_WITHOUT_NAMES: Final = (ast.Load, ast.Store, ast.Constant, ast.BinOp, ast.Call, ast.Attribute, ast.Subscript)
+_INNER: Final = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp))
+_WITHOUT_NAMES: Final = frozenset(
+    (
+        ast.Load,
+        ast.Store,
+        ast.Constant,
+        ast.BinOp,
+        ast.Call,
+        ast.Attribute,
+        ast.Subscript,
+        ast.Assign,
+        ast.Expr,
+    )
+)
 """What is met most often in programs, none of which binds a name: only to save asking."""
 
 _IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*\.[^\n;#(]*)")
@@ -61,13 +74,15 @@ def statements_of(code: str) -> list[Statement] | None:
     if ("\n" not in code and ";" not in code) or "\r" in code or "\f" in code or to_python(code) != code:
         return None
     try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _apart(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a sum of a thousand names is as deep
         return None
+
+
+def _apart(code: str) -> list[Statement] | None:
+    tree = ast.parse(code)
     nodes = [_nodes(each) for each in tree.body]
-    if len(nodes) < 2 or any(
-        isinstance(node, ast.alias) and node.name == "*" for each in nodes for node in each
-    ):
+    if len(nodes) < 2 or ("*" in code and any(map(_is_star, chain(*nodes)))):
         return None
     lines = code.split("\n")
     spans = [_span(lines, each) for each in tree.body]
@@ -132,7 +147,7 @@ def _statement(text: str, span: Span, nodes: Sequence[ast.AST]) -> Statement:
                 loaded.add(each.id)
         elif isinstance(each, ast.Global | ast.Nonlocal):
             named.update(each.names)
-        elif not isinstance(each, _WITHOUT_NAMES):
+        elif type(each) not in _WITHOUT_NAMES:
             bound.update(bound_by(each))
     plain = isinstance(node, ast.FunctionDef) and is_plain(node)
     binds, sure = frozenset(bound), frozenset(_sure(node))
@@ -143,11 +158,15 @@ def _statement(text: str, span: Span, nodes: Sequence[ast.AST]) -> Statement:
         bound=binds,
         sure=binds if sure == binds else sure,  # as mostly: thousands of these are kept
         imports=isinstance(node, ast.Import | ast.ImportFrom),
-        has_inner_code=any(isinstance(each, _INNER) for each in nodes),
+        has_inner_code=not _INNER.isdisjoint(map(type, nodes)),
         is_plain_function=plain,
         quiet=Quiet.of(node),
         loaded=_loaded(node, loaded, plain=plain),
     )
+
+
+def _is_star(node: ast.AST) -> bool:
+    return isinstance(node, ast.alias) and node.name == "*"
 
 
 def _loaded(node: ast.stmt, loaded: set[str], *, plain: bool) -> frozenset[str] | None:

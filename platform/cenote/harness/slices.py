@@ -5,23 +5,33 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
-from cenote.harness.collecting import no_collections
 from cenote.harness.past import Past
-from cenote.harness.slice_parts import Part, Parts, part_of
+from cenote.harness.slice_parts import Part, Parts, Whole
 from cenote.harness.slice_source import SlicedStatement
 from cenote.harness.slice_syntax import ReadCells
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
+from cenote_worker.history.collecting import no_collections
 from cenote_worker.history.dependencies import written
+from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import StepTree
 from cenote_worker.trace import Location
 
 MAX_LINES: Final = 3
 """Of which parts are kept: the live one, and others that somebody compares it with."""
+
+MAX_BEHIND: Final = 100
+"""Steps that are made up for behind a further one: there was a question when they ended."""
+
+MAX_CODE: Final = 20_000
+"""Characters of each of them, on average: to see what functions speak of takes half a microsecond for one."""
+
+MAX_SOURCES: Final = 20
+"""Steps that a step has taken something from, of which parts are worked out behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +63,11 @@ def slice_of(past: Past, symbol: str, end: int, *, whole: bool = False) -> Slice
     """
     location = location_of(symbol)
     past.writer(location, end)
-    kept = past.history.beside(_Kept)
+    kept = past.history.beside(SlicedLines)
     line = past.line(end)
     with kept.lock, no_collections(len(line)):
-        walk = _Walk(line, location, kept.along(past.history.tree, end), whole=whole)
+        parts = kept.along(past.history.tree, end)
+        walk = _Walk(line, location, parts, kept.whole, apart=not whole)
         walk.go()
         return _slice(past, symbol, end, walk)
 
@@ -76,42 +87,78 @@ def _slice(past: Past, symbol: str, end: int, walk: _Walk) -> Slice:
     )
 
 
-class _Kept:
-    """Of the lines that were asked about last. Kept beside their history."""
+class SlicedLines:
+    """What slices take of the lines that were asked about last, and of the one that goes on, kept beside them all."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         """Held by whoever asks. Nobody who adds to the history waits for it."""
+        self.whole = Whole()
         self._cells = ReadCells()
         self._lines: dict[int, Parts] = {}
-        """By the step that each ends with, the one asked about last behind the others."""
+        """By the step that each ends with."""
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        """See Companion. A line of which too little is known waits for a question."""
+        stays = [record for record in records if record.stays]  # no line goes on from others
+        if stays and self.lock.acquire(blocking=False):
+            tree, end = history.tree, stays[-1].number
+            try:
+                _, common = self._nearest(tree, end)
+                news = tree.between(common, end)
+                length = sum([len(record.code) for record in news])
+                if len(news) <= len(records) + MAX_BEHIND and length <= MAX_CODE * len(news):
+                    self._prepare(history, self.along(tree, end), news)
+            finally:
+                self.lock.release()
+
+    def _prepare(self, history: History, parts: Parts, news: Sequence[StepRecord]) -> None:
+        """What slices of something that these steps have made will ask of those that it was made from."""
+        tree = history.tree
+        for record in news:
+            self.whole.part(record)
+            sources = dict[int, set[Location]]()
+            for location, source in history.dependencies.inputs(record.number).seen.items():
+                sources.setdefault(source, set()).add(location)
+            for source, read in islice(sources.items(), MAX_SOURCES):
+                if tree.depth(source) > parts.blind:
+                    parts.prepare(tree.get(source), tree.depth(source), frozenset(read))
 
     def along(self, tree: StepTree, end: int) -> Parts:
-        """Of the line to a step. One that goes on from one of these costs what there is more."""
-        known = self._known(tree, end)
-        parts = self._lines.pop(known, None) or Parts(self._cells)
-        parts.grow(tree.between(known, end))
+        """Of the line to a step. One that has much in common with one of these costs what there is more."""
+        nearest, common = self._nearest(tree, end)
+        if nearest == common:
+            parts = self._lines.pop(nearest, None) or Parts(self._cells, self.whole)
+        else:
+            parts = self._lines[nearest].until(tree.depth(common))
+        parts.grow(tree.between(common, end))
         self._lines[end] = parts
-        if len(self._lines) > MAX_LINES:
-            del self._lines[next(iter(self._lines))]
+        if len(self._lines) > MAX_LINES:  # a short one is had again from a longer one
+            del self._lines[min((each for each in self._lines if each != end), key=tree.depth)]
         return parts
 
-    def _known(self, tree: StepTree, end: int) -> int:
-        """Where the longest of the lines ends that this one goes on from."""
-        if end in self._lines:
-            return end
-        return max(
-            (each for each in self._lines if tree.ancestor(each, end) == each), key=tree.depth, default=START
-        )
+    def _nearest(self, tree: StepTree, end: int) -> tuple[int, int]:
+        """The end of the line that has most in common with this one, and the last step that they share."""
+        parent = tree.get(end).parent if end != START else START
+        for known in (end, parent):
+            if known in self._lines:
+                return known, known
+        shared = [(tree.ancestor(each, end), each) for each in self._lines]
+        common, nearest = max(shared, key=lambda each: tree.depth(each[0]), default=(START, START))
+        return (nearest, common) if common != START else (START, START)
 
 
 class _Walk:
     """Backwards along a line, with what is wanted of the state in hand."""
 
-    def __init__(self, line: Sequence[StepRecord], location: Location, parts: Parts, *, whole: bool) -> None:
+    def __init__(
+        self, line: Sequence[StepRecord], location: Location, parts: Parts, whole: Whole, *, apart: bool
+    ) -> None:
+        """apart: steps are taken apart."""
         self._line = line
         self._known = parts
         self._whole = whole
+        self._apart = apart
         self.wanted: set[Location] = {location}
         self.records: list[StepRecord] = []
         """Of which the slice has something, the last one first, as `parts`."""
@@ -132,8 +179,10 @@ class _Walk:
             made = wanted.intersection(written(record) if record.private else trace.writes)
             if not made:
                 continue
-            met = frozenset(made | wanted.intersection(trace.reads))
-            part = part_of(record) if self._whole else self._known.part(record, depth, met)
+            if self._apart:
+                part = self._known.part(record, depth, frozenset(made), wanted)
+            else:
+                part = self._whole.part(record)
             self.records.append(record)
             self.parts.append(part)
             wanted -= part.settled
@@ -145,5 +194,5 @@ class _Walk:
         """What it may have read is anything."""
         stays = [record for record in line if record.stays]
         self.records += stays[::-1]
-        self.parts += map(part_of, reversed(stays))
+        self.parts += map(self._whole.part, reversed(stays))
         self.doubtful = [record.number for record in stays if record.unknown]

@@ -8,20 +8,22 @@ from pathlib import Path
 from cenote.harness import dependents, difference, graph
 from cenote.harness.artifacts.declaring import declared
 from cenote.harness.artifacts.errors import UnknownArtifactError
+from cenote.harness.artifacts.known_sightings import KnownSightings
 from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.artifacts.tracked import TrackedArtifact, tracked
 from cenote.harness.blame import Blame, blame
-from cenote.harness.collecting import no_collections
 from cenote.harness.dependents import Dependents
 from cenote.harness.difference import StateDiff
 from cenote.harness.export import export
 from cenote.harness.graph import Graph
 from cenote.harness.moment import Moment, moment
 from cenote.harness.past import Past
+from cenote.harness.readiness import keep_ready
 from cenote.harness.slices import Slice, slice_of
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
 from cenote_security.errors import UsageError
+from cenote_worker.history.collecting import no_collections
 from cenote_worker.history.dependencies import located, written
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
@@ -41,14 +43,16 @@ class ExecutionState:
     def __init__(self, source: Callable[[], History]) -> None:
         """source: gives the history, brought up to date; may block where the runtime is elsewhere."""
         self._source = source
-        self._past = Past(source())
+        self.refresh()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.steps)} steps, head {self.head}>"
 
     def refresh(self) -> None:
         """Reads what has happened since. Raises UnavailableError when a platform cannot be reached."""
-        self._past = Past(self._source())
+        history = self._source()
+        keep_ready(history)
+        self._past = Past(history)
 
     def flush(self) -> None:
         """Waits until what has happened is written to the file or database that was given for it, if one was.
@@ -119,11 +123,14 @@ class ExecutionState:
     def artifacts(self) -> tuple[TrackedArtifact, ...]:
         """What was declared, by name, on the line to the head: versions, dependencies, why it is out of date."""
         history, size = self._past.history, self._past.size
+        if not history.units:
+            return ()
         last = history.beside(_LastArtifacts)
         if last.told[0] != size:
-            line = self._past.line(self.head)
-            with no_collections(len(line)):
-                last.told = size, tracked(Survey(line, declared(history.units)), history.suites)
+            known, units = history.beside(KnownSightings), declared(history.units)
+            with known.lock, no_collections(size):
+                survey = Survey((), units, known.along(history, self.head))
+                last.told = size, tracked(survey, history.suites)
         return last.told[1]
 
     def artifact(self, name: str) -> TrackedArtifact:

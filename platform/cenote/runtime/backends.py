@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cenote.harness.readiness import keep_ready
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk, LineDesk
 from cenote.runtime.remote.address import Destination, destination
@@ -53,10 +54,13 @@ def embedded(
 ) -> Backend:
     """In a jail of this machine, supervised by this process."""
     if history is None:
-        return HostedRuntime(policy, LineDesk(desk))
-    from cenote_worker.history.writing import open_history  # SQLAlchemy: most programs do without
+        runtime = HostedRuntime(policy, LineDesk(desk))
+    else:
+        from cenote_worker.history.writing import open_history  # SQLAlchemy: most programs do without
 
-    return HostedRuntime(policy, LineDesk(desk), history=open_history(history, name))
+        runtime = HostedRuntime(policy, LineDesk(desk), history=open_history(history, name))
+    keep_ready(runtime.history)
+    return runtime
 
 
 def remote(policy: SandboxPolicy, desk: HostDesk, destination: Destination) -> Backend:

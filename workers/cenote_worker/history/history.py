@@ -20,6 +20,7 @@ from cenote_worker.history.bounds import (
     told,
     with_room,
 )
+from cenote_worker.history.collecting import no_collections, one_collection
 from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
 from cenote_worker.history.step import StepRecord
@@ -43,6 +44,17 @@ MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
 
 _Beside = TypeVar("_Beside")
+_Companion = TypeVar("_Companion", bound="Companion")
+
+
+class Companion(Protocol):
+    """Works out ahead, of a history, what questions will need."""
+
+    def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
+        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for it.
+
+        In any order, and from several threads.
+        """
 
 
 class Keep(Protocol):
@@ -61,7 +73,7 @@ class Keep(Protocol):
 class History:
     """Safe to use from several threads. What has been read of it stays true: it is only added to.
 
-    Questions take no lock: they read what is never changed, and those that add wait for nobody.
+    Questions take no lock of this: they read what is never changed, and those that add wait for no question.
     """
 
     def __init__(self, keep: Keep | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
@@ -88,6 +100,7 @@ class History:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
+        self._companions: tuple[Companion, ...] = ()
         self._described: dict[int, list[Described]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
@@ -162,6 +175,7 @@ class History:
             check_room(sum(map(told, units)), self._room_for_words)
             for unit in units:
                 self._append(replace(unit, step=self.tree.head))
+            self._tell(())
 
     def tested(self, found: SuiteOutcome) -> None:
         """Tests of a suite were run, or found to hold still. Raises RejectedError, as `declared`."""
@@ -171,7 +185,8 @@ class History:
 
     def read(self, events: Iterable[Event]) -> None:
         """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
-        with self._lock:
+        read: list[StepRecord] = []
+        with self._lock, one_collection():
             for event in events:
                 try:
                     self._take(event)
@@ -179,6 +194,10 @@ class History:
                     raise MalformedValueError(
                         f"the events of a history contradict each other: {error}"
                     ) from None
+                if isinstance(event, StepRecord):
+                    read.append(event)
+            if read:
+                self._tell(read)
 
     def begin_as(self, other: History) -> None:
         """What has happened in another runtime until now is what this one begins with, before anything of its own."""
@@ -191,6 +210,12 @@ class History:
         self._take(event)
         if self._keep is not None:
             self._keep.add(position, event)
+        if isinstance(event, StepRecord):
+            self._tell([event])
+
+    def _tell(self, records: Sequence[StepRecord]) -> None:
+        for each in self._companions:
+            each.went_on(self, records)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, StepRecord):
@@ -262,6 +287,19 @@ class History:
         found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
         assert isinstance(found, kind)
         return found
+
+    def accompany(self, *kinds: type[_Companion]) -> None:
+        """The objects of these classes beside this history hear of all steps, of those that are there at once."""
+        companions = [self.beside(kind) for kind in kinds]
+        if all(each in self._companions for each in companions):
+            return
+        with self._lock:
+            further = [each for each in companions if each not in self._companions]
+            self._companions += tuple(further)
+            records = list(self.tree)
+        with no_collections(len(records)):
+            for each in further if records else ():
+                each.went_on(self, records)
 
     @property
     def size(self) -> int:

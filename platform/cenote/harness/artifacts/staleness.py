@@ -8,15 +8,15 @@ artifact, and whatever any step before it has left.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote.harness.artifacts.sightings import Sightings
-from cenote.harness.plan_contents import reads_anything, writes_anything
+from cenote.harness.plan_contents import reads_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, LIBRARIES, Location, StepTrace, Version, kind_of
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +35,14 @@ class Outdated:
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-_UNTRACED: Final = StepTrace()
 
 
 @dataclass(slots=True)
 class _Walk:
     """What is known on the way along the line."""
 
-    writers: dict[Location, int] = field(default_factory=dict)
     versions: dict[Location, Version] = field(default_factory=dict)
     """Of artifacts."""
-    blind: int = -1
-    """The last step that may have written anything."""
     used: frozenset[str] = _NOTHING
     """Artifacts that any step has used."""
     outdated: Outdated | None = None
@@ -56,18 +52,23 @@ class _Walk:
 class Survey:
     """Of one line, and the artifacts that are watched over in it.
 
-    writes, final: see Sightings. feeding: of each, indices of steps that only read its text for a step behind them
-    that changes it: such an edit in two steps is one edit. late: artifacts that a step took too early, with the first
-    change since, by the step's index. outdated: by index. uses: artifacts that a step depends on, directly or through
-    others, by index.
+    writes, versions, final: see Sightings. feeding: of each, indices of steps that only read its text for a step
+    behind them that changes it: such an edit in two steps is one edit. late: artifacts that a step took too early,
+    with the first change since, by the step's index. outdated: by index. uses: artifacts that a step depends on,
+    directly or through others, by index.
     """
 
-    def __init__(self, line: Sequence[StepRecord], artifacts: Mapping[str, Artifact]) -> None:
-        self.line = [record for record in line if record.stays]
+    def __init__(
+        self, line: Iterable[StepRecord], artifacts: Mapping[str, Artifact], seen: Sightings | None = None
+    ) -> None:
+        """seen: what somebody who has gone along the line with these artifacts has seen there."""
+        if seen is None:
+            seen = Sightings(artifacts)
+            seen.grow(line)
         self.artifacts = artifacts
-        self._sightings = sightings = Sightings(self.line, artifacts)
-        self._places = sightings.places
-        self.writes, self.final = sightings.writes, sightings.final
+        self._sightings = seen
+        self.line, self._places = seen.line, seen.places
+        self.writes, self.versions, self.final = seen.writes, seen.versions, seen.final
         self._makers = self._made()
         self.feeding = self._feeding()
         self._edits = {name: self._edited(name) for name in artifacts}
@@ -136,32 +137,20 @@ class Survey:
     def _judge(self) -> None:
         """One loop over what may be ten thousand steps: what most of them need is here, and not in functions."""
         walk = _Walk()
-        writers, uses, late, outdated = walk.writers, self.uses, self.late, self.outdated
-        places, makers, wrote = self._places, self._makers, self._sightings.wrote
-        for index, record in enumerate(self.line):
-            trace = record.trace or _UNTRACED
-            reads = trace.reads
-            doubtful = record.kind == "cell" and bool(record.unknown)
-            blind = doubtful and reads_anything(record.trace)
-            sources = None if blind else {writers[place] for place in reads if place in writers}
-            if sources is not None and walk.blind >= 0 and reads:
-                sources.add(walk.blind)
-            taken, seen = _NOTHING, [place for place in reads if place in places]
-            if seen or blind or index in makers:
-                walk.versions.update(found := {place: reads[place] for place in seen})
-                taken = self._take(walk, index, walk.versions if blind else found)
-            if outdated and index not in late and (first := self._first_outdated(walk, sources)):
+        uses, outdated, makers, seen = self.uses, self.outdated, self._makers, self._sightings
+        for index, (sources, read) in enumerate(zip(seen.sources, seen.read, strict=True)):
+            taken = _NOTHING
+            if read or sources is None or index in makers:
+                walk.versions.update(read)
+                taken = self._take(walk, index, walk.versions if sources is None else read)
+            if outdated and index not in self.late and (first := self._first_outdated(walk, sources)):
                 outdated[index] = first
             uses[index] = used = self._used(walk, sources, taken)
             if used is not walk.used and not used <= walk.used:
                 walk.used |= used
             walk.outdated = walk.outdated or outdated.get(index)
-            for place in trace.writes:
-                writers[place] = index
-            for place in wrote.get(index, ()):
-                walk.versions[place] = trace.writes[place]
-            if doubtful and writes_anything(record.trace):
-                walk.blind = index
+            if index in seen.wrote:
+                walk.versions.update(seen.wrote[index])
 
     def _take(self, walk: _Walk, index: int, seen: Mapping[Location, Version]) -> frozenset[str]:
         """Artifacts that a step used. seen: those that it may have read. An edit of a source is no use of it."""
@@ -179,7 +168,7 @@ class Survey:
             self.outdated[index] = Outdated(artifact=name, change=late[name], late=number)
         return frozenset(taken)
 
-    def _used(self, walk: _Walk, sources: set[int] | None, taken: frozenset[str]) -> frozenset[str]:
+    def _used(self, walk: _Walk, sources: frozenset[int] | None, taken: frozenset[str]) -> frozenset[str]:
         """Sets that are equal stay one: most steps of a line add nothing."""
         used = walk.used if sources is None else _NOTHING
         for source in sources or ():
@@ -188,7 +177,7 @@ class Survey:
                 used = used | theirs if used else theirs
         return used if taken <= used else used | taken
 
-    def _first_outdated(self, walk: _Walk, sources: set[int] | None) -> Outdated | None:
+    def _first_outdated(self, walk: _Walk, sources: frozenset[int] | None) -> Outdated | None:
         if sources is None:
             return walk.outdated
         late = sources & self.outdated.keys()

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cenote.harness.artifacts.artifact import Artifact, ArtifactKind
 from cenote.harness.artifacts.declaring import depending_last
+from cenote.harness.artifacts.sightings import ArtifactVersion
 from cenote.harness.artifacts.staleness import Survey
 from cenote_worker.history.events import RanTest, SuiteOutcome
 from cenote_worker.trace import Location, Version, key_of, kind_of
-
-
-class ArtifactVersion(NamedTuple):
-    """One content of an artifact. step: what wrote it, by whom, for which model call. version: equal for equals.
-
-    A tuple: a long history has thousands, and each takes a third of the time of a dataclass.
-    """
-
-    step: int
-    author: str
-    cause: str
-    version: Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +56,9 @@ def _tracked(
         kind=artifact.kind,
         depends_on=artifact.depends_on,
         uses=tuple(sorted((seen | tested) - {artifact.name})),
-        versions=_versions(survey, artifact.name),
+        versions=tuple(survey.versions[artifact.name]),
         stale=stale,
         tests=suite.tests if suite is not None and artifact.kind == "tests" else (),
-    )
-
-
-def _versions(survey: Survey, name: str) -> tuple[ArtifactVersion, ...]:
-    place = survey.artifacts[name].place
-    if place is None:
-        return ()
-    records = [survey.line[index] for index in survey.writes[name]]
-    return tuple(
-        [
-            ArtifactVersion(record.number, record.author, record.cause, record.trace.writes[place])
-            for record in records
-            if record.trace is not None
-        ]
     )
 
 

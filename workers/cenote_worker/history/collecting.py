@@ -10,6 +10,9 @@ from typing import Final
 _MANY: Final = 1_000
 """Steps. Fewer make no work for the collector that would be felt."""
 
+_MUCH: Final = 50_000
+"""Containers, of one or two thousand steps."""
+
 
 @contextmanager
 def no_collections(steps: int) -> Iterator[None]:
@@ -27,3 +30,19 @@ def no_collections(steps: int) -> Iterator[None]:
             gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def one_collection() -> Iterator[None]:
+    """The same where all of it stays, for whoever reads a history. If it was much, the collector goes through it once
+    at the end, which is how it hears of it: it would do so soon, in the middle of a question.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+            if gc.get_count()[0] > _MUCH:
+                gc.collect()

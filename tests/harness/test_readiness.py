@@ -1,0 +1,170 @@
+"""What questions need is there when the first of them is asked: worked out with each step, and changing no answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from random import Random
+from threading import Thread
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.harness.counting import calls
+from tests.harness.lines import Line
+
+from cenote.harness import ExecutionState, Slice
+from cenote.harness.past import Past
+from cenote.harness.slices import SlicedLines, slice_of
+from cenote_worker.history.events import Declared
+from cenote_worker.history.history import History
+
+FIRST: dict[str, Callable[[ExecutionState], object]] = {
+    "slice": lambda state: state.slice("last"),
+    "graph": lambda state: state.graph(),
+    "artifacts": lambda state: state.artifacts,
+}
+
+NAMES = ("a", "b", "c", "f", "g", "rows")
+
+STATEMENTS = (
+    "{} = [{}, {}]",
+    "{} = {}({})",
+    "{}.append({})",
+    "{} = len({})",
+    "{} = {} + 1",
+    "def {}(x):\n    {}.append({})",
+    "def {}():\n    global {}\n    {} = 1",
+)
+
+KINDS = ("int", "list", "function", "module", "Thing")
+
+
+def of_two_statements(steps: int) -> Line:
+    line = Line("raw")
+    line.history.declared([Declared(name="last", kind="dataset")])
+    line.run("last = raw\nother = [raw]", reads=["raw"], writes=["last", "other"])
+    for number in range(steps):
+        names = [f"v{number % 5}", "last"]
+        line.run(f"{names[0]} = call(last)\nlast = {names[0]}", reads=["call", *names], writes=names)
+    return line
+
+
+def read_again(history: History) -> History:
+    copy = History()
+    copy.read(history.event(position) for position in range(history.size))
+    return copy
+
+
+def unprepared(history: History, symbol: str, end: int) -> Slice:
+    """Of the same history, of which nothing is known."""
+    return slice_of(Past(read_again(history)), symbol, end)
+
+
+@pytest.mark.parametrize("question", FIRST)
+def test_the_first_question_costs_what_others_do(question: str) -> None:
+    """Of a history that was lived, and of one that was read."""
+    ask, line = FIRST[question], of_two_statements(200)
+    copy = read_again(line.history)
+    lived, read = calls(ask, line.state), calls(ask, ExecutionState(lambda: copy))
+    assert lived < 20 * 200
+    assert read < 20 * 200
+
+
+def test_another_line_costs_what_there_is_more_of_it() -> None:
+    """Behind a rollback, and where an earlier state is asked about."""
+    line = of_two_statements(200)
+    before = calls(FIRST["slice"], line.state)
+    line.rollback(190)
+    line.run("v0 = call(last)\nlast = v0", reads=["call", "last"], writes=["v0", "last"])
+    assert calls(FIRST["slice"], line.state) < 1.5 * before
+    assert calls(lambda state: state.slice("last", 150), line.state) < 1.5 * before
+
+
+def test_a_further_function_matters_to_cells_that_have_to_do_with_it() -> None:
+    """What others of them were found to give is not worked out again."""
+    line = of_two_statements(200)
+    line.run("def call(x):\n    return elsewhere", reads=[], writes=["call"])
+    line.run("def other(x):\n    return x + unheard", reads=[], writes=["other"])
+    before = calls(FIRST["slice"], line.state)
+    line.run("def third(x):\n    return x + unseen", reads=[], writes=["third"])
+    assert calls(FIRST["slice"], line.state) < 1.2 * before
+
+
+def test_a_step_waits_for_no_question() -> None:
+    """Of which it is known nothing more; the next question makes up for it."""
+    line = of_two_statements(5)
+    with line.history.beside(SlicedLines).lock:
+        step = Thread(target=line.run, args=["last = call(last)\nv = 1"], kwargs={"writes": ["last"]})
+        step.start()
+        step.join(10)
+        assert not step.is_alive()
+    assert unprepared(line.history, "last", 7) == line.state.slice("last")
+
+
+def two_calls() -> Line:
+    """A cell of two statements that have nothing to do with each other, as far as is known there."""
+    line = Line("call", "make", "n", "m")
+    line.run("a = call(n)\nb = make(m)", reads=["call", "make", "n", "m"], writes=["a", "b"])
+    return line
+
+
+def test_what_functions_come_to_speak_of_is_heard_of() -> None:
+    """Either of two calls may have run them: one may have changed what the other used. Not on a line without them."""
+    line = two_calls()
+    assert ["b = make(m)"] == [each.text for each in line.state.slice("b").statements]
+    line.run("def later():\n    return unheard", writes=["later"])
+    assert ["a = call(n)\nb = make(m)"] == [each.text for each in line.state.slice("b").statements]
+    line.rollback(1)
+    line.run("c = 1", writes=["c"])
+    assert ["b = make(m)"] == [each.text for each in line.state.slice("b").statements]
+
+
+def test_what_comes_to_share_objects_is_heard_of() -> None:
+    """What a call changed may be what another has used."""
+    line = two_calls()
+    assert ["b = make(m)"] == [each.text for each in line.state.slice("b").statements]
+    line.run("n = [m]", reads=["m"], writes=["n"], groups=[["n", "m"]])
+    assert ["a = call(n)\nb = make(m)"] == [each.text for each in line.state.slice("b").statements]
+
+
+def test_what_a_cell_has_put_back_counts_for_who_wants_that_too() -> None:
+    """Of the same cell, one slice takes less than another."""
+    line = Line()
+    line.run("rows = [1]", writes=["rows"], kinds={"rows": "list"})
+    line.run("rows.append(1)\nk = len(rows)\nrows.pop()", reads=["rows"], writes=["k"], kinds={"k": "int"})
+    line.run("both = [k, rows]", reads=["k", "rows"], writes=["both"])
+    assert "rows.append(1)\nk = len(rows)" in line.state.slice("k").source
+    assert "rows.pop()" not in line.state.slice("k").source
+    assert "rows.pop()" in line.state.slice("both").source
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=15, deadline=None)
+def test_what_is_worked_out_ahead_changes_no_answer(random: Random) -> None:
+    """Whatever functions come to speak of, whatever comes to share objects, on whichever line."""
+    line = Line(*NAMES)
+    for number in range(1, 25):
+        run_something(line, random)
+        if random.random() < 0.1:
+            line.rollback(random.randint(0, number))
+        if number % 4 == 0:
+            end = random.randint(1, number)
+            for symbol in NAMES:
+                expected = unprepared(line.history, symbol, end)
+                assert expected == line.state.slice(symbol, end), f"{symbol} after {end}"
+
+
+def run_something(line: Line, random: Random) -> None:
+    """A cell of some statements, which has read and written some of what it speaks of, and a little else."""
+    statements = random.choices(STATEMENTS, k=random.randint(1, 4))
+    code = "\n".join(each.format(*random.sample(NAMES, 3)) for each in statements)
+    spoken = [each for each in NAMES if re.search(rf"\b{each}\b", code)]
+    reads, writes = ([each for each in spoken if random.random() < 0.7] for _ in range(2))
+    line.run(
+        code,
+        reads=[*reads, *random.sample(NAMES, 1)],
+        writes=writes,
+        groups=[[each, random.choice(NAMES)] for each in writes if random.random() < 0.2],
+        kinds={each: random.choice(KINDS) for each in writes},
+    )
