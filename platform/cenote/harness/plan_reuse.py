@@ -59,7 +59,12 @@ def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
     error = record.error
     if error is None or error.reason != "exception" or error.type not in _OF_VALUES:
         return False
-    return error.type not in ("NameError", "UnboundLocalError") or was.names == now.names
+    return not tells_names(record) or was.names == now.names
+
+
+def tells_names(record: StepRecord) -> bool:
+    """Whether its error tells of names that are near to one that is not there."""
+    return record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
 
 
 _PLACE: Final = re.compile(r"<cell (\d+)>|\bcell (\d+), line ")

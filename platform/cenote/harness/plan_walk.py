@@ -27,7 +27,7 @@ from cenote.harness.plan_contents import (
 from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, why_again, why_misplaced, why_unsteady
+from cenote.harness.plan_reuse import spoken, tells_names, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
 
@@ -160,7 +160,7 @@ class Walk:
             raise NoWayOn(f"`{other}` was imported, and may be another module now")
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
-        self._verify(position, record.trace)
+        self._verify(position, record)
         self._watcher.after(step, record)
         for contents in (self._want, self._live):
             for location, version in (record.trace.reads if record.trace else {}).items():
@@ -204,13 +204,16 @@ class Walk:
             needs |= trace.reads.keys()
         return needs | {name(variable) for variable in mentioned_names(step.code)}
 
-    def _verify(self, position: int, trace: StepTrace | None) -> None:
+    def _verify(self, position: int, record: StepRecord) -> None:
         """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
+        trace = record.trace
         if trace is None or reads_anything(trace) or writes_anything(trace):
             touched = set(self._stale)
         else:
             company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
             touched = self._stale & (trace.reads.keys() | trace.mutated | company)
+        if tells_names(record):
+            touched |= self._stale & (self._want.names ^ self._live.names)
         if touched:
             raise StartAgain(needs={position: frozenset(touched)})
 

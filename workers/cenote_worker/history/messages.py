@@ -140,7 +140,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
         traced.fill(message.trace, record.trace)
     message.host_calls.extend(map(_from_call, record.host_calls))
     message.dropped_calls = record.dropped_calls
-    message.started, message.duration = record.started, record.duration
+    message.started, message.duration, message.timeout = record.started, record.duration, record.timeout
     message.usage.CopyFrom(from_usage(record.usage))
 
 
@@ -181,6 +181,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         dropped_calls=message.dropped_calls,
         started=message.started,
         duration=message.duration,
+        timeout=message.timeout,
         usage=to_usage(message.usage),
     )
 

@@ -186,7 +186,7 @@ class _Takeover:
             return listener
         if request.ask in (Ask.EXECUTE, Ask.ROLLBACK):
             code = asked.code.decode("utf-8", "surrogatepass")
-            return recorder.cell(listener, code, seat_of(asked), asked.cause)
+            return recorder.cell(listener, code, seat_of(asked), asked.cause, asked.timeout)
         if injection is None:
             return listener
         change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)

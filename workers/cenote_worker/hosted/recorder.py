@@ -32,10 +32,14 @@ class Recorder:
 
     # -- requests, on their way to whoever waits for them --
 
-    def cell(self, listener: Listener, code: str, seat: Seat, cause: str, origin: int = 0) -> Listener:
+    def cell(
+        self, listener: Listener, code: str, seat: Seat, cause: str, timeout: float, origin: int = 0
+    ) -> Listener:
+        """timeout, origin: see StepRecord."""
+
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, ExecutionResult):
-                self.ran(code, seat, cause, outcome, origin)
+                self._ran(code, seat, cause, outcome, timeout, origin)
 
         return _Noting(listener, note)
 
@@ -66,8 +70,10 @@ class Recorder:
 
     # -- events --
 
-    def ran(self, code: str, seat: Seat, cause: str, result: ExecutionResult, origin: int = 0) -> None:
-        """A cell has a result, whether or not it ran. origin: the step that it stands for."""
+    def _ran(
+        self, code: str, seat: Seat, cause: str, result: ExecutionResult, timeout: float, origin: int
+    ) -> None:
+        """A cell has a result, whether or not it ran."""
         calls, dropped = self.host_calls.take()
         self.history.ended(
             StepRecord(
@@ -89,6 +95,7 @@ class Recorder:
                 dropped_calls=dropped,
                 started=time.time() - result.usage.wall,
                 duration=result.duration,
+                timeout=timeout,
                 usage=result.usage,
             )
         )

@@ -12,7 +12,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
-from cenote_worker.hosted.replays import Replay, Unrepeated
+from cenote_worker.hosted.replays import Replay, Unrepeated, made_calls
 from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
@@ -144,7 +144,8 @@ class Reruns:
         """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""
         record = rerun.record
         replays = self._runtime.replays
-        replay = Replay(record.host_calls if record else (), tentative=rerun.tentative)
+        calls = made_calls(self.history.tree, record) if record is not None else ()
+        replay = Replay(calls, tentative=rerun.tentative)
 
         def ended(outcome: Outcome) -> None:
             replays.end()
@@ -159,7 +160,7 @@ class Reruns:
             with self._admission(rerun.code) as admit:
                 return self._runtime.execute(
                     rerun.code,
-                    None,
+                    (record.timeout if record is not None else 0.0) or None,
                     _Ended(listener, ended),
                     seat=self._seat(record.author if record else ""),
                     cause=rerun.cause,
