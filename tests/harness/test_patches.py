@@ -67,6 +67,8 @@ def test_conflicts_are_typed() -> None:
         Patch.replace_function("g", "def g(): pass").applied(LINE)
     with pytest.raises(PatchConflictError, match="no step defines `ff`; the nearest that are defined: f"):
         Patch.replace_function("ff", "def ff(): pass").applied(LINE)
+    with pytest.raises(PatchConflictError, match=r"steps bind `x` \(3\), and none defines it by `def`"):
+        Patch.replace_function("x", "def x(): pass").applied(LINE)
     twice = [*LINE, StepRecord(number=4, parent=3, code="def f(): return 3")]
     with pytest.raises(PatchConflictError, match="steps 2, 4 define `f`"):
         Patch.replace_function("f", "def f(): pass").applied(twice)

@@ -227,6 +227,10 @@ def _index(line: Sequence[LineStep], number: int) -> int:
 def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
     """The one step that defines a name."""
     if not found:
+        if bound := [str(step.number) for step in line if _is_cell(step) and name in bound_names(step.code)]:
+            raise PatchConflictError(
+                f"steps bind `{name}` ({', '.join(bound)}), and none defines it by `def` or `class`; patch the step"
+            )
         near = get_close_matches(name, _defined(line))
         hint = f"; the nearest that are defined: {', '.join(near)}" if near else ""
         raise PatchConflictError(f"no step defines `{name}`{hint}")
