@@ -251,7 +251,7 @@ class Walk:
             self._settle(frozenset((location,)))
             return None
         group = self._want.group(location)
-        step = self._source(group)
+        step = self._source(group) if self._want.company(location) or self._may_be_absent(location) else None
         reason = self._carry(step, group) if step is not None else self._why_lost(group)
         return self._writer(location, reason) if reason else None
 
@@ -271,6 +271,8 @@ class Walk:
             return error.reason
         found = self._ground.versions(group)
         for location in sorted(group):
+            if self._may_be_absent(location):
+                self._want.learn(location, ABSENT)
             wanted = self._want.version(location)
             if is_known(wanted) and found.get(location, wanted) != wanted:
                 return f"{spoken(location)} does not come over as it was"
@@ -293,7 +295,13 @@ class Walk:
             raise NoWayOn(f"{spoken(location)} is needed, and {reason}")
         return writer, f"{spoken(location)} is needed, and {reason}"
 
+    def _may_be_absent(self, location: Location) -> bool:
+        """Whether no step has told of a name. One that is there nevertheless may share objects with any other."""
+        return self._want.company(location) is None and not is_known(self._want.version(location))
+
     def _why_lost(self, group: frozenset[Location]) -> str:
+        if any(self._want.company(location) is None for location in group):
+            return "nobody knows what shares objects with it"
         return self._why_unportable(self._want, group) or "no kept state has it as it was then"
 
     def _why_unportable(self, contents: Contents, group: frozenset[Location]) -> str:
