@@ -92,7 +92,8 @@ def _merged(step: LineStep, made: str, was: str) -> str:
 
 def _changed_since(step: LineStep, hunk: str) -> PatchConflictError:
     return PatchConflictError(
-        f"step {step.number} was changed by a later patch too; take that one back first, or patch the step", hunk
+        f"step {step.number} was changed by a later patch too; take that one back first, or patch the step",
+        hunk,
     )
 
 
