@@ -99,6 +99,16 @@ def test_a_step_has_its_limit_when_it_runs_again(runtime: PythonRuntime) -> None
     assert ("time", "[4]") == (error and error.reason, runtime.execute("k").value)
 
 
+def test_a_step_that_was_to_be_undone_is_undone_when_it_fails_again(runtime: PythonRuntime) -> None:
+    """What came before it, and was not run again, stays; and nothing behind it has to run for that."""
+    ran(runtime, "n = 1", "stands = [5]")
+    runtime.execute("stands = n\nassert n == 1", on_error="rollback")
+    ran(runtime, "later = [4]")
+    _, result = patched(runtime, 0, "n = 2")
+    assert ((1, 3), "([5], [4])") == (result.steps_rerun, runtime.execute("stands, later").value)
+    assert ["n = 2", "stands = [5]", "later = [4]"] == codes(runtime)[:3]
+
+
 def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRuntime) -> None:
     """Where the state is not right yet when a client's file is written again, nobody goes back to it."""
     runtime.execute("a = 1")

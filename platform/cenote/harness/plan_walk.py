@@ -165,10 +165,9 @@ class Walk:
         for contents in (self._want, self._live):
             for location, version in (record.trace.reads if record.trace else {}).items():
                 contents.correct(location, version)
-        self._recheck(
-            self._want.fold(record.number, record.trace) | self._live.fold(record.number, record.trace)
-        )
-        if writes_anything(record.trace):
+        trace = effects(record)
+        self._recheck(self._want.fold(record.number, trace) | self._live.fold(record.number, trace))
+        if writes_anything(trace):
             self._blind = f"{_named(step)} runs before it and may have changed anything"
         equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
         verdict = Verdict(step=step, rerun=True, reason=reason, record=record, equal=equal)

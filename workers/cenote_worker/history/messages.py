@@ -140,7 +140,8 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
         traced.fill(message.trace, record.trace)
     message.host_calls.extend(map(_from_call, record.host_calls))
     message.dropped_calls = record.dropped_calls
-    message.started, message.duration, message.timeout = record.started, record.duration, record.timeout
+    message.started, message.duration = record.started, record.duration
+    message.timeout, message.atomic = record.timeout, record.atomic
     message.usage.CopyFrom(from_usage(record.usage))
 
 
@@ -182,6 +183,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         started=message.started,
         duration=message.duration,
         timeout=message.timeout,
+        atomic=message.atomic,
         usage=to_usage(message.usage),
     )
 

@@ -160,12 +160,13 @@ class Reruns:
             with self._admission(rerun.code) as admit:
                 return self._runtime.execute(
                     rerun.code,
-                    (record.timeout if record is not None else 0.0) or None,
+                    record.timeout or None if record is not None else None,
                     _Ended(listener, ended),
                     seat=self._seat(record.author if record else ""),
                     cause=rerun.cause,
                     admit=admit,
                     origin=record.number if record else 0,
+                    on_error="rollback" if record is not None and record.atomic else "keep",
                 )
         except BaseException:  # nothing was queued
             replays.end()

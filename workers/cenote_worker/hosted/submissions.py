@@ -61,9 +61,8 @@ class Submissions:
             admitted = listener if admit is None else admit(listener)
             step = runtime.new_step()
             limit = timeout or runtime.policy.cell_timeout
-            record = partial(
-                self._recorder.cell, code=code, seat=seat, cause=cause, timeout=limit or 0.0, origin=origin
-            )
+            asked = asks.step(code, step, seat, cause, limit, origin=origin, atomic=atomic)
+            record = partial(self._recorder.cell, asked=asked)
             death = self._jail.unheard(seat)
             if death is not None and not runtime.refill.exact:
                 result = death.before(step, seat.author)
