@@ -110,7 +110,8 @@ def test_a_step_that_was_to_be_undone_is_undone_when_it_fails_again(runtime: Pyt
 
 
 def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRuntime) -> None:
-    """Where the state is not right yet when a client's file is written again, nobody goes back to it."""
+    """Where the state is not right yet when a client's file is written again, nobody goes back to it,
+    until it is."""
     runtime.execute("a = 1")
     runtime.files.write("f", b"1")
     hosted = runtime.core.backend
@@ -121,6 +122,8 @@ def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRunti
     wrong = ground.execute(record, "", tentative=True)
     with pytest.raises(NotKeptError):
         runtime.rollback(wrong.number)
+    assert ground.keep()
+    runtime.rollback(wrong.number)
 
 
 def test_an_unknown_name_is_near_to_names_of_that_time(runtime: PythonRuntime) -> None:

@@ -86,7 +86,7 @@ class RuntimeGround:
         except CheckpointError as error:
             raise NotDurableError(outcome, str(error)) from error
 
-    def keep(self) -> bool:
+    def keep(self, *, partial: bool = False) -> bool:
         if self._second.runs:
             return False
         if any(info.step == self.head() and info.label for info in self._snapshots()):
@@ -97,6 +97,8 @@ class RuntimeGround:
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
+        if not partial:
+            self._reruns.completed(self.head())
         return True
 
     def rollback(self, step: int) -> None:

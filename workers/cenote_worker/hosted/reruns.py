@@ -96,6 +96,10 @@ class Reruns:
             replace(record, number=number, origin=record.number, outcome="reused")
         )
 
+    def completed(self, step: int) -> None:
+        """What is kept as the state after this step is that by now, though it was not when the step had run."""
+        self._between.discard(step)
+
     def between_all(self, numbers: Iterable[int]) -> None:
         """States of these numbers, if there are any, are those of no step."""
         self._between.update(numbers)
