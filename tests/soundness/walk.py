@@ -184,15 +184,22 @@ class Walk:
             return
         patch, before, behind = self._patches[self._choose(len(self._patches))]
         self._deeds.append(f"takes back the patch of {[deed.key for deed in before]}")
-        wanted = taken_back(self._line, before, behind)
+        wanted, sure = taken_back(self._line, before, behind)
         with self._may_be_refused():
             try:
                 result = self._runtime.state.revert(patch, AS_A_NOTEBOOK)
             except PatchConflictError:
-                assert wanted in (None, self._line), self._deeds
-                return
-            assert wanted is not None, self._deeds
-            self._applied(result, "", wanted)
+                assert wanted == self._line or not sure, self._deeds
+            else:
+                told = self._runtime.state.steps if result.status == "applied" and not sure else ()
+                self._applied(result, "", self._as_told(wanted, [step.code for step in told]))
+
+    def _as_told(self, line: Line, codes: list[str]) -> Line:
+        """With this code of its cells, if any is given: two patches may have changed one step, in other lines."""
+        cells = iter(codes)
+        return tuple(
+            replace(deed, code=next(cells)) if codes and deed.kind == "cell" else deed for deed in line
+        )
 
     def _go_back(self) -> None:
         kept = [kept.step for kept in self._runtime.snapshots() if kept.step in self._lines]
@@ -243,17 +250,17 @@ class Walk:
         self._runtime.rollback(head)
 
 
-def taken_back(line: Line, before: Line, behind: Line) -> Line | None:
-    """The line without what a patch has done to another; None where later patches are in the way, or may be."""
+def taken_back(line: Line, before: Line, behind: Line) -> tuple[Line, bool]:
+    """The line without what a patch has done to another; whether no later patch has changed the same steps."""
     was, made = ({deed.key: deed for deed in each} for each in (before, behind))
-    left = list[Deed]()
+    left, sure = list[Deed](), True
     for deed in line:
         old, new = was.get(deed.key), made.get(deed.key)
         if new is None or (old is not None and old.code == new.code):
             left.append(deed)
-        elif deed.code not in (new.code, old.code if old is not None else new.code):
-            return None
-        elif old is not None:
+            continue
+        sure = sure and deed.code in (new.code, old.code if old is not None else new.code)
+        if old is not None:
             left.append(replace(deed, code=old.code))
     for at, deed in enumerate(before):
         if deed.key not in made and all(deed.key != each.key for each in line):
@@ -261,4 +268,4 @@ def taken_back(line: Line, before: Line, behind: Line) -> Line | None:
             left.insert(
                 max((place + 1 for place, each in enumerate(left) if each.key in ahead), default=0), deed
             )
-    return tuple(left)
+    return tuple(left), sure
