@@ -174,7 +174,7 @@ class Walk:
             state = self._runtime.state
             plans = state.plan(one), state.plan(other)
             self._applied(state.apply(plans[0], AS_A_NOTEBOOK), one.id, line)
-            if self._line == line:
+            if state.head != plans[1].head:
                 with suppress(StalePlanError):
                     state.apply(plans[1])
                     raise AssertionError(f"a stale plan was applied: {self._deeds}")
