@@ -32,6 +32,7 @@ CASES: dict[str, tuple[Sequence[Deed], int, Deed]] = {
     "a name that a client has replaced": ((put_in, "k = 1", replaced), 2, ""),
     "one that was read before": ((put_in, "k = len(a)", replaced), 2, ""),
     "a step that has parted them is gone": ((put_in, "a = a[:]", "a.append(1)"), 1, "k = 1"),
+    "such a step by the other name": ((put_in, "b = b[:]", "a.append(1)"), 1, "k = 1"),
     "such a step, and a comparison": ((put_in, "a = a[:]", "same = a is b"), 1, "k = 1"),
     "a step parts them": ((put_in, "k = 1", "a.append(1)"), 1, "b = b[:]"),
     "they come later": (("k = 1", put_in, "a = 'other'"), 2, "k = 2"),

@@ -95,6 +95,11 @@ class Contents:
             return self.group(location)
         return self._groups.get(location)
 
+    def tells_alike(self, other: Contents) -> bool:
+        """Whether nobody knows the company of the same names in both: any of these may be with any other."""
+        told = (one for one in self._groups.keys() ^ other._groups.keys() if kind_of(one) == "name")
+        return all((other if one in self._groups else self).version(one) == ABSENT for one in told)
+
     @property
     def names(self) -> frozenset[Location]:
         """Names that are known to be there, of those that were written in this era."""

@@ -124,7 +124,8 @@ def _why_entangled(trace: StepTrace, was: Contents, now: Contents) -> str:
         for location in group:
             live = now.company(location)
             if live is None:
-                if was.company(location) is not None and (len(group) > 1 or location in trace.mutated):
+                changed = len(group) > 1 or location in trace.mutated
+                if changed and not (was.company(location) is None and was.tells_alike(now)):
                     return f"it writes {spoken(location)}, and nobody knows what shares objects with that now"
             elif live != was.group(location) and not live <= group:
                 others = ", ".join(sorted(spoken(one) for one in live - group))
