@@ -245,7 +245,7 @@ class Walk:
         self._keep_account()
         shown, state = in_full(self._line)
         assert shown == outputs(self._runtime), self._deeds
-        head = self._runtime.snapshot().step
+        head = self._runtime.snapshot("checked").step
         assert state == self._runtime.execute(LOOK).stdout, self._deeds
         self._runtime.rollback(head)
 
