@@ -35,6 +35,11 @@ CASES: dict[str, tuple[Sequence[Deed], int, Deed]] = {
     "such a step by the other name": ((put_in, "b = b[:]", "a.append(1)"), 1, "k = 1"),
     "such a step, and a comparison": ((put_in, "a = a[:]", "same = a is b"), 1, "k = 1"),
     "a step parts them": ((put_in, "k = 1", "a.append(1)"), 1, "b = b[:]"),
+    "a step changes both before they are parted": (
+        (put_in, "k = 1", "b = [*b, 2]", "k2 = b[0]"),
+        1,
+        "a.append(1)",
+    ),
     "they come later": (("k = 1", put_in, "a = 'other'"), 2, "k = 2"),
     "since nobody watched": (("a = [1]; b = a", "exec('z = 1')", "len(a)", replaced), 3, ""),
 }

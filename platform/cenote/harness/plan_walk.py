@@ -211,10 +211,22 @@ class Walk:
         else:
             company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
             touched = self._stale & (trace.reads.keys() | trace.mutated | company)
+            if self._changes_untold(trace):
+                touched |= {location for location in self._stale if self._is_untold(location)}
         if tells_names(record):
             touched |= self._stale & (self._want.names ^ self._live.names)
         if touched:
             raise StartAgain(needs={position: frozenset(touched)})
+
+    def _changes_untold(self, trace: StepTrace) -> bool:
+        """Whether it may have changed, in the new history, more than what shares objects in the live state."""
+        grouped = frozenset[Location]().union(*(group for group in trace.groups if len(group) > 1))
+        found = {location for location in grouped if trace.reads.get(location, ABSENT) != ABSENT}
+        return any(self._want.company(location) is None for location in trace.mutated | found)
+
+    def _is_untold(self, location: Location) -> bool:
+        """Whether it is a name that is there, of which nobody knows what shares objects with it."""
+        return self._want.company(location) is None and is_known(self._want.version(location))
 
     # -- what is stale is put right --
 
