@@ -98,6 +98,12 @@ FAITHFUL = {
         "b.f()",
         2,
     ),
+    "the order of attributes": (
+        "class P:\n  b = 1\n  def a(self): pass\nimport copy; copy.copy(P())",
+        "",
+        "[each for each in vars(P) if each[0] != '_' or 'slot' in each]",
+        ["b", "a"],
+    ),
     "class attributes": ("class P:\n  made = []\np = P()", "P.made.append(1)", "p.made", [1]),
     "a view shares memory": ("a = np.arange(5.)\nb = a[1:3]", "b[:] = -1", "a.tolist()", [0, -1, -1, 3, 4]),
     "a view of a view, backwards": (

@@ -236,7 +236,7 @@ class Forked:
     def holding(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def keep(self) -> bool:
+    def keep(self, *, partial: bool = False) -> bool:
         if self._head not in self.states:
             self.states[self._head] = self._copy(self.live)
             shutil.copytree(self.root / "work", self.root / f"files {self._head}")

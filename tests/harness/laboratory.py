@@ -197,7 +197,7 @@ class Laboratory:
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def keep(self) -> bool:
+    def keep(self, *, partial: bool = False) -> bool:
         self.states[self._head] = self.state.copy()
         return True
 

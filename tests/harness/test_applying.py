@@ -157,7 +157,9 @@ def test_reverting_comes_back_to_the_old_state() -> None:
     before, line = laboratory.state.meaning(), laboratory.line()
     patch = Patch.replace_step(1, "a = 5")
     apply(laboratory, patch)
-    result = apply(laboratory, patch.revert(line))
+    patched = laboratory.line()
+    origins = {record.number: record.origin for record in patched}
+    result = apply(laboratory, patch.revert(line, patched, lambda number: origins.get(number, number)))
     assert (before, 2) == (laboratory.state.meaning(), len(result.steps_rerun))
 
 

@@ -46,11 +46,23 @@ def test_a_name_that_no_step_binds_is_missing() -> None:
     ]
 
 
-def test_a_value_changed_in_place_has_no_binding_statement() -> None:
-    """The step that changed it is the one to look at."""
-    found = diagnose(failing("a = [1]", "a.append('x')", "b = a[0] + a[1]"), 3)
+@pytest.mark.parametrize(("code", "statement"), [("n = 1; a.append('x')", "a.append('x')"), ("more()", "")])
+def test_a_value_changed_in_place_leads_to_the_statement_that_may_have(code: str, statement: str) -> None:
+    """The step that changed it is the one to look at, where its text says nothing."""
+    first = "a = [1]\ndef more(): a.append('x')"
+    found = diagnose(failing(first, code, "b = a[0] + a[1]"), 3)
     assert found is not None
-    assert (2, None) == (found.origins[0].step, found.origins[0].span)
+    assert ("a", 2, statement) == (found.origins[0].name, found.origins[0].step, found.origins[0].code)
+
+
+def test_only_what_a_user_could_have_bound_before_is_missing() -> None:
+    """No builtin, and nothing that the step binds itself."""
+    span = Span(line=3, column=15, end_line=3, end_column=25)
+    found = diagnose(
+        failing("rows = ['x']", "out = []\nfor r in rows:\n    out.append(len(r) + r)", span=span), 2
+    )
+    assert found is not None
+    assert ("len(r) + r", [("rows", 1)]) == (found.source, [(each.name, each.step) for each in found.origins])
 
 
 @pytest.mark.parametrize(("error", "missing"), [("TypeError", []), ("NameError", ["out"])])

@@ -59,3 +59,10 @@ def test_a_hunk_without_a_place_that_fits_twice_is_a_conflict() -> None:
     with pytest.raises(PatchConflictError, match="more than one place") as raised:
         apply_diff("x\nx", "@@\n-x\n+y")
     assert "-x\n+y" == raised.value.hunk
+
+
+@pytest.mark.parametrize("code", ["a = 1\nb = 2\n", "a = 1\r\nb = 2\r\n"])
+@pytest.mark.parametrize("diff", ["@@ -1 +1 @@\n-a = 1\n+a = 3\n", "@@ -1 +1 @@\r\n-a = 1\r\n+a = 3\r\n"])
+def test_line_ends_are_those_of_the_code(code: str, diff: str) -> None:
+    """Whoever writes a diff does not see them."""
+    assert code.replace("1", "3") == apply_diff(code, diff)

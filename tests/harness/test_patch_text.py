@@ -52,6 +52,8 @@ def test_what_is_not_there_once_is_a_conflict(search: str, where: str) -> None:
     with pytest.raises(PatchConflictError, match=where) as caught:
         replace_text(f"{CODE}\nx = 1\nx = 1", [edit(search, "y")])
     assert search == caught.value.hunk
+    with pytest.raises(PatchConflictError, match="no lines to search for"):
+        replace_text("a = 1\n\nb = 2", [edit("\n", "y")])
 
 
 def test_an_edit_of_a_definition_touches_nothing_else() -> None:

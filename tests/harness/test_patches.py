@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
 from cenote_worker.history.step import StepRecord
+from cenote_worker.history.tree import StepTree
 
 LINE = [
     StepRecord(number=1, names=("data",), kind="injection"),
@@ -64,6 +67,8 @@ def test_conflicts_are_typed() -> None:
         Patch.replace_function("g", "def g(): pass").applied(LINE)
     with pytest.raises(PatchConflictError, match="no step defines `ff`; the nearest that are defined: f"):
         Patch.replace_function("ff", "def ff(): pass").applied(LINE)
+    with pytest.raises(PatchConflictError, match=r"steps bind `x` \(3\), and none defines it by `def`"):
+        Patch.replace_function("x", "def x(): pass").applied(LINE)
     twice = [*LINE, StepRecord(number=4, parent=3, code="def f(): return 3")]
     with pytest.raises(PatchConflictError, match="steps 2, 4 define `f`"):
         Patch.replace_function("f", "def f(): pass").applied(twice)
@@ -78,46 +83,77 @@ def test_patches_have_names_and_reasons() -> None:
     assert one.id != other.id
 
 
-def test_what_came_after_a_patch_stays_when_it_is_taken_back() -> None:
-    """Behind the step that the patched line ended with, or what stands for that now."""
-    ends = [
-        StepRecord(number=6, parent=5, code="y = x"),
-        StepRecord(number=8, parent=5, origin=5, code="x = f()"),
-    ]
-    patched = [LINE[0], StepRecord(number=5, parent=1, origin=3, code="x = f()")]
-    for line in ([*patched, ends[0]], [LINE[0], ends[1], ends[0]]):
-        restored = Patch.remove_step(2).revert(LINE, 5).applied(line)
-        assert [*(record.code for record in LINE), "y = x"] == [step.code for step in restored]
-    assert ["y = x"] == [step.code for step in Patch.remove_step(1).revert([], 0).applied([ends[0]])]
+def tree(*lines: Sequence[StepRecord]) -> StepTree:
+    made = StepTree()
+    for record in dict.fromkeys(record for line in lines for record in line):
+        made.add(record)
+    return made
 
 
-def test_steps_that_a_patch_has_moved_are_put_back() -> None:
-    """One that stands before another which it is to come behind is run again there."""
-    moved = [
-        LINE[0],
-        StepRecord(number=4, parent=1, origin=3, code="x = f()"),
-        StepRecord(number=5, parent=4, origin=2, code=LINE[1].code),
-    ]
-    restored = Patch.remove_step(2).revert(LINE, 5).applied(moved)
-    assert [(1, False), (5, False), (4, True)] == [(step.number, bool(step.change)) for step in restored]
+def again(number: int, parent: int, origin: int, code: str) -> StepRecord:
+    return StepRecord(number=number, parent=parent, origin=origin, code=code)
+
+
+TWO = LINE[1].code.replace("1", "2")
+PATCHED = [LINE[0], again(4, 1, 2, TWO), again(5, 4, 3, "x = f()")]
+"""The second step was replaced."""
+
+
+def taken_back(after: Sequence[StepRecord], line: Sequence[StepRecord]) -> list[tuple[int, str, bool]]:
+    """What is left of a line when the patch is taken back that has made LINE into another."""
+    known = tree(LINE, after, line)
+    back = Patch.remove_step(2).revert(LINE, after, known.first).applied(line)
+    return [(step.number, step.code, bool(step.change)) for step in back]
 
 
 def test_reverting_is_a_patch() -> None:
     """Steps that were only repeated stand; what was changed, removed or inserted is put back."""
-    patch = Patch.replace_step(2, "def f():\n    return 2")
-    patched = [
+    patch = Patch.replace_step(2, TWO)
+    assert patch.id == patch.revert(LINE, PATCHED, int).parent
+    assert [(1, "", False), (4, LINE[1].code, True), (5, "x = f()", False)] == taken_back(PATCHED, PATCHED)
+    removed = [LINE[0], again(4, 1, 3, "x = f()")]
+    assert [(1, "", False), (2, LINE[1].code, True), (4, "x = f()", False)] == taken_back(removed, removed)
+    inserted = [LINE[0], again(4, 1, 0, "new"), again(5, 4, 2, LINE[1].code), again(6, 5, 3, "x = f()")]
+    assert [(1, "", False), (5, LINE[1].code, False), (6, "x = f()", False)] == taken_back(inserted, inserted)
+
+
+def test_what_came_after_a_patch_stays_when_it_is_taken_back() -> None:
+    """Steps, and patches of other steps or of other lines of the same step, however many."""
+    more = [LINE[0], again(6, 1, 4, TWO), again(7, 6, 5, "x = f() + 1"), again(8, 7, 0, "y = x")]
+    most = [
         LINE[0],
-        StepRecord(number=4, parent=1, origin=2, code="def f():\n    return 2"),
-        StepRecord(number=5, parent=4, origin=3, code="x = f()"),
+        again(9, 1, 6, f"# new\n\n\n\n{TWO}"),
+        again(10, 9, 7, "x = f() + 1"),
+        again(11, 10, 8, "y = x"),
     ]
-    back = patch.revert(LINE)
-    assert patch.id == back.parent
-    line = back.applied(patched)
-    assert [(1, False), (4, True), (5, False)] == [(step.number, bool(step.change)) for step in line]
-    assert [record.code for record in LINE] == [step.code for step in line]
-    removed = (
-        Patch.remove_step(2)
-        .revert(LINE)
-        .applied([LINE[0], StepRecord(number=4, parent=1, origin=3, code="x = f()")])
-    )
-    assert [(1, False), (0, True), (4, False)] == [(step.number, bool(step.change)) for step in removed]
+    known = tree(LINE, PATCHED, more, most)
+    for line, first in ((more, LINE[1].code), (most, f"# new\n\n\n\n{LINE[1].code}")):
+        back = Patch.replace_step(2, TWO).revert(LINE, PATCHED, known.first).applied(line)
+        assert ["", first, "x = f() + 1", "y = x"] == [step.code for step in back]
+        assert [False, True, False, False] == [bool(step.change) for step in back]
+
+
+def test_what_is_in_the_way_of_taking_a_patch_back_is_a_conflict() -> None:
+    """Nothing is guessed, and nothing is done in silence to a line that the patch is not in."""
+    with pytest.raises(PatchConflictError, match="step 6 was changed by a later patch too"):
+        taken_back(PATCHED, [LINE[0], again(6, 1, 4, "def f():\n    return 3")])
+    inserted = [*LINE, again(4, 3, 0, "new")]
+    with pytest.raises(PatchConflictError, match="step 5 was changed"):
+        taken_back(inserted, [*LINE, again(5, 3, 4, "newer")])
+    with pytest.raises(PatchConflictError, match="has nothing of it"):
+        taken_back(PATCHED, [*LINE, again(6, 3, 0, "y = x")])
+
+
+def test_steps_that_a_patch_has_moved_are_put_back() -> None:
+    """One that stands before another which it is to come behind is run again there."""
+    moved = [LINE[0], again(4, 1, 3, "x = f()"), again(5, 4, 2, LINE[1].code)]
+    later = [*moved, again(6, 5, 0, "y = x")]
+    put_back = [(1, "", False), (5, LINE[1].code, False), (4, "x = f()", True)]
+    assert put_back == taken_back(moved, moved)
+    assert [*put_back, (6, "y = x", False)] == taken_back(moved, later)
+    one, two, three = again(1, 0, 0, "a"), again(2, 1, 0, "b"), again(3, 2, 0, "c")
+    third_first = [again(4, 0, 3, "c"), again(5, 4, 1, "a"), again(6, 5, 2, "b")]
+    mixed = [again(7, 0, 5, "a"), again(8, 7, 4, "c"), again(9, 8, 6, "b")]
+    known = tree([one, two, three], third_first, mixed)
+    with pytest.raises(PatchConflictError, match="another order"):
+        Patch.remove_step(2).revert([one, two, three], third_first, known.first).applied(mixed)

@@ -74,6 +74,13 @@ def test_what_is_not_defined_here_is_not_found(name: str) -> None:
     assert replace_definition(CELL, name, "def nothing(): pass") is None
 
 
+@pytest.mark.parametrize("line", ["files = !ls *.csv", "a, b = %who x", "?len", "len??", "%%time\n%cd /"])
+def test_other_lines_of_notebooks_are_no_obstacle(line: str) -> None:
+    """Wherever they stand; they stay as they are."""
+    code = f"{line}\nx = 'a=!b'\ndef f(): return 1\n{line}"
+    assert code.replace("1", "2") == replace_definition(code, "f", "def f(): return 2")
+
+
 def test_code_that_is_no_python_defines_nothing() -> None:
     """It failed when it ran, too."""
     assert replace_definition("def f(:", "f", "def f(): pass") is None

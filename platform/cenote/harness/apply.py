@@ -138,7 +138,7 @@ def _applied_or_undone(
     try:
         course, walked = _walk(course, ground, options)
     except (_Failed, _Cancelled, EffectNotRepeatedError) as ended:
-        aside = ground.head() if options.aside and ground.keep() else 0
+        aside = ground.head() if options.aside and ground.keep(partial=True) else 0
         _undo(ground, plan, kept=kept)
         return _ended(ended, plan.head, aside)
     except BaseException:

@@ -49,8 +49,11 @@ class Ground(Protocol):
     def holding(self) -> AbstractContextManager[None]:
         """What is kept now is not given up before the end of this, unless memory is short."""
 
-    def keep(self) -> bool:
-        """Keeps the live state as that of the head. False when it cannot be, such as for running threads."""
+    def keep(self, *, partial: bool = False) -> bool:
+        """Keeps the live state as that of the head. False when it cannot be, such as for running threads.
+
+        partial: a part of it may still be that of the old line.
+        """
 
     def rollback(self, step: int) -> None:
         """The live state becomes that after a kept step, and that step the head. Raises NotKeptError: as it was."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cenote.harness.past import Past
+from cenote.harness.statements import last_writer
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
 from cenote_worker.history.step import StepRecord
@@ -63,7 +64,4 @@ def _own(location: Location) -> Location:
 def _statement(record: StepRecord, location: Location) -> tuple[Span | None, str]:
     if record.kind != "cell" or kind_of(location) != "name":
         return None, ""
-    # asttokens takes a while to load, and few programs ask this.
-    from cenote.harness.statements import last_writer
-
     return last_writer(record.code, key_of(_own(location)))

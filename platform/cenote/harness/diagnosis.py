@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ast
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cenote.harness.plan_contents import reads_anything
-from cenote.harness.plan_names import mentioned_names
+from cenote.harness.plan_names import bound_names, mentioned_names
+from cenote.harness.statements import last_writer
 from cenote_worker.history.step import StepRecord
+from cenote_worker.in_jail.rewrite import MAGIC
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import Location, key_of, kind_of, name
 
@@ -17,7 +19,8 @@ from cenote_worker.trace import Location, key_of, kind_of, name
 class Origin:
     """Where a value came from. step: the last one that wrote it, 0 if no watched one did.
 
-    span: the statement in that step that binds the name, when one does; else it was changed in place.
+    span: the statement in that step that binds the name, else the one that may have changed its object; None where
+    the text of the step shows neither.
     """
 
     name: str
@@ -77,9 +80,7 @@ def _origins(before: Sequence[StepRecord], record: StepRecord, source: str, dept
         variable, end, far = waiting.pop(0)
         writer = _writer(before[:end], name(variable))
         origin = _origin(variable, writer)
-        of_no_step = _looks_built_in(variable, record) or (
-            variable not in near and _is_its_own(variable, record)
-        )
+        of_no_step = _looks_built_in(variable, record) or _is_its_own(variable, record)
         if (variable, origin.step) in found or (writer is None and of_no_step):
             continue
         found[variable, origin.step] = origin
@@ -97,13 +98,15 @@ def _reads(record: StepRecord) -> frozenset[Location]:
 
 def _looks_built_in(variable: str, record: StepRecord) -> bool:
     """No step wrote it, and it was not missed: so it is no variable of the user's."""
+    if hasattr(builtins, variable) or variable == MAGIC:
+        return True
     return record.trace is not None and record.trace.reads.get(name(variable), "there") != ""
 
 
 def _is_its_own(variable: str, record: StepRecord) -> bool:
     """What the step binds counts as read, too. That it was not there before explains nothing but a NameError."""
     missed = record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
-    return not missed and _binding(record.code, variable) is not None
+    return not missed and variable in bound_names(record.code)
 
 
 def _writer(before: Sequence[StepRecord], location: Location) -> StepRecord | None:
@@ -116,49 +119,15 @@ def _writer(before: Sequence[StepRecord], location: Location) -> StepRecord | No
 def _origin(variable: str, writer: StepRecord | None) -> Origin:
     if writer is None:
         return Origin(name=variable, step=0, missing=True)
-    span = _binding(writer.code, variable)
+    span, code = last_writer(writer.code, variable)
     return Origin(
         name=variable,
         step=writer.number,
         author=writer.author,
-        code=_text(writer.code, span),
+        code=code,
         span=span,
         missing=bool(writer.trace and name(variable) in writer.trace.deleted),
     )
-
-
-def _binding(code: str, variable: str) -> Span | None:
-    """The last statement at the top level that mentions the name as something that it binds."""
-    try:
-        body = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in reversed(body):
-        if _binds(node, variable):
-            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-            return Span(
-                line=first,
-                column=_characters(code, node.lineno, node.col_offset),
-                end_line=node.end_lineno or node.lineno,
-                end_column=_characters(code, node.end_lineno or node.lineno, node.end_col_offset or 0),
-            )
-    return None
-
-
-def _binds(node: ast.stmt, variable: str) -> bool:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return node.name == variable
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return any((alias.asname or alias.name.partition(".")[0]) == variable for alias in node.names)
-    return any(
-        isinstance(one, ast.Name) and one.id == variable and isinstance(one.ctx, ast.Store | ast.Del)
-        for one in ast.walk(node)
-    )
-
-
-def _characters(code: str, line: int, offset: int) -> int:
-    """A column in characters from one in bytes of UTF-8, which is how `ast` counts."""
-    return len(code.split("\n")[line - 1].encode()[:offset].decode(errors="replace"))
 
 
 def _text(code: str, span: Span | None) -> str:

@@ -123,7 +123,9 @@ class LiveState(ExecutionState):
         applied = self._changes.applied.get(patch_id)
         if applied is None:
             raise UnknownEntryError("patch", patch_id)
-        return self._apply(self._plan(applied.patch.revert(applied.before, applied.head)), options)
+        after = self._past.line(applied.head)
+        back = applied.patch.revert(applied.before, after, self._past.history.tree.first)
+        return self._apply(self._plan(back), options)
 
     def _declare(self, artifacts: tuple[Artifact, ...]) -> None:
         for artifact in artifacts:
@@ -191,9 +193,11 @@ class RuntimeState(LiveState, Generic[Face]):
         return self._apply(plan, options or ApplyOptions())
 
     def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
-        """Takes back a patch that this process has applied; what came after it stays. As `apply`.
+        """Takes back a patch that this process has applied, and nothing else: what came after it stays, other
+        patches too. As `apply`.
 
-        Raises UnknownEntryError for any other.
+        Raises UnknownEntryError for any other; PatchConflictError where a later patch has changed the same lines, or
+        nothing of it is in the line to the head.
         """
         return self._revert(patch_id, options or ApplyOptions())
 

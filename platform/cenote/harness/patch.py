@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
@@ -11,12 +11,13 @@ from uuid import uuid4
 from cenote.harness.patch_artifact import EditArtifact, ReplaceArtifact
 from cenote.harness.patch_diff import apply_diff
 from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
+from cenote.harness.patch_reverting import TakeBack
 from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep, recorded_line
 from cenote.harness.plan_names import bound_names
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
-from cenote_worker.history.step import START, StepRecord
+from cenote_worker.history.step import StepRecord
 
 
 class Change(Protocol):
@@ -115,47 +116,6 @@ class RemoveStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreLine:
-    """The history is that of an older line again: what reverting a patch comes to.
-
-    records: the older line. A step that both lines have done alike stands for the newest that did it.
-    behind: steps that come after this one, or after what stands for it now, stay; None for no steps.
-    """
-
-    records: tuple[StepRecord, ...]
-    behind: int | None = None
-
-    def on(self, line: Sequence[LineStep]) -> tuple[LineStep, ...]:
-        places = {origin: index for index, step in enumerate(line) for origin in _ancestry(step)}
-        restored, last = list[LineStep](), -1
-        for record in self.records:
-            place = places.get(record.number)
-            step = line[place] if place is not None else None
-            moved = place is not None and place < last
-            last = max(last, place if place is not None else last)
-            restored.append(_restored(record, step, moved=moved))
-        return (*restored, *self._later(line))
-
-    def _later(self, line: Sequence[LineStep]) -> Sequence[LineStep]:
-        if self.behind == START:
-            return line
-        for index, step in enumerate(line):
-            if self.behind in _ancestry(step):
-                return line[index + 1 :]
-        return ()
-
-
-def _restored(record: StepRecord, step: LineStep | None, *, moved: bool) -> LineStep:
-    """step: what stands for it now. moved: that comes before a step that it is to come behind."""
-    if step is None:
-        origin = record if record.changes_file else None
-        return LineStep(code=record.code, origin=origin, change="reverting the patch brings it back")
-    if step.code != record.code:
-        return replace(step, code=record.code, change="reverting the patch restores its code")
-    return replace(step, change="reverting the patch puts it back in its place") if moved else step
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Patch:
     """Changes of one history, all or none. id: unique. parent: the patch that this one follows or takes back.
 
@@ -227,14 +187,17 @@ class Patch:
         )
 
     def revert(
-        self, before: Sequence[StepRecord], after: int | None = None, *, reason: str = "", author: str = ""
+        self,
+        before: Sequence[StepRecord],
+        after: Sequence[StepRecord],
+        first: Callable[[int], int],
+        *,
+        reason: str = "",
+        author: str = "",
     ) -> Patch:
-        """The patch that takes this one back. before: the line that it was applied to.
-
-        after: the step that the patched line ends with; what came behind it stays. None: nothing did.
-        """
+        """The patch that takes this one back, and leaves what was done since; see `TakeBack`."""
         return Patch(
-            changes=(RestoreLine(records=tuple(before), behind=after),),
+            changes=(TakeBack(before=tuple(before), after=tuple(after), first=first),),
             reason=reason or f"takes back patch {self.id}",
             author=author,
             parent=self.id,
@@ -264,6 +227,10 @@ def _index(line: Sequence[LineStep], number: int) -> int:
 def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
     """The one step that defines a name."""
     if not found:
+        if bound := [str(step.number) for step in line if _is_cell(step) and name in bound_names(step.code)]:
+            raise PatchConflictError(
+                f"steps bind `{name}` ({', '.join(bound)}), and none defines it by `def` or `class`; patch the step"
+            )
         near = get_close_matches(name, _defined(line))
         hint = f"; the nearest that are defined: {', '.join(near)}" if near else ""
         raise PatchConflictError(f"no step defines `{name}`{hint}")
@@ -292,7 +259,3 @@ def _changed(line: Sequence[LineStep], index: int, code: str, change: str) -> tu
     if code == step.code:
         return tuple(line)
     return (*line[:index], replace(step, code=code, change=change), *line[index + 1 :])
-
-
-def _ancestry(step: LineStep) -> tuple[int, ...]:
-    return (step.number, step.origin.origin) if step.origin else ()

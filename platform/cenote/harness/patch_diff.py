@@ -22,15 +22,18 @@ class _Hunk:
 
 
 def apply_diff(code: str, diff: str) -> str:
-    """The code with all hunks applied. Raises PatchConflictError with the first hunk that does not fit."""
-    lines = code.split("\n")
+    """The code with all hunks applied, and the line ends that it has. Raises PatchConflictError with the first hunk
+    that does not fit.
+    """
+    end = "\r\n" if "\r\n" in code else "\n"
+    lines = code.replace("\r\n", "\n").split("\n")
     out: list[str] = []
     done = 0
-    for hunk in _hunks(diff):
+    for hunk in _hunks(diff.replace("\r\n", "\n")):
         at = _place(lines, hunk, done)
         out += [*lines[done:at], *hunk.new]
         done = at + len(hunk.old)
-    return "\n".join([*out, *lines[done:]])
+    return end.join([*out, *lines[done:]])
 
 
 def _hunks(diff: str) -> Iterator[_Hunk]:

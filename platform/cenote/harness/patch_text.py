@@ -28,6 +28,8 @@ def replace_text(code: str, edits: Sequence[TextEdit]) -> str:
 
 
 def _replaced(code: str, edit: TextEdit) -> str:
+    if not edit.search.strip():
+        raise PatchConflictError("an edit has no lines to search for")
     lines, wanted = code.split("\n"), edit.search.strip("\n").split("\n")
     found = list(_places(lines, wanted))
     # Where they stand as written, the same lines at another depth are other lines.

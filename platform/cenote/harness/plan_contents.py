@@ -89,6 +89,17 @@ class Contents:
         """The location, and all that share changeable objects with it."""
         return self._groups.get(location, frozenset((location,)))
 
+    def company(self, location: Location) -> frozenset[Location] | None:
+        """As `group`; None of a name if nobody knows: it was there when the era began, and no step has told since."""
+        if kind_of(location) != "name" or self.version(location) == ABSENT:
+            return self.group(location)
+        return self._groups.get(location)
+
+    def tells_alike(self, other: Contents) -> bool:
+        """Whether nobody knows the company of the same names in both: any of these may be with any other."""
+        told = (one for one in self._groups.keys() ^ other._groups.keys() if kind_of(one) == "name")
+        return all((other if one in self._groups else self).version(one) == ABSENT for one in told)
+
     @property
     def names(self) -> frozenset[Location]:
         """Names that are known to be there, of those that were written in this era."""
@@ -108,7 +119,7 @@ class Contents:
 
     def agrees(self, other: Contents, location: Location) -> bool:
         """Whether both hold the same there, shared with the same others."""
-        return self.same(other, location) and self.group(location) == other.group(location)
+        return self.same(other, location) and self.company(location) == other.company(location)
 
     def differing(self, other: Contents) -> set[Location]:
         """All locations in which the two do not agree; both must be of one era."""

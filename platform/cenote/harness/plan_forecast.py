@@ -54,7 +54,7 @@ class Forecast:
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def keep(self) -> bool:
+    def keep(self, *, partial: bool = False) -> bool:  # noqa: ARG002
         return True
 
     def rollback(self, step: int) -> None: ...

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from cenote_worker.in_jail.rewrite import to_python
+
 _WRITES_A_FILE = re.compile(r"%%writefile ([^\s-]\S*)\n")
 
 
@@ -16,7 +18,7 @@ def written_file(code: str) -> str:
 
 
 def mentioned_names(code: str) -> frozenset[str]:
-    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no plain Python."""
+    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no Python."""
     return frozenset(name for node in _nodes(code) for name in (*_written(node), *_read(node)))
 
 
@@ -45,7 +47,7 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 def _nodes(code: str) -> Iterator[ast.AST]:
     try:
-        return ast.walk(ast.parse(code))
+        return ast.walk(ast.parse(to_python(code)))
     except (SyntaxError, ValueError, RecursionError):
         return iter(())
 

@@ -59,7 +59,12 @@ def _fails_again(record: StepRecord, was: Contents, now: Contents) -> bool:
     error = record.error
     if error is None or error.reason != "exception" or error.type not in _OF_VALUES:
         return False
-    return error.type not in ("NameError", "UnboundLocalError") or was.names == now.names
+    return not tells_names(record) or was.names == now.names
+
+
+def tells_names(record: StepRecord) -> bool:
+    """Whether its error tells of names that are near to one that is not there."""
+    return record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
 
 
 _PLACE: Final = re.compile(r"<cell (\d+)>|\bcell (\d+), line ")
@@ -103,8 +108,13 @@ def _difference(now: Contents, location: Location) -> str:
 def _why_shared_otherwise(trace: StepTrace, was: Contents, now: Contents) -> str:
     reads = trace.reads.keys()
     for location in reads:
-        before, after = was.group(location), now.group(location)
-        if before != after and before & reads != after & reads:
+        before, after = was.company(location), now.company(location)
+        if before is None or after is None:
+            untold = was if before is None else now
+            others = {each for each in reads - {location} if untold.company(each) is None}
+            if before != after and others:
+                return f"what it reads as {spoken(location)} may be shared with other names than before"
+        elif before & reads != after & reads:
             return f"what it reads as {spoken(location)} is shared with other names than before"
     return ""
 
@@ -112,8 +122,12 @@ def _why_shared_otherwise(trace: StepTrace, was: Contents, now: Contents) -> str
 def _why_entangled(trace: StepTrace, was: Contents, now: Contents) -> str:
     for group in written_groups(trace):
         for location in group:
-            live = now.group(location)
-            if live != was.group(location) and not live <= group:
+            live = now.company(location)
+            if live is None:
+                changed = len(group) > 1 or location in trace.mutated
+                if changed and not (was.company(location) is None and was.tells_alike(now)):
+                    return f"it writes {spoken(location)}, and nobody knows what shares objects with that now"
+            elif live != was.group(location) and not live <= group:
                 others = ", ".join(sorted(spoken(one) for one in live - group))
                 return f"it writes {spoken(location)}, which {others} shares objects with now"
     return ""

@@ -27,7 +27,7 @@ from cenote.harness.plan_contents import (
 from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, why_again, why_misplaced, why_unsteady
+from cenote.harness.plan_reuse import spoken, tells_names, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
 
@@ -160,15 +160,14 @@ class Walk:
             raise NoWayOn(f"`{other}` was imported, and may be another module now")
         self._prepare(self._surroundings() | self._needs(position, step))
         record = self._execute(position, step)
-        self._verify(position, record.trace)
+        self._verify(position, record)
         self._watcher.after(step, record)
         for contents in (self._want, self._live):
             for location, version in (record.trace.reads if record.trace else {}).items():
                 contents.correct(location, version)
-        self._recheck(
-            self._want.fold(record.number, record.trace) | self._live.fold(record.number, record.trace)
-        )
-        if writes_anything(record.trace):
+        trace = effects(record)
+        self._recheck(self._want.fold(record.number, trace) | self._live.fold(record.number, trace))
+        if writes_anything(trace):
             self._blind = f"{_named(step)} runs before it and may have changed anything"
         equal = not step.change and _same_writes(record.trace, step.origin.trace if step.origin else None)
         verdict = Verdict(step=step, rerun=True, reason=reason, record=record, equal=equal)
@@ -204,15 +203,30 @@ class Walk:
             needs |= trace.reads.keys()
         return needs | {name(variable) for variable in mentioned_names(step.code)}
 
-    def _verify(self, position: int, trace: StepTrace | None) -> None:
+    def _verify(self, position: int, record: StepRecord) -> None:
         """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
+        trace = record.trace
         if trace is None or reads_anything(trace) or writes_anything(trace):
             touched = set(self._stale)
         else:
             company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
             touched = self._stale & (trace.reads.keys() | trace.mutated | company)
+            if self._changes_untold(trace):
+                touched |= {location for location in self._stale if self._is_untold(location)}
+        if tells_names(record):
+            touched |= self._stale & (self._want.names ^ self._live.names)
         if touched:
             raise StartAgain(needs={position: frozenset(touched)})
+
+    def _changes_untold(self, trace: StepTrace) -> bool:
+        """Whether it may have changed, in the new history, more than what shares objects in the live state."""
+        grouped = frozenset[Location]().union(*(group for group in trace.groups if len(group) > 1))
+        found = {location for location in grouped if trace.reads.get(location, ABSENT) != ABSENT}
+        return any(self._want.company(location) is None for location in trace.mutated | found)
+
+    def _is_untold(self, location: Location) -> bool:
+        """Whether it is a name that is there, of which nobody knows what shares objects with it."""
+        return self._want.company(location) is None and is_known(self._want.version(location))
 
     # -- what is stale is put right --
 
@@ -248,7 +262,7 @@ class Walk:
             self._settle(frozenset((location,)))
             return None
         group = self._want.group(location)
-        step = self._source(group)
+        step = self._source(group) if self._want.company(location) or self._may_be_absent(location) else None
         reason = self._carry(step, group) if step is not None else self._why_lost(group)
         return self._writer(location, reason) if reason else None
 
@@ -268,6 +282,8 @@ class Walk:
             return error.reason
         found = self._ground.versions(group)
         for location in sorted(group):
+            if self._may_be_absent(location):
+                self._want.learn(location, ABSENT)
             wanted = self._want.version(location)
             if is_known(wanted) and found.get(location, wanted) != wanted:
                 return f"{spoken(location)} does not come over as it was"
@@ -290,7 +306,13 @@ class Walk:
             raise NoWayOn(f"{spoken(location)} is needed, and {reason}")
         return writer, f"{spoken(location)} is needed, and {reason}"
 
+    def _may_be_absent(self, location: Location) -> bool:
+        """Whether no step has told of a name. One that is there nevertheless may share objects with any other."""
+        return self._want.company(location) is None and not is_known(self._want.version(location))
+
     def _why_lost(self, group: frozenset[Location]) -> str:
+        if any(self._want.company(location) is None for location in group):
+            return "nobody knows what shares objects with it"
         return self._why_unportable(self._want, group) or "no kept state has it as it was then"
 
     def _why_unportable(self, contents: Contents, group: frozenset[Location]) -> str:

@@ -10,7 +10,12 @@ from cenote.harness.patch_errors import PatchConflictError
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
-_MAGIC = re.compile(r"^(\s*)[%!]", re.MULTILINE)
+_MAGICS = (
+    (re.compile(r"^(\s*)[%!?]", re.MULTILINE), r"\1#"),
+    (re.compile(r"^([ \t]*)[A-Za-z_]([\w.]*\?\??[ \t]*)$", re.MULTILINE), r"\1#\2"),
+    (re.compile(r"^([^#\n]*=[ \t]*)[%!].", re.MULTILINE), r"\g<1>0#"),
+)
+"""Lines of IPython's language, and what to put in their place: of the same length, and nothing for a parser."""
 
 
 def replace_definition(code: str, name: str, source: str) -> str | None:
@@ -20,7 +25,7 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     and the comments right above if the new source brings its own. Nothing around it is touched.
     Raises PatchConflictError: defined twice, or the source is not one definition of that name.
     """
-    text = _MAGIC.sub(r"\1#", code)  # of the same length; a magic is no syntax
+    text = _python(code)
     tree = _parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
@@ -29,7 +34,7 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
     new = _indented(source, name.rpartition(".")[2], indent)
     patched = code[:start] + new + code[end:]
-    if _parsed(_MAGIC.sub(r"\1#", patched)) is None:
+    if _parsed(_python(patched)) is None:
         raise PatchConflictError(f"with the new `{name}` the step would be no Python")
     return patched
 
@@ -39,7 +44,7 @@ def definition_span(code: str, name: str) -> tuple[int, int] | None:
 
     Raises PatchConflictError: defined twice.
     """
-    text = _MAGIC.sub(r"\1#", code)
+    text = _python(code)
     tree = _parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
@@ -51,8 +56,18 @@ def _single(tree: ast.Module, name: str) -> Definition | None:
     found = list(_definitions(tree.body, name.split(".")))
     if len(found) > 1:
         lines = ", ".join(str(node.lineno) for node in found)
-        raise PatchConflictError(f"`{name}` is defined more than once in one step (lines {lines})")
+        raise PatchConflictError(
+            f"`{name}` is defined more than once in one step (lines {lines}); edit or replace that step"
+        )
     return found[0] if found else None
+
+
+def _python(code: str) -> str:
+    """The code, with each definition where it is, as what can be parsed if anything can."""
+    if _parsed(code) is None:
+        for magic, plain in _MAGICS:
+            code = magic.sub(plain, code)
+    return code
 
 
 def _parsed(code: str) -> ast.Module | None:

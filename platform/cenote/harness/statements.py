@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-import asttokens
-
 from cenote.harness.plan_names import bound_by
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
@@ -21,6 +19,8 @@ def last_writer(code: str, name: str) -> tuple[Span | None, str]:
 
     A compound statement is looked into, so that it is the innermost one.
     """
+    import asttokens  # it takes a while to load, and few programs ask this
+
     if len(code) > MAX_CODE:
         return None, ""
     try:

@@ -86,7 +86,7 @@ class RuntimeGround:
         except CheckpointError as error:
             raise NotDurableError(outcome, str(error)) from error
 
-    def keep(self) -> bool:
+    def keep(self, *, partial: bool = False) -> bool:
         if self._second.runs:
             return False
         if any(info.step == self.head() and info.label for info in self._snapshots()):
@@ -97,6 +97,8 @@ class RuntimeGround:
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
+        if not partial:
+            self._reruns.completed(self.head())
         return True
 
     def rollback(self, step: int) -> None:
@@ -118,7 +120,7 @@ class RuntimeGround:
         if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
         if record is not None and record.changes_file:
-            return self._put(record)
+            return self._put(record, tentative=tentative)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
         cause = record.cause if record is not None and record.code == code else self._cause
@@ -128,13 +130,16 @@ class RuntimeGround:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)
         return self._new(number, parent)
 
-    def _put(self, record: StepRecord) -> StepRecord:
+    def _put(self, record: StepRecord, *, tentative: bool) -> StepRecord:
         """A file that is not there need not be removed."""
         parent, path = self.head(), record.names[0]
         if record.kind == "removal" and self.versions((file(path),)).get(file(path)) == ABSENT:
             return self.reuse(record)
         done(self._call(partial(self._reruns.put, record, record.cause)), path)
-        return self._new(self.head(), parent)
+        new = self._new(self.head(), parent)
+        if tentative:
+            self._reruns.between_all((new.number,))
+        return new
 
     def _new(self, number: int, parent: int) -> StepRecord:
         """The step that was made behind this parent. Raises StalePlanError when others have been at work."""

@@ -19,7 +19,7 @@ def told_step(step: LineStep) -> PatchedStep:
 class ToldLine:
     """The line is this one: a change of any line that has the steps that it names, or of which the tree has them.
 
-    A client's change of a file that was taken out of the line is brought back by its step.
+    What was taken out of the line is brought back by its step.
     """
 
     steps: tuple[PatchedStep, ...]
@@ -33,10 +33,9 @@ class ToldLine:
         """Of a step that is brought back."""
         if not step.origin:
             return None
-        former = self.tree.get(step.origin) if step.origin in self.tree else None
-        if former is None or not (former.changes_file and step.change):
+        if step.origin not in self.tree or not step.change:
             raise UsageError(f"the line has no step {step.origin}")
-        return LineStep(code="", origin=former)
+        return LineStep(code="", origin=self.tree.get(step.origin))
 
     def _made(self, step: PatchedStep, stands_for: LineStep | None) -> LineStep:
         if not step.change:

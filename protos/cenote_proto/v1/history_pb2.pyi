@@ -427,6 +427,8 @@ class Step(_message.Message):
     DURATION_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     """0: the start."""
@@ -455,6 +457,10 @@ class Step(_message.Message):
     duration: _builtins.float
     content: _builtins.str
     """Of an upload: the digest under which its content is kept; empty where that is not."""
+    timeout: _builtins.float
+    """Seconds that a cell was given; 0: no limit."""
+    atomic: _builtins.bool
+    """Of a cell: had it failed, the state would be that before it."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -497,10 +503,12 @@ class Step(_message.Message):
         duration: _builtins.float = ...,
         usage: _runtime_pb2.Usage | None = ...,
         content: _builtins.str = ...,
+        timeout: _builtins.float = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "author", b"author", "cause", b"cause", "code", b"code", "content", b"content", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "content", b"content", "dropped_calls", b"dropped_calls", "duration", b"duration", "error", b"error", "host_calls", b"host_calls", "kind", b"kind", "names", b"names", "number", b"number", "origin", b"origin", "outputs", b"outputs", "parent", b"parent", "private", b"private", "reply", b"reply", "reused", b"reused", "shed", b"shed", "started", b"started", "status", b"status", "stderr", b"stderr", "stdout", b"stdout", "timeout", b"timeout", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -141,6 +141,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.host_calls.extend(map(_from_call, record.host_calls))
     message.dropped_calls = record.dropped_calls
     message.started, message.duration = record.started, record.duration
+    message.timeout, message.atomic = record.timeout, record.atomic
     message.usage.CopyFrom(from_usage(record.usage))
 
 
@@ -181,6 +182,8 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         dropped_calls=message.dropped_calls,
         started=message.started,
         duration=message.duration,
+        timeout=message.timeout,
+        atomic=message.atomic,
         usage=to_usage(message.usage),
     )
 

@@ -66,7 +66,8 @@ class StepRecord:
     author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.
     stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
     trace: None when nothing is known of what it read and wrote. dropped_calls: host calls that are not recorded.
-    started: seconds since the epoch. duration: seconds.
+    started: seconds since the epoch. duration: seconds. timeout: seconds that a cell was given; 0 for no limit.
+    atomic: what a cell did would have been undone, had it failed.
     """
 
     number: int
@@ -93,6 +94,8 @@ class StepRecord:
     dropped_calls: int = 0
     started: float = 0.0
     duration: float = 0.0
+    timeout: float = 0.0
+    atomic: bool = False
     usage: CellUsage = field(default_factory=CellUsage)
 
     @property

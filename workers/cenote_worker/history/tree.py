@@ -45,6 +45,12 @@ class StepTree:
         """Raises KeyError for a step that is not there, the start among them."""
         return self._records[number]
 
+    def first(self, number: int) -> int:
+        """The step that it stands for in the end, through whatever patches; itself where it stands for none."""
+        while number in self._records and (origin := self._records[number].origin):
+            number = origin
+        return number
+
     def __contains__(self, number: int) -> bool:
         return number in self._depths
 

@@ -9,6 +9,7 @@ from functools import partial
 from cenote_proto.v1 import journal_pb2
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.history import History
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
@@ -186,7 +187,9 @@ class _Takeover:
             return listener
         if request.ask in (Ask.EXECUTE, Ask.ROLLBACK):
             code = asked.code.decode("utf-8", "surrogatepass")
-            return recorder.cell(listener, code, seat_of(asked), asked.cause)
+            seat, limit = seat_of(asked), asked.timeout
+            step = asks.step(code, number, seat, asked.cause, limit, atomic=asked.atomic)
+            return recorder.cell(listener, step)
         if injection is None:
             return listener
         change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)

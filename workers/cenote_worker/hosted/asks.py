@@ -6,6 +6,7 @@ import socket
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.keyed_call import key_of
 from cenote_worker.supervisor.protocol import Ask
@@ -13,6 +14,29 @@ from cenote_worker.supervisor.requests import JailRequest, Listener, Seat
 
 FETCH_TIMEOUT = 600.0
 """Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+
+
+def step(
+    code: str,
+    number: int,
+    seat: Seat,
+    cause: str,
+    timeout: float | None,
+    *,
+    origin: int = START,
+    atomic: bool = False,
+) -> StepRecord:
+    """What is known of a cell before it runs."""
+    return StepRecord(
+        number=number,
+        origin=origin,
+        code=code,
+        author=seat.author,
+        private=seat.private,
+        cause=cause,
+        timeout=timeout or 0.0,
+        atomic=atomic,
+    )
 
 
 def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: Seat) -> JailRequest:

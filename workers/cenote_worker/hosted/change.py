@@ -35,13 +35,16 @@ class Change:
         """What a client changes is known without looking, but for which files there are in all.
 
         That has a version that nobody else has. What is removed was there, as it was: it may be a folder by now.
+        Values that are put in together may share objects.
         """
         if self.stands_for is not None:
             return self.stands_for.trace
         if self.unspeakable:
             return None
         removed = frozenset(map(file, self.names)) if self.kind == "removal" else frozenset[Location]()
-        return StepTrace(writes=MappingProxyType(dict(self._writes())), mutated=removed)
+        together = frozenset(map(name, self.names)) if self.kind == "injection" else frozenset[Location]()
+        writes = MappingProxyType(dict(self._writes()))
+        return StepTrace(writes=writes, mutated=removed, groups=(together,) if together else ())
 
     def _writes(self) -> Iterator[tuple[Location, Version]]:
         own = Version(f"?step {self.number}")

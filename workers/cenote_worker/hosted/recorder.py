@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from cenote_worker.history.bounds import MAX_BEGUN_FILES
 from cenote_worker.history.history import History
@@ -32,10 +33,12 @@ class Recorder:
 
     # -- requests, on their way to whoever waits for them --
 
-    def cell(self, listener: Listener, code: str, seat: Seat, cause: str, origin: int = 0) -> Listener:
+    def cell(self, listener: Listener, asked: StepRecord) -> Listener:
+        """asked: what is known of the step before it runs."""
+
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, ExecutionResult):
-                self.ran(code, seat, cause, outcome, origin)
+                self._ran(asked, outcome)
 
         return _Noting(listener, note)
 
@@ -66,17 +69,13 @@ class Recorder:
 
     # -- events --
 
-    def ran(self, code: str, seat: Seat, cause: str, result: ExecutionResult, origin: int = 0) -> None:
-        """A cell has a result, whether or not it ran. origin: the step that it stands for."""
+    def _ran(self, asked: StepRecord, result: ExecutionResult) -> None:
+        """A cell has a result, whether or not it ran."""
         calls, dropped = self.host_calls.take()
         self.history.ended(
-            StepRecord(
+            replace(
+                asked,
                 number=result.step,
-                origin=origin,
-                code=code,
-                author=seat.author,
-                private=seat.private,
-                cause=cause,
                 status=_status(result),
                 stdout=result.stdout,
                 stderr=result.stderr,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cenote_worker.content import Content
 from cenote_worker.history.host_calls import Digests
-from cenote_worker.history.step import HostCallRecord, HostEffect
+from cenote_worker.history.step import HostCallRecord, HostEffect, StepRecord
+from cenote_worker.history.tree import StepTree
 from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostHandler, HostLine
 
 REFUSED = HostFailure("RuntimeError", "this call has an effect outside, which is not repeated")
@@ -52,6 +54,21 @@ class Replay:
             return None
         self.stopped = Unrepeated(target=call.target, method=call.method)
         return REFUSED
+
+
+def made_calls(tree: StepTree, record: StepRecord) -> tuple[HostCallRecord, ...]:
+    """By a step, and by the steps that it stands for: what an older version has done outside is done, even if the
+    latest one has not asked for it. Calls that several versions made were answered once, so each counts once.
+    """
+    calls = list(record.host_calls)
+    while record.origin and record.origin in tree:
+        record, known = tree.get(record.origin), Counter(map(_key, calls))
+        for call in record.host_calls:
+            if known[_key(call)]:
+                known[_key(call)] -= 1
+            else:
+                calls.append(call)
+    return tuple(calls)
 
 
 class Replays:

@@ -12,7 +12,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
-from cenote_worker.hosted.replays import Replay, Unrepeated
+from cenote_worker.hosted.replays import Replay, Unrepeated, made_calls
 from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
 from cenote_worker.results import SnapshotInfo, StreamName
@@ -96,6 +96,10 @@ class Reruns:
             replace(record, number=number, origin=record.number, outcome="reused")
         )
 
+    def completed(self, step: int) -> None:
+        """What is kept as the state after this step is that by now, though it was not when the step had run."""
+        self._between.discard(step)
+
     def between_all(self, numbers: Iterable[int]) -> None:
         """States of these numbers, if there are any, are those of no step."""
         self._between.update(numbers)
@@ -144,7 +148,8 @@ class Reruns:
         """Queues the cell; the listener gets an ExecutionResult. refused: told before it, of a call not made."""
         record = rerun.record
         replays = self._runtime.replays
-        replay = Replay(record.host_calls if record else (), tentative=rerun.tentative)
+        calls = made_calls(self.history.tree, record) if record is not None else ()
+        replay = Replay(calls, tentative=rerun.tentative)
 
         def ended(outcome: Outcome) -> None:
             replays.end()
@@ -159,12 +164,13 @@ class Reruns:
             with self._admission(rerun.code) as admit:
                 return self._runtime.execute(
                     rerun.code,
-                    None,
+                    record.timeout or None if record is not None else None,
                     _Ended(listener, ended),
                     seat=self._seat(record.author if record else ""),
                     cause=rerun.cause,
                     admit=admit,
                     origin=record.number if record else 0,
+                    on_error="rollback" if record is not None and record.atomic else "keep",
                 )
         except BaseException:  # nothing was queued
             replays.end()

@@ -60,14 +60,16 @@ class Submissions:
             runtime.history.check_room(code)
             admitted = listener if admit is None else admit(listener)
             step = runtime.new_step()
-            record = partial(self._recorder.cell, code=code, seat=seat, cause=cause, origin=origin)
+            limit = timeout or runtime.policy.cell_timeout
+            asked = asks.step(code, step, seat, cause, limit, origin=origin, atomic=atomic)
+            record = partial(self._recorder.cell, asked=asked)
             death = self._jail.unheard(seat)
             if death is not None and not runtime.refill.exact:
                 result = death.before(step, seat.author)
                 record(admitted).done(recovered(result, runtime.refill.begins_with))
                 return None
             supervisor = runtime.started(seat)
-            request = asks.cell(code, step, timeout or runtime.policy.cell_timeout, listener, seat)
+            request = asks.cell(code, step, limit, listener, seat)
             request.message.execute.atomic = atomic
             request.code, request.cause = code, cause
             request.listener = self._witness(admitted, seat, supervisor, request.key, record)

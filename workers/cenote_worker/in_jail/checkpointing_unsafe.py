@@ -210,7 +210,8 @@ def _maker(function: types.FunctionType) -> str:
 
 
 def _as_it_was(cls: type, reduced: Any) -> Any:
-    """How cloudpickle reduces a class, but with the slots that it was made with, and without its number.
+    """How cloudpickle reduces a class, but with the slots that it was made with, its attributes in their order, and
+    without its number.
 
     cloudpickle numbers classes at random, to know them again. Here an equal state has equal bytes.
     """
@@ -223,4 +224,14 @@ def _as_it_was(cls: type, reduced: Any) -> Any:
     body = vars(cls)
     if "__slots__" in body and isinstance(plain[_BODY], dict):
         plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
+    if rest:  # none of a type of the library
+        (attributes, slots), *rest = rest
+        rest = [(_in_order(attributes, body), slots), *rest]
     return make, tuple(plain), *rest
+
+
+def _in_order(attributes: Mapping[str, object], body: Mapping[str, object]) -> dict[str, object]:
+    """As a class has them; without what `copyreg` has noted there for itself."""
+    order = {key: place for place, key in enumerate(body)}
+    own = [item for item in attributes.items() if item[0] != "__slotnames__"]
+    return dict(sorted(own, key=lambda item: order[item[0]]))

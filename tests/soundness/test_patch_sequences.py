@@ -1,0 +1,134 @@
+"""Several patches of one history, taken back in any order, and steps that run again as they ran the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.harness import ApplyOptions, ApplyResult, Patch, PatchConflictError
+from cenote.runtime import Function, PythonRuntime
+from cenote.runtime.ground import RuntimeGround
+from cenote_security.errors import NotKeptError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
+
+AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
+
+
+@pytest.fixture
+def sent() -> list[str]:
+    """What was done outside."""
+    return []
+
+
+@pytest.fixture
+def runtime(sent: list[str]) -> Iterator[PythonRuntime]:
+    def send(to: str) -> int:
+        sent.append(to)
+        return len(sent)
+
+    with PythonRuntime(sandbox=SandboxPolicy(preload=()), functions=[Function(send, host=True)]) as runtime:
+        yield runtime
+
+
+def ran(runtime: PythonRuntime, *cells: str) -> None:
+    for cell in cells:
+        runtime.execute(cell)
+
+
+def patched(runtime: PythonRuntime, place: int, code: str) -> tuple[str, ApplyResult]:
+    """The step at this place of the line, from 0, has other code. The id of the patch."""
+    state = runtime.state
+    plan = state.plan(Patch.replace_step(state.steps[place].number, code))
+    return plan.patch.id, state.apply(plan, AS_A_NOTEBOOK)
+
+
+def codes(runtime: PythonRuntime) -> list[str]:
+    return [step.code for step in runtime.state.steps]
+
+
+def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> None:
+    """Later patches and steps stay; a second time nothing is left to take back."""
+    ran(runtime, "a = 1", "b = a + 1", "c = 5")
+    first, _ = patched(runtime, 0, "a = 10")
+    ran(runtime, "later = b")
+    patched(runtime, 2, "c = 6")
+    patched(runtime, 2, "c = 7")
+    assert "applied" == runtime.state.revert(first).status
+    assert ["a = 1", "b = a + 1", "c = 7", "later = b"] == codes(runtime)
+    assert "(1, 2, 7, 2)" == runtime.execute("a, b, c, later").value
+    with pytest.raises(PatchConflictError, match="has nothing of it"):
+        runtime.state.revert(first)
+
+
+def test_a_patch_of_a_line_that_was_left_is_not_taken_back(runtime: PythonRuntime) -> None:
+    """What has been done on the other line stays."""
+    ran(runtime, "a = 1", "b = a")
+    first, _ = patched(runtime, 0, "a = 10")
+    runtime.rollback(2)
+    ran(runtime, "c = b")
+    with pytest.raises(PatchConflictError, match="has nothing of it"):
+        runtime.state.revert(first)
+    assert ["a = 1", "b = a", "c = b"] == codes(runtime)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_was_done_outside_is_known_when_it_comes_back(
+    runtime: PythonRuntime, sent: list[str], *, removed: bool
+) -> None:
+    """By a step whose latest version has not asked for it, or that was taken out: it is done once."""
+    ran(runtime, "n = 0", "n = send('ana')", "m = n")
+    state = runtime.state
+    plan = state.plan(Patch.remove_step(2) if removed else Patch.replace_step(2, "n = 7"))
+    assert "applied" == state.apply(plan).status
+    assert "applied" == state.revert(plan.patch.id).status
+    assert ("(1, 1)", ["ana"]) == (runtime.execute("n, m").value, sent)
+
+
+def test_a_step_has_its_limit_when_it_runs_again(runtime: PythonRuntime) -> None:
+    """Whether or not it has reached it before."""
+    ran(runtime, "n = 1")
+    runtime.execute("k = [n]\nwhile n == 2: pass", timeout=0.2)
+    for n in (2, 3):
+        _, result = patched(runtime, 0, f"n = {n}")
+        assert ["ok", "failed" if n == 2 else "ok"] == [record.status for record in result.records]
+    runtime.execute("while True: pass", timeout=0.2)
+    _, result = patched(runtime, 0, "n = 4")
+    error = result.records[-1].error
+    assert ("time", "[4]") == (error and error.reason, runtime.execute("k").value)
+
+
+def test_a_step_that_was_to_be_undone_is_undone_when_it_fails_again(runtime: PythonRuntime) -> None:
+    """What came before it, and was not run again, stays; and nothing behind it has to run for that."""
+    ran(runtime, "n = 1", "stands = [5]")
+    runtime.execute("stands = n\nassert n == 1", on_error="rollback")
+    ran(runtime, "later = [4]")
+    _, result = patched(runtime, 0, "n = 2")
+    assert ((1, 3), "([5], [4])") == (result.steps_rerun, runtime.execute("stands, later").value)
+    assert ["n = 2", "stands = [5]", "later = [4]"] == codes(runtime)[:3]
+
+
+def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRuntime) -> None:
+    """Where the state is not right yet when a client's file is written again, nobody goes back to it,
+    until it is."""
+    runtime.execute("a = 1")
+    runtime.files.write("f", b"1")
+    hosted = runtime.core.backend
+    assert isinstance(hosted, HostedRuntime)
+    ground = RuntimeGround(hosted.rerunning(), hosted.resume, None, atomic=True)
+    record = hosted.history.tree.get(2)
+    runtime.rollback(ground.execute(record, "", tentative=False).number)
+    wrong = ground.execute(record, "", tentative=True)
+    with pytest.raises(NotKeptError):
+        runtime.rollback(wrong.number)
+    assert ground.keep()
+    runtime.rollback(wrong.number)
+
+
+def test_an_unknown_name_is_near_to_names_of_that_time(runtime: PythonRuntime) -> None:
+    """Not to those that later steps have bound."""
+    ran(runtime, "n = 1", "stands = [5]", "n\nitems", "item = 2")
+    _, result = patched(runtime, 0, "n = 3")
+    error = result.records[2].error
+    assert "name 'items' is not defined; nearest: iter" == (error and error.message)
