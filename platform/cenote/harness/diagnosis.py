@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cenote.harness.plan_contents import reads_anything
 from cenote.harness.plan_names import mentioned_names
+from cenote.harness.syntax import parsed
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import Location, key_of, kind_of, name
@@ -129,11 +130,8 @@ def _origin(variable: str, writer: StepRecord | None) -> Origin:
 
 def _binding(code: str, variable: str) -> Span | None:
     """The last statement at the top level that mentions the name as something that it binds."""
-    try:
-        body = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    for node in reversed(body):
+    tree = parsed(code)
+    for node in reversed(tree.body if tree is not None else ()):
         if _binds(node, variable):
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
             return Span(

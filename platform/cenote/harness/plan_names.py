@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from cenote.harness.syntax import parsed
+
 _WRITES_A_FILE = re.compile(r"%%writefile ([^\s-]\S*)\n")
 
 
@@ -16,7 +18,7 @@ def written_file(code: str) -> str:
 
 
 def mentioned_names(code: str) -> frozenset[str]:
-    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no plain Python."""
+    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what `parsed` does not read."""
     return frozenset(name for node in _nodes(code) for name in (*_written(node), *_read(node)))
 
 
@@ -44,10 +46,8 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def _nodes(code: str) -> Iterator[ast.AST]:
-    try:
-        return ast.walk(ast.parse(code))
-    except (SyntaxError, ValueError, RecursionError):
-        return iter(())
+    tree = parsed(code)
+    return iter(()) if tree is None else ast.walk(tree)
 
 
 def _read(node: ast.AST) -> Iterator[str]:

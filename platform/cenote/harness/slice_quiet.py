@@ -55,7 +55,10 @@ class Quiet:
     def of(cls, node: ast.stmt) -> Self | None:
         """None: it is not, whatever the types are."""
         needs = _Needs()
-        if not _is_quiet(node, needs):
+        try:
+            if not _is_quiet(node, needs):
+                return None
+        except RecursionError:  # some hundred operators in a row: nobody knows what they do
             return None
         return cls(
             readable=frozenset(needs.readable),

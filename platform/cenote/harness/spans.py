@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from cenote.harness.patch_errors import PatchConflictError
+from cenote.harness.syntax import UnreadCode, parse, parsed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -21,7 +22,7 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     Raises PatchConflictError: defined twice, or the source is not one definition of that name.
     """
     text = _MAGIC.sub(r"\1#", code)  # of the same length; a magic is no syntax
-    tree = _parsed(text)
+    tree = parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
@@ -29,7 +30,7 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
     new = _indented(source, name.rpartition(".")[2], indent)
     patched = code[:start] + new + code[end:]
-    if _parsed(_MAGIC.sub(r"\1#", patched)) is None:
+    if parsed(_MAGIC.sub(r"\1#", patched)) is None:
         raise PatchConflictError(f"with the new `{name}` the step would be no Python")
     return patched
 
@@ -40,7 +41,7 @@ def definition_span(code: str, name: str) -> tuple[int, int] | None:
     Raises PatchConflictError: defined twice.
     """
     text = _MAGIC.sub(r"\1#", code)
-    tree = _parsed(text)
+    tree = parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
@@ -55,22 +56,15 @@ def _single(tree: ast.Module, name: str) -> Definition | None:
     return found[0] if found else None
 
 
-def _parsed(code: str) -> ast.Module | None:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
 def _definitions(body: Sequence[ast.stmt], path: list[str]) -> Iterator[Definition]:
     """Definitions at this path of names, also under `if`, `try`, `with` and loops, which have no scope."""
-    for node in body:
-        if isinstance(node, Definition):
-            if node.name == path[0]:
-                yield from [node] if len(path) == 1 else _definitions(node.body, path[1:])
-        else:
-            for block in _blocks(node):
-                yield from _definitions(block, path)
+    waiting = [*reversed(body)]
+    while waiting:  # no recursion: `elif` goes deeper than that can
+        node = waiting.pop()
+        if not isinstance(node, Definition):
+            waiting += reversed([each for block in _blocks(node) for each in block])
+        elif node.name == path[0]:
+            yield from [node] if len(path) == 1 else _definitions(node.body, path[1:])
 
 
 def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
@@ -121,7 +115,7 @@ def _indented(source: str, name: str, indent: str) -> str:
     lines = source.strip("\n").rstrip().split("\n")
     own = lines[0][: len(lines[0]) - len(lines[0].lstrip(" \t"))]
     flat = [line.removeprefix(own) for line in lines]
-    tree = _parsed("\n".join(flat))
+    tree = parsed("\n".join(flat))
     if tree is None:
         raise PatchConflictError(f"the new source of `{name}` is no Python{_why_not(flat)}")
     _check_definition(tree, name)
@@ -136,10 +130,10 @@ def _indented(source: str, name: str, indent: str) -> str:
 
 def _why_not(lines: Sequence[str]) -> str:
     try:
-        ast.parse("\n".join(lines))
+        parse("\n".join(lines))
     except SyntaxError as error:
         return f": {error.msg} (line {error.lineno})"
-    except (ValueError, RecursionError) as error:
+    except (ValueError, UnreadCode) as error:
         return f": {error}"
     return ""
 
