@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Protocol
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from cenote.harness.plan_names import bound_names
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
 from cenote_worker.history.step import START, StepRecord
+from cenote_worker.in_jail.nearest import nearest
 
 
 class Change(Protocol):
@@ -264,7 +264,7 @@ def _index(line: Sequence[LineStep], number: int) -> int:
 def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
     """The one step that defines a name."""
     if not found:
-        near = get_close_matches(name, _defined(line))
+        near = nearest(name, _defined(line))
         hint = f"; the nearest that are defined: {', '.join(near)}" if near else ""
         raise PatchConflictError(f"no step defines `{name}`{hint}")
     if len(found) > 1:

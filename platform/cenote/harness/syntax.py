@@ -6,8 +6,8 @@ import ast
 from typing import Final
 
 MAX_CODE: Final = 100_000
-"""Characters of a cell that is read. Python parses while every other thread waits, up to a second for so much, and takes
-a thousand times its size. Of a longer one the trace has to tell what it does."""
+"""Characters of a cell that is read. Python parses while all other threads wait, up to a second for so much, and
+takes a thousand times its size. Of a longer one the trace has to tell what it does."""
 
 
 class UnreadCode(Exception):
