@@ -25,8 +25,8 @@ LINGER: Final = 1.0
 that is closed it drops the news of all other loops of the process as well."""
 
 HANDSHAKE: Final = 15.0
-"""Seconds for whoever connects to begin to speak gRPC, over TLS where there is one: else its descriptor is held for two
-minutes for nothing."""
+"""Seconds for whoever connects to begin to speak gRPC, over TLS where there is one: else its descriptor is held for
+two minutes for nothing."""
 
 Fill = Callable[[grpc.aio.Server], Awaitable[Sequence[str]]]
 """Adds services to a server that is not started yet; gives their full names."""
