@@ -147,4 +147,5 @@ def test_what_the_log_and_the_answer_say_of_a_request_is_one_line_of_ascii() -> 
     with pytest.raises(Refused) as refused:
         parse(get("http://a.com/", "\x9b2J\x85\tcenote.egress: allowed"))
     assert r"\x9b2J\x85\tcenote.egress: allowed is not a name" in refused.value.reason
-    assert refused.value.reason.isascii() and refused.value.reason.isprintable()
+    assert refused.value.reason.isascii()
+    assert refused.value.reason.isprintable()
