@@ -16,8 +16,8 @@ RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 
 MAX_KEPT: Final = 200
-"""Of one team, with half a mebibyte each of what it was set to do; older ones that have ended are dropped. A run takes
-moments where it is cancelled at once, and all tenants' are in one database."""
+"""Of one team, with half a mebibyte each of what it was set to do; older ones that have ended are dropped. A run
+takes moments where it is cancelled at once, and all tenants' are in one database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
