@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-MAX_CODE: Final = 100_000
-"""Characters of a cell that is read. Python parses while all other threads wait, up to a second for so much, and
+MAX_CODE: Final = 50_000
+"""Characters of a cell that is read. Python parses while all other threads wait, half a second for so much, and
 takes a thousand times its size. Of a longer one the trace has to tell what it does."""
 
 
