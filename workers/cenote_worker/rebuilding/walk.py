@@ -215,7 +215,8 @@ class _Walk:
     def _forbid(self, locations: set[Location]) -> None:
         """Names that share objects are given together or not at all."""
         if locations:
-            self._assumptions.forbidden.update(*map(self._around.sharing.group, locations), locations)
+            groups = set(map(self._around.sharing.group, locations))  # each once: all may be in one
+            self._assumptions.forbidden.update(*groups, locations)
             self.disproved = True
 
     def _check_beginning(self, taken: list[StepRecord]) -> None:
