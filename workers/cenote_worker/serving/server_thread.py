@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from cenote_security.errors import UnavailableError
 from cenote_security.loopback import host_of
 from cenote_worker.serving.doorkeeper import Doorkeeper, Enter
+from cenote_worker.supervisor.descriptors import room_for_connections
 from cenote_worker.wire import channels
 
 LINGER: Final = 1.0
@@ -54,9 +55,9 @@ class ServerThread:
     ) -> None:
         """name: of its threads. listen: `host:port`, port 0 for any that is free, or `unix:PATH`.
 
-        credentials: for TLS. most_calls: streams and calls at once; also connections at each address, since whoever
-        reaches it could take all descriptors of the process without a word. patience: seconds for which streams go on
-        at the end.
+        credentials: for TLS. most_calls: streams and calls at once; also connections at each address, if half of the
+        descriptors of this process are as many: whoever reaches it could take all of them without a word.
+        patience: seconds for which streams go on at the end. handshake: see HANDSHAKE.
         """
         self._listen = listen
         self._credentials = credentials
@@ -105,7 +106,7 @@ class ServerThread:
     async def _open(self, fill: Fill, door: Doorkeeper) -> str:
         options = (
             *channels.SERVER,
-            ("grpc.max_allowed_incoming_connections", self._most_calls),
+            ("grpc.max_allowed_incoming_connections", room_for_connections(self._most_calls)),
             ("grpc.server_handshake_timeout_ms", int(self._handshake * 1000)),
         )
         server = grpc.aio.server(
