@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cenote.harness.diagnosis import diagnose
@@ -34,7 +34,10 @@ NESTED: dict[str, Callable[[int], str]] = {
 
 
 @settings(max_examples=25, deadline=None)
-@given(shape=st.sampled_from(sorted(NESTED)), depth=st.sampled_from((20, 90, 199, 330, 900, 2900, 7000)))
+@example(shape="lambdas", depth=1500)
+@given(
+    shape=st.sampled_from(sorted(NESTED)), depth=st.sampled_from((20, 90, 199, 330, 900, 1500, 2900, 7000))
+)
 def test_no_depth_ends_a_question(shape: str, depth: int) -> None:
     """Whether the parser gives up, or whoever walks what it gives: a name is then not found."""
     code = NESTED[shape](depth)
@@ -45,6 +48,7 @@ def test_no_depth_ends_a_question(shape: str, depth: int) -> None:
     assert statements_of(code) is None or len(statements_of(code) or ()) >= 2
     assert last_writer(code, "nobody") == (None, "")
     assert diagnose([writer, failed], 2) is not None
+    LineNames(ReadCells()).grow([writer])
 
 
 def test_code_is_read_up_to_a_bound() -> None:

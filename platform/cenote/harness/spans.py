@@ -11,6 +11,7 @@ from cenote.harness.syntax import UnreadCode, parse, parsed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
+_LINE_END = re.compile(r"\r\n?|\n")
 _MAGIC = re.compile(r"^(\s*)[%!]", re.MULTILINE)
 
 
@@ -26,7 +27,7 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
-    start, end = _span(text, tree, found, with_comments=source.lstrip().startswith("#"))
+    start, end = _span(text, found, with_comments=source.lstrip().startswith("#"))
     indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
     new = _indented(source, name.rpartition(".")[2], indent)
     patched = code[:start] + new + code[end:]
@@ -45,7 +46,7 @@ def definition_span(code: str, name: str) -> tuple[int, int] | None:
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
-    return _span(text, tree, found, with_comments=False)
+    return _span(text, found, with_comments=False)
 
 
 def _single(tree: ast.Module, name: str) -> Definition | None:
@@ -76,20 +77,28 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
                     yield item.body
 
 
-def _span(text: str, tree: ast.Module, node: Definition, *, with_comments: bool) -> tuple[int, int]:
-    """Offsets of the whole lines of a definition, without the last line's end."""
-    import asttokens  # with the first patch that names a definition: few histories have one
+def _span(text: str, node: Definition, *, with_comments: bool) -> tuple[int, int]:
+    """Offsets of the whole lines of a definition, without the last line's end.
 
-    marked = asttokens.ASTTokens(text, tree=tree)
-    start, end = marked.get_text_range(node)
+    By what the parser says alone: to mark the tokens of each node takes the square of how deep they are nested.
+    """
+    lines = [0, *(found.end() for found in _LINE_END.finditer(text))]
+    start = _offset(text, lines[node.lineno - 1], node.col_offset)
+    for first in node.decorator_list[:1]:
+        start = text.rfind("@", 0, _offset(text, lines[first.lineno - 1], first.col_offset))
     start = text.rfind("\n", 0, start) + 1
-    end = _end_of_line(text, end)
+    end = _end_of_line(text, lines[(node.end_lineno or node.lineno) - 1])
     column = len(text[start:]) - len(text[start:].lstrip(" \t"))
     while (more := _comment_after(text, end, column)) is not None:
         end = more
     while with_comments and (above := _comment_above(text, start)) is not None:
         start = above
     return start, end
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """line: where it begins. column: in bytes of UTF-8, which is how `ast` counts."""
+    return line + len(text[line : line + column].encode()[:column].decode(errors="replace"))
 
 
 def _end_of_line(text: str, offset: int) -> int:
