@@ -15,7 +15,7 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import Location, key_of, kind_of, name
 
-MAX_FOLLOWED: Final = 500
+MAX_FOLLOWED: Final = 100
 """Reads of values that one diagnosis follows, each along the line: a step may say that it read thousands."""
 
 
@@ -138,7 +138,7 @@ def _origin(variable: str, writer: StepRecord | None) -> Origin:
 
 def _binding(code: str, variable: str) -> Span | None:
     """The last statement at the top level that mentions the name as something that it binds."""
-    tree = parsed(code)
+    tree = parsed(code) if variable in code else None
     for node in reversed(tree.body if tree is not None else ()):
         if _binds(node, variable):
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
