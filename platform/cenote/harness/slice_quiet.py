@@ -55,10 +55,7 @@ class Quiet:
     def of(cls, node: ast.stmt) -> Self | None:
         """None: it is not, whatever the types are."""
         needs = _Needs()
-        try:
-            if not _is_quiet(node, needs):
-                return None
-        except RecursionError:  # some hundred operators in a row: nobody knows what they do
+        if not _is_quiet(node, needs):
             return None
         return cls(
             readable=frozenset(needs.readable),
