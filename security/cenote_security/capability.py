@@ -170,5 +170,5 @@ def _decoded(text: str) -> Capability:
             issued=int(claims["issued"]),
             expires=int(claims["expires"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise NotAuthenticatedError("this capability was signed by a gateway of another version") from None

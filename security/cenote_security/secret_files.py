@@ -27,7 +27,7 @@ def create_secret_file(path: Path, content: bytes) -> None:
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         _write(beside, content, 0o600)
         _link(beside, path)
         sync_folder(path.parent)
@@ -81,6 +81,14 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
             if not path.exists():
                 raise
     return read_secret_file(path)
+
+
+def make_private_folder(path: Path) -> None:
+    """Those above it that are missing are private too, as the XDG specification asks for: `mkdir` makes them as the
+    umask says, and who may write there puts another folder in the place of this one. Raises OSError.
+    """
+    for folder in reversed((path, *path.parents)):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

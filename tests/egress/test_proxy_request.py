@@ -140,3 +140,12 @@ def test_an_answer_says_why_in_its_status_line() -> None:
     """Clients show nothing else of a refused tunnel."""
     assert Refused(403, "not here").answer().startswith(b"HTTP/1.1 403 not here\r\n")
     assert Refused(403, "not here").answer().endswith(b"\r\n\r\nnot here\n")
+
+
+def test_what_the_log_and_the_answer_say_of_a_request_is_one_line_of_ascii() -> None:
+    """A header may hold the bytes that some terminals take for commands, and some readers for the end of a line."""
+    with pytest.raises(Refused) as refused:
+        parse(get("http://a.com/", "\x9b2J\x85\tcenote.egress: allowed"))
+    assert r"\x9b2J\x85\tcenote.egress: allowed is not a name" in refused.value.reason
+    assert refused.value.reason.isascii()
+    assert refused.value.reason.isprintable()

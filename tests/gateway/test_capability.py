@@ -124,3 +124,11 @@ def test_keys_are_not_shown() -> None:
     assert "secret" not in repr(KEY) + repr(MASTER)
     with pytest.raises(UsageError, match="32 bytes"):
         MasterKey(secret=b"short")
+
+
+@pytest.mark.parametrize("issued", ["Infinity", "1e999", "NaN", "[]", "null", "9" * 500])
+def test_whatever_a_stranger_claims_is_read_without_harm(issued: str) -> None:
+    """Which runtime is meant has to be known before the signature can be checked."""
+    claims = f'{{"tenant":"t","runtime":"r","holder":"h","rights":["run"],"issued":{issued},"expires":1}}'
+    forged = f"cenotecap.{KEY.id}.{base64.urlsafe_b64encode(claims.encode()).decode()}.{'0' * 64}"
+    assert claimed_runtime(forged) == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import SecretFileError
 from cenote_security.secret_files import (
     create_secret_file,
@@ -38,6 +39,19 @@ def test_a_missing_folder_is_made_private(tmp_path: Path) -> None:
     """Names of secrets are nobody's business either."""
     create_secret_file(tmp_path / "cenote" / "token", b"secret")
     assert 0o700 == stat.S_IMODE((tmp_path / "cenote").stat().st_mode)
+
+
+def test_so_are_those_above_it_that_are_missing(tmp_path: Path) -> None:
+    """Whatever the umask lets through: who may write above a folder puts another in its place."""
+    old = os.umask(0)
+    try:
+        create_secret_file(tmp_path / ".config" / "cenote" / "token", b"secret")
+        StateFolder(path=tmp_path / ".local" / "state" / "cenote").make()
+    finally:
+        os.umask(old)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {0o700} == {stat.S_IMODE(path.stat().st_mode) for path in made}
+    assert 5 == len(made)
 
 
 def test_a_file_is_made_once(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.harness.laboratory import Laboratory
 
-from cenote.harness.diagnosis import diagnose
+from cenote.harness.diagnosis import MAX_FOLLOWED, diagnose
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, Span
-from cenote_worker.trace import ABSENT, StepTrace, name
+from cenote_worker.trace import ABSENT, StepTrace, Version, name
 
 
 def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:
@@ -85,3 +85,27 @@ def test_a_step_that_did_not_fail_has_no_diagnosis() -> None:
     """Nor has one of another line."""
     assert diagnose(failing("a = 1"), 1) is None
     assert diagnose(failing("a = 1"), 7) is None
+
+
+def test_what_a_hostile_step_says_it_has_read_is_followed_up_to_a_bound() -> None:
+    """Its jail says what it read: thousands of names, each made by a step that has read as many."""
+    names = [name(f"a{index}") for index in range(300)]
+    line = [
+        StepRecord(
+            number=number,
+            parent=number - 1,
+            code="a0 = near",
+            trace=StepTrace(
+                reads=dict.fromkeys(names, Version("1")), writes=dict.fromkeys(names, Version(f"v{number}"))
+            ),
+        )
+        for number in range(1, 21)
+    ]
+    error = ErrorInfo(
+        type="ValueError", message="", traceback="", span=Span(line=1, column=5, end_line=1, end_column=7)
+    )
+    failed = replace(line[-1], number=21, parent=20, status="failed", code="a0 = a7", error=error)
+    found = diagnose([*line, failed], 21)
+    assert found is not None
+    assert ("a7", 20) == (found.origins[0].name, found.origins[0].step)
+    assert len(found.origins) <= MAX_FOLLOWED

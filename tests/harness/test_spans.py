@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote.harness.patch_errors import PatchConflictError
-from cenote.harness.spans import replace_definition
+from cenote.harness.spans import definition_span, replace_definition
 
 CELL = '''\
 import math   # kept
@@ -105,3 +105,10 @@ def test_a_name_that_is_defined_twice_is_a_conflict() -> None:
     """Which of the two is meant is not for us to guess."""
     with pytest.raises(PatchConflictError, match=r"more than once in one step \(lines 1, 2\)"):
         replace_definition("def f(): pass\ndef f(): return 1", "f", "def f(): return 2")
+
+
+def test_a_span_begins_with_the_sign_of_the_first_decorator() -> None:
+    """On whichever line it stands, and whatever is in the decorator."""
+    code = 'é = "@"\n@(\n  deco("x@y")\n)\n@other\ndef f():\n    return 1  # one\n    # tail\nlast = 2\n'
+    start, end = definition_span(code, "f") or (0, 0)
+    assert (code.index("@("), code.index("\nlast")) == (start, end)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.history.records import traced
 
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
+from cenote_worker.history.tree import StepTree
 from cenote_worker.trace import StepTrace, name
 
 NAMES = ("a", "b", "c")
@@ -32,6 +34,41 @@ def test_inputs_are_the_last_writers_on_the_line(program: list[tuple]) -> None:
         untraced = [old.number for old in behind if old.trace is None]
         looks = not known or bool(reads)
         assert ((untraced or [0])[0] if looks else 0) == inputs.shadow
+
+
+@given(st.lists(steps, max_size=20))
+def test_it_makes_no_difference_when_they_are_asked_for(program: list[tuple]) -> None:
+    """What comes behind a rollback is worked out when it is asked for, whatever has happened since."""
+    asked, unasked = History(), History()
+    for number, (reads, writes, known, jump) in enumerate(program, 1):
+        for history in (asked, unasked):
+            history.moved(jump if jump < number else number - 1, "rollback")
+            history.ended(
+                StepRecord(number=number, trace=traced(reads=reads, writes=writes) if known else None)
+            )
+        asked.dependencies.inputs(number)
+    numbers = range(1, len(program) + 1)
+    assert [asked.dependencies.inputs(each) for each in numbers] == [
+        unasked.dependencies.inputs(each) for each in numbers
+    ]
+
+
+def test_a_step_behind_a_rollback_costs_whoever_adds_it_no_walk_along_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A jail can tell of a million locations; steps are added on the thread that reads for all jails."""
+    walks: list[int] = []
+    line = StepTree.line
+    monkeypatch.setattr(StepTree, "line", lambda tree, end: walks.append(end) or line(tree, end))
+    history = History()
+    for number in (1, 2, 3):
+        history.ended(StepRecord(number=number, trace=traced(writes=["x"])))
+    for number in (4, 5):
+        history.moved(2, "rollback")
+        history.ended(StepRecord(number=number, trace=traced(reads=["x"])))
+    assert [] == walks
+    assert {name("x"): 2} == dict(history.dependencies.inputs(5).seen)
+    assert [2, 2] == walks
 
 
 def test_private_names_are_their_authors_own() -> None:

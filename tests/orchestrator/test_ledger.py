@@ -9,6 +9,7 @@ import pytest
 
 from cenote.gateway.database import Database
 from cenote.gateway.teams import news as news_module
+from cenote.gateway.teams import runs as runs_module
 from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
 from cenote.gateway.teams.news import MAX_CONTENT, News, NewsTable
 from cenote.gateway.teams.runs import Runs
@@ -55,6 +56,19 @@ def test_runs_come_in_order_and_once_per_key(database: Database, team: TeamRow) 
     assert 4 == runs.get(team.id, 0).number
     with pytest.raises(UnknownEntryError):
         runs.get(team.id, 9)
+
+
+def test_of_runs_that_have_ended_the_newest_are_kept(
+    database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who starts a run and cancels it, again and again, fills no database; what is yet to be done stays."""
+    monkeypatch.setattr(runs_module, "MAX_KEPT", 3)
+    runs = Runs(database)
+    first = runs.add(team.id, b"work", "")
+    for _ in range(6):
+        runs.cancel(team.id, runs.add(team.id, b"work", "").number)
+    assert [7, 6, 5, first.number] == [run.number for run in runs.of(team.id, 100)]
+    assert [first.number] == [run.number for run in runs.open(team.id)]
 
 
 def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:

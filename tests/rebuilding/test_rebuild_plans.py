@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import pairwise
 from types import MappingProxyType
 
 import pytest
@@ -15,11 +16,12 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.checkpoints.rebuild import Rebuild
 from cenote_worker.checkpoints.state import State, parse_state
 from cenote_worker.history.step import HostCallRecord, StepRecord
+from cenote_worker.rebuilding import walk as walk_module
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.rebuilding.line_record import LineWriter, read_line
 from cenote_worker.rebuilding.plan import rebuild_of
 from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, kind_of, name
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, key_of, kind_of, name
 
 LIMIT = 1 << 20
 ENVIRON, RANDOM = hidden("environ"), hidden("random")
@@ -312,3 +314,23 @@ def test_what_is_run_again_gives_what_was_there(deeds: list[Does]) -> None:
             deeds[number - 2].run(number, again)
     made = list(map(name, found.names))
     assert {each: world[each] for each in made} == {each: again.get(each, "") for each in made}
+
+
+def test_what_is_there_by_itself_is_guessed_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try may disprove one guess more, as many as there are steps; without any the same comes of it."""
+    walks: list[object] = []
+    go = walk_module._Walk.go
+    monkeypatch.setattr(walk_module._Walk, "go", lambda walk, roots: walks.append(walk) or go(walk, roots))
+    names = [name(f"n{index}") for index in range(200)]
+    message = checkpoint_pb2.State(names=["g", "h", *(key_of(each) for each in names)])
+    for each in names:
+        message.groups.add(names=[key_of(each)], parts=[checkpoint_pb2.StoredPart(size=0)])
+    for each in "gh":
+        message.unkept.add(name=each, reason="it is a generator", step=1)
+    line = [step(1, {}, dict.fromkeys((H, *names), "1"))]
+    for number, (taken, made) in enumerate(pairwise(names), 2):
+        line.append(step(number, {taken: "1"}, {made: "1"}))
+    line.append(step(len(line) + 1, {names[-1]: "1"}, {G: "?"}))
+    found = planned(parse_state(message, LIMIT), *line)
+    assert tuple(range(1, len(line) + 1)) == found.steps
+    assert len(walks) <= 60

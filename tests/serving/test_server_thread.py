@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import BinaryIO
 
 import grpc
@@ -15,14 +15,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.serving.doorkeeper import Metadata
-from cenote_worker.serving.server_thread import ServerThread
+from cenote_worker.serving.server_thread import HANDSHAKE, ServerThread
 
 SETTINGS, PING, ACK = 4, 6, 1
 """Of HTTP/2 (RFC 9113): two kinds of frames, and the flag of an answer."""
 
 
-def server(listen: str = "127.0.0.1:0") -> ServerThread:
-    return ServerThread("test", listen, None, threads=1, most_calls=10, patience=0.1)
+def server(listen: str = "127.0.0.1:0", handshake: float = HANDSHAKE) -> ServerThread:
+    return ServerThread("test", listen, None, threads=1, most_calls=10, patience=0.1, handshake=handshake)
 
 
 async def anybody(_metadata: Metadata) -> None:
@@ -107,3 +107,41 @@ def _answer_to_ping(heard: BinaryIO) -> bytes:
         if (head[3], head[4]) == (PING, ACK):
             return payload
     raise AssertionError("the server has hung up")
+
+
+def silent(address: str) -> socket.socket:
+    """A connection of somebody who says nothing."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def is_cut(line: socket.socket) -> bool:
+    """Whether the server hangs up on it, sooner or later."""
+    try:
+        while line.recv(4096):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_who_connects_without_a_word_takes_no_more_than_a_part() -> None:
+    """A stranger needs no token for that: the process has to keep descriptors for the runtimes that it serves."""
+    with closing(server()) as thread:
+        address = thread.start(nothing, anybody)
+        with ExitStack() as lines:
+            for _ in range(10):
+                lines.enter_context(silent(address))
+            with silent(address) as further:
+                assert is_cut(further)
+        with grpc.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            asked = health.Check(health_pb2.HealthCheckRequest(), timeout=30, wait_for_ready=True)
+    assert health_pb2.HealthCheckResponse.SERVING == asked.status
+
+
+def test_who_goes_on_to_say_nothing_is_hung_up_on() -> None:
+    with closing(server(handshake=0.2)) as thread, silent(thread.start(nothing, anybody)) as line:
+        assert is_cut(line)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cenote_security.errors import SecretFileError, UsageError
+from cenote_security.secret_files import make_private_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class StateFolder:
     def make(self) -> None:
         """Raises SecretFileError when it cannot be had for its owner alone."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.path)
             status = self.path.stat()
             if status.st_uid != os.geteuid():
                 raise SecretFileError(self.path, f"it belongs to another user (uid {status.st_uid})")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cenote.harness.plan_contents import reads_anything
 from cenote.harness.plan_names import bound_names, mentioned_names
@@ -13,6 +15,9 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.rewrite import MAGIC
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import Location, key_of, kind_of, name
+
+MAX_FOLLOWED: Final = 100
+"""Reads of values that one diagnosis follows, each along the line: a step may say that it read thousands."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +41,7 @@ class Diagnosis:
     """A failing step. source: the failing text, when it is known where it is.
 
     origins: of the names in the failing expression, then of all else that the step read, and what these were made
-    from, nearest first. complete: False when the step may have read more than is known.
+    from, nearest first, as far as MAX_FOLLOWED reads. complete: False when the step may have read more than is known.
     """
 
     step: int
@@ -72,28 +77,31 @@ def diagnose(records: Sequence[StepRecord], number: int, *, depth: int = 3) -> D
 
 
 def _origins(before: Sequence[StepRecord], record: StepRecord, source: str, depth: int) -> tuple[Origin, ...]:
-    near = sorted(mentioned_names(source))
-    reads = sorted(key_of(one) for one in _reads(record) if kind_of(one) == "name")
-    waiting = [(one, len(before), 0) for one in dict.fromkeys([*near, *reads])]
+    first = dict.fromkeys([*sorted(mentioned_names(source)), *_reads(record)])
+    waiting = deque((one, len(before), 0) for one in first)
     found: dict[tuple[str, int], Origin] = {}
-    while waiting:
-        variable, end, far = waiting.pop(0)
-        writer = _writer(before[:end], name(variable))
-        origin = _origin(variable, writer)
-        of_no_step = _looks_built_in(variable, record) or _is_its_own(variable, record)
-        if (variable, origin.step) in found or (writer is None and of_no_step):
+    left = MAX_FOLLOWED
+    while waiting and (left := left - 1) >= 0:
+        variable, end, far = waiting.popleft()
+        at = _last_write(before[:end], name(variable))
+        writer = before[at] if at is not None else None
+        key = (variable, writer.number if writer is not None else 0)
+        if key in found or (writer is None and _is_of_no_step(variable, record)):
             continue
-        found[variable, origin.step] = origin
-        if writer is not None and far < depth:
-            at = before.index(writer)
-            waiting += [
-                (key_of(one), at, far + 1) for one in sorted(_reads(writer)) if kind_of(one) == "name"
-            ]
+        found[key] = _origin(variable, writer)
+        if at is not None and writer is not None and far < depth:
+            waiting += [(one, at, far + 1) for one in _reads(writer)]
     return tuple(found.values())
 
 
-def _reads(record: StepRecord) -> frozenset[Location]:
-    return frozenset(record.trace.reads) if record.trace else frozenset()
+def _reads(record: StepRecord) -> list[str]:
+    """Names, as many as anybody follows."""
+    reads = record.trace.reads if record.trace is not None else ()
+    return sorted(key_of(one) for one in reads if kind_of(one) == "name")[:MAX_FOLLOWED]
+
+
+def _is_of_no_step(variable: str, record: StepRecord) -> bool:
+    return _looks_built_in(variable, record) or _is_its_own(variable, record)
 
 
 def _looks_built_in(variable: str, record: StepRecord) -> bool:
@@ -109,10 +117,12 @@ def _is_its_own(variable: str, record: StepRecord) -> bool:
     return not missed and variable in bound_names(record.code)
 
 
-def _writer(before: Sequence[StepRecord], location: Location) -> StepRecord | None:
-    for record in reversed(before):
-        if record.trace and location in record.trace.writes:
-            return record
+def _last_write(records: Sequence[StepRecord], location: Location) -> int | None:
+    """The index of the step."""
+    for at in range(len(records) - 1, -1, -1):
+        trace = records[at].trace
+        if trace is not None and location in trace.writes:
+            return at
     return None
 
 

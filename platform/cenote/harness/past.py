@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from cenote.harness.step import Step
@@ -12,6 +11,7 @@ from cenote_worker.history.dependencies import Inputs, located, written
 from cenote_worker.history.events import Described
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
+from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.trace import ANYTHING, Location, Version
 
 Versions = dict[Location, tuple[Version, int]]
@@ -104,7 +104,7 @@ class Past:
                 doubtful.append(record.number)
         if not doubtful and location not in {Location(f"name:{each}") for each in self.begun}:
             known = [symbol_of(each) for each in self.versions(end)]
-            raise UnknownNameError(symbol_of(location), tuple(difflib.get_close_matches(location, known)))
+            raise UnknownNameError(symbol_of(location), tuple(nearest(symbol_of(location), known)))
         return None, doubtful[::-1]
 
     def steps(self, records: Iterable[StepRecord]) -> tuple[Step, ...]:

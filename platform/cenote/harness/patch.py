@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Protocol
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from cenote.harness.plan_names import bound_names
 from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
 from cenote_worker.history.step import StepRecord
+from cenote_worker.in_jail.nearest import nearest
 
 
 class Change(Protocol):
@@ -231,7 +231,7 @@ def _only(line: Sequence[LineStep], found: Sequence[int], name: str) -> int:
             raise PatchConflictError(
                 f"steps bind `{name}` ({', '.join(bound)}), and none defines it by `def` or `class`; patch the step"
             )
-        near = get_close_matches(name, _defined(line))
+        near = nearest(name, _defined(line))
         hint = f"; the nearest that are defined: {', '.join(near)}" if near else ""
         raise PatchConflictError(f"no step defines `{name}`{hint}")
     if len(found) > 1:

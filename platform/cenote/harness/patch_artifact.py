@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from cenote.harness.patch_errors import PatchConflictError
 from cenote.harness.patch_text import TextEdit, replace_text
 from cenote.harness.plan_line import LineStep
 from cenote.harness.spans import definition_span, replace_definition
+from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.trace import file, key_of, kind_of
 
 
@@ -70,7 +70,7 @@ def _newest(line: Sequence[LineStep], name: str) -> tuple[int, bool]:
     defined = [index for index, step in enumerate(line) if _defines(step, name)]
     if defined:
         return defined[-1], False
-    near = get_close_matches(name, [*_written(line)])
+    near = nearest(name, _written(line))
     hint = f"; the nearest files are {', '.join(near)}" if near else ""
     if any(_reads(step, name) for step in line):
         hint = "; what was put there from outside is put there anew, by `runtime.files`, and then `build()`"

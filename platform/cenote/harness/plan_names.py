@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from cenote.harness.syntax import MAX_CODE, parsed
 from cenote_worker.in_jail.rewrite import to_python
 
 _WRITES_A_FILE = re.compile(r"%%writefile ([^\s-]\S*)\n")
@@ -18,7 +19,7 @@ def written_file(code: str) -> str:
 
 
 def mentioned_names(code: str) -> frozenset[str]:
-    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what is no Python."""
+    """Every name that the code reads, binds or deletes, in whatever scope. Empty for what `parsed` does not read."""
     return frozenset(name for node in _nodes(code) for name in (*_written(node), *_read(node)))
 
 
@@ -46,10 +47,8 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def _nodes(code: str) -> Iterator[ast.AST]:
-    try:
-        return ast.walk(ast.parse(to_python(code)))
-    except (SyntaxError, ValueError, RecursionError):
-        return iter(())
+    tree = parsed(to_python(code)) if len(code) <= MAX_CODE else None
+    return iter(()) if tree is None else ast.walk(tree)
 
 
 def _read(node: ast.AST) -> Iterator[str]:

@@ -244,12 +244,14 @@ class Walk:
     def _company(self, needs: set[Location]) -> set[Location]:
         """All that shares objects with what is needed, now or as it should be, and so on; the stale of these."""
         reached: set[Location] = set()
+        groups: set[frozenset[Location]] = set()
         pending = set(needs)
         while pending:
             location = pending.pop()
-            if location not in reached:
-                reached.add(location)
-                pending |= self._want.group(location) | self._live.group(location)
+            reached.add(location)
+            for group in {self._want.group(location), self._live.group(location)} - groups:
+                groups.add(group)
+                pending |= group - reached
         return reached & self._stale
 
     def _restore(self, location: Location) -> tuple[int, str] | None:

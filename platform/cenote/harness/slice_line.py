@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cenote.harness import syntax
 from cenote.harness.slice_choice import Around
 from cenote.harness.slice_syntax import ReadCells, bodies_of
 from cenote_worker.history.step import StepRecord
@@ -15,7 +16,7 @@ from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.trace import LIBRARIES, Location, StepTrace, hidden, key_of
 
 MAX_CODE: Final = 1_000_000
-"""Characters of cells with functions that are read. Parsing takes a microsecond for each."""
+"""Characters of cells with functions that are read. Parsing takes microseconds for each."""
 
 MAX_GROUPS: Final = 100
 """Of names that one has shared objects with, none of them within another."""
@@ -67,8 +68,11 @@ class _Spoken:
         return self.room >= 0
 
     def and_of(self, code: str) -> _Spoken:
-        room = self.room - len(code)
-        used, stored = bodies_of(to_python(code)) if room >= 0 else (_NOTHING, _NOTHING)
+        room = self.room - len(code) if len(code) <= syntax.MAX_CODE else -1
+        try:
+            used, stored = bodies_of(to_python(code)) if room >= 0 else (_NOTHING, _NOTHING)
+        except syntax.UnreadCode:  # it has run, whatever it speaks of
+            used, stored, room = _NOTHING, _NOTHING, -1
         process = self.process or any(map(_PROCESS.fullmatch, used))
         return _Spoken(used=self.used | used, stored=self.stored | stored, process=process, room=room)
 

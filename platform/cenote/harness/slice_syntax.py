@@ -12,6 +12,7 @@ from typing import Final
 
 from cenote.harness.plan_names import bound_by
 from cenote.harness.slice_quiet import Quiet, TypeOf, all_atoms, is_plain
+from cenote.harness.syntax import MAX_CODE, UnreadCode, parse
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
 
@@ -34,7 +35,7 @@ _WITHOUT_NAMES: Final = frozenset(
 )
 """What is met most often in programs, none of which binds a name: only to save asking."""
 
-_IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*\.[^\n;#(]*)")
+_IMPORT: Final = re.compile(r"\bimport[ \t]+([^\n;#(]*)")
 _PACKAGE: Final = re.compile(r"([^\W\d]\w*)(?=\.)")
 
 
@@ -70,17 +71,19 @@ class Statement:
 
 
 def statements_of(code: str) -> list[Statement] | None:
-    """None for a cell that is not taken apart: it is one statement, or no plain Python, or imports unknown names."""
-    if ("\n" not in code and ";" not in code) or "\r" in code or "\f" in code or to_python(code) != code:
+    """None for a cell that is not taken apart: it is one statement, or not plain Python that is read here, or
+    imports unknown names.
+    """
+    if len(code) > MAX_CODE or ("\n" not in code and ";" not in code) or "\r" in code or "\f" in code:
         return None
     try:
-        return _apart(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a sum of a thousand names is as deep
+        return _apart(code) if to_python(code) == code else None
+    except (SyntaxError, ValueError, RecursionError, UnreadCode):  # a sum of a thousand names is as deep
         return None
 
 
 def _apart(code: str) -> list[Statement] | None:
-    tree = ast.parse(code)
+    tree = parse(code)
     nodes = [_nodes(each) for each in tree.body]
     if len(nodes) < 2 or ("*" in code and any(map(_is_star, chain(*nodes)))):
         return None
@@ -113,12 +116,14 @@ class ReadCells:
 def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
     """Global names that functions, methods and lambdas of the cell use; and those that they bind or store into.
 
-    What is no plain Python has none: nothing is known of the step that ran it.
+    What is no Python has none: nothing has run. Raises UnreadCode.
     """
     try:
-        tree, table = ast.parse(code), symtable.symtable(code, "cell", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree, table = parse(code), symtable.symtable(code, "cell", "exec")
+    except (SyntaxError, ValueError):
         return frozenset(), frozenset()
+    except RecursionError:
+        raise UnreadCode from None
     used, bound = set[str](), set[str]()
     for inner in _functions(table):
         for symbol in inner.get_symbols():
@@ -239,10 +244,11 @@ def _targets(target: ast.expr) -> Iterator[str]:
 
 
 def _functions(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for inner in table.get_children():
-        if inner.get_type() == "function":
-            yield inner
-        yield from _functions(inner)
+    waiting = [table]
+    while waiting:  # no recursion: lambdas are nested more deeply than that can go
+        inside = waiting.pop().get_children()
+        waiting += inside
+        yield from (inner for inner in inside if inner.get_type() == "function")
 
 
 def _stored_into(tree: ast.AST) -> Iterator[str]:

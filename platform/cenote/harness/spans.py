@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from cenote.harness.patch_errors import PatchConflictError
+from cenote.harness.syntax import UnreadCode, parse, parsed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
+_LINE_END = re.compile(r"\r\n?|\n")
 _MAGICS = (
     (re.compile(r"^(\s*)[%!?]", re.MULTILINE), r"\1#"),
     (re.compile(r"^([ \t]*)[A-Za-z_]([\w.]*\?\??[ \t]*)$", re.MULTILINE), r"\1#\2"),
@@ -26,15 +28,15 @@ def replace_definition(code: str, name: str, source: str) -> str | None:
     Raises PatchConflictError: defined twice, or the source is not one definition of that name.
     """
     text = _python(code)
-    tree = _parsed(text)
+    tree = parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
-    start, end = _span(text, tree, found, with_comments=source.lstrip().startswith("#"))
+    start, end = _span(text, found, with_comments=source.lstrip().startswith("#"))
     indent = code[start : len(code) - len(code[start:].lstrip(" \t"))]
     new = _indented(source, name.rpartition(".")[2], indent)
     patched = code[:start] + new + code[end:]
-    if _parsed(_python(patched)) is None:
+    if parsed(_python(patched)) is None:
         raise PatchConflictError(f"with the new `{name}` the step would be no Python")
     return patched
 
@@ -45,11 +47,11 @@ def definition_span(code: str, name: str) -> tuple[int, int] | None:
     Raises PatchConflictError: defined twice.
     """
     text = _python(code)
-    tree = _parsed(text)
+    tree = parsed(text)
     found = _single(tree, name) if tree else None
     if tree is None or found is None:
         return None
-    return _span(text, tree, found, with_comments=False)
+    return _span(text, found, with_comments=False)
 
 
 def _single(tree: ast.Module, name: str) -> Definition | None:
@@ -64,28 +66,21 @@ def _single(tree: ast.Module, name: str) -> Definition | None:
 
 def _python(code: str) -> str:
     """The code, with each definition where it is, as what can be parsed if anything can."""
-    if _parsed(code) is None:
+    if parsed(code) is None:
         for magic, plain in _MAGICS:
             code = magic.sub(plain, code)
     return code
 
 
-def _parsed(code: str) -> ast.Module | None:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
 def _definitions(body: Sequence[ast.stmt], path: list[str]) -> Iterator[Definition]:
     """Definitions at this path of names, also under `if`, `try`, `with` and loops, which have no scope."""
-    for node in body:
-        if isinstance(node, Definition):
-            if node.name == path[0]:
-                yield from [node] if len(path) == 1 else _definitions(node.body, path[1:])
-        else:
-            for block in _blocks(node):
-                yield from _definitions(block, path)
+    waiting = [*reversed(body)]
+    while waiting:  # no recursion: `elif` goes deeper than that can
+        node = waiting.pop()
+        if not isinstance(node, Definition):
+            waiting += reversed([each for block in _blocks(node) for each in block])
+        elif node.name == path[0]:
+            yield from [node] if len(path) == 1 else _definitions(node.body, path[1:])
 
 
 def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
@@ -97,20 +92,28 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
                     yield item.body
 
 
-def _span(text: str, tree: ast.Module, node: Definition, *, with_comments: bool) -> tuple[int, int]:
-    """Offsets of the whole lines of a definition, without the last line's end."""
-    import asttokens  # with the first patch that names a definition: few histories have one
+def _span(text: str, node: Definition, *, with_comments: bool) -> tuple[int, int]:
+    """Offsets of the whole lines of a definition, without the last line's end.
 
-    marked = asttokens.ASTTokens(text, tree=tree)
-    start, end = marked.get_text_range(node)
+    By what the parser says alone: to mark the tokens of each node takes the square of how deep they are nested.
+    """
+    lines = [0, *(found.end() for found in _LINE_END.finditer(text))]
+    start = _offset(text, lines[node.lineno - 1], node.col_offset)
+    for first in node.decorator_list[:1]:
+        start = text.rfind("@", 0, _offset(text, lines[first.lineno - 1], first.col_offset))
     start = text.rfind("\n", 0, start) + 1
-    end = _end_of_line(text, end)
+    end = _end_of_line(text, lines[(node.end_lineno or node.lineno) - 1])
     column = len(text[start:]) - len(text[start:].lstrip(" \t"))
     while (more := _comment_after(text, end, column)) is not None:
         end = more
     while with_comments and (above := _comment_above(text, start)) is not None:
         start = above
     return start, end
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """line: where it begins. column: in bytes of UTF-8, which is how `ast` counts."""
+    return line + len(text[line : line + column].encode()[:column].decode(errors="replace"))
 
 
 def _end_of_line(text: str, offset: int) -> int:
@@ -136,7 +139,7 @@ def _indented(source: str, name: str, indent: str) -> str:
     lines = source.strip("\n").rstrip().split("\n")
     own = lines[0][: len(lines[0]) - len(lines[0].lstrip(" \t"))]
     flat = [line.removeprefix(own) for line in lines]
-    tree = _parsed("\n".join(flat))
+    tree = parsed("\n".join(flat))
     if tree is None:
         raise PatchConflictError(f"the new source of `{name}` is no Python{_why_not(flat)}")
     _check_definition(tree, name)
@@ -151,10 +154,10 @@ def _indented(source: str, name: str, indent: str) -> str:
 
 def _why_not(lines: Sequence[str]) -> str:
     try:
-        ast.parse("\n".join(lines))
+        parse("\n".join(lines))
     except SyntaxError as error:
         return f": {error.msg} (line {error.lineno})"
-    except (ValueError, RecursionError) as error:
+    except (ValueError, UnreadCode) as error:
         return f": {error}"
     return ""
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Final
 
 from cenote.harness.plan_names import bound_by
+from cenote.harness.syntax import MAX_CODE, parsed
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
-
-MAX_CODE: Final = 1_000_000
-"""Characters of a cell whose text is looked at: parsing takes a hundred times its size."""
 
 
 def last_writer(code: str, name: str) -> tuple[Span | None, str]:
@@ -19,20 +16,18 @@ def last_writer(code: str, name: str) -> tuple[Span | None, str]:
 
     A compound statement is looked into, so that it is the innermost one.
     """
-    import asttokens  # it takes a while to load, and few programs ask this
-
-    if len(code) > MAX_CODE:
-        return None, ""
+    tree = parsed(code := to_python(code)) if len(code) <= MAX_CODE else None
     try:
-        source = asttokens.ASTText(code := to_python(code))
-        statements = list(_statements(source.tree))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it has failed for that reason
+        statements = list(_statements(tree))
+    except RecursionError:  # a walk does not go as deep as statements can be nested
         return None, ""
     binding = [each for each in statements if name in _bound(each)]
     changing = binding or [each for each in statements if name in _changed(each)]
     if not changing:
         return None, ""
-    start, end = source.get_text_range(changing[-1], padded=False)
+    import asttokens  # it takes a while to load, and few programs ask this
+
+    start, end = asttokens.ASTText(code, tree=tree).get_text_range(changing[-1], padded=False)
     if getattr(changing[-1], "decorator_list", None):
         start = code.rfind("@", 0, start + 1)  # which belongs to no node
     (line, column), (end_line, end_column) = _position(code, start), _position(code, end)

@@ -29,7 +29,6 @@ from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
     done,
-    nearest,
     past,
     reference,
     result,
@@ -46,6 +45,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
@@ -389,7 +389,7 @@ class AsyncPythonRuntime:
     async def _check_known(self, name: str) -> None:
         known = [info.name for info in await self.describe()]
         if name not in known and not name.startswith("_"):  # which `describe` leaves out
-            raise UnknownNameError(name, nearest(name, known))
+            raise UnknownNameError(name, tuple(nearest(name, known)))
 
 
 def _withdraw(queuing: asyncio.Future[Callable[[], None] | None]) -> None:

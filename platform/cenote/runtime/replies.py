@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -119,11 +118,6 @@ def variables(outcome: Outcome) -> list[VariableInfo]:
     if not isinstance(reply, VariablesReply):
         raise JailError("the runtime described nothing")
     return list(reply.variables)
-
-
-def nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Names that the caller may have meant."""
-    return tuple(difflib.get_close_matches(name, list(known), n=3))
 
 
 def _content(outcome: Outcome, name: str) -> Content:

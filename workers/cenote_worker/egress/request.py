@@ -113,7 +113,8 @@ def _authority(text: str, default: int | None) -> tuple[str, int]:
     host = host_name(match[1]) if match is not None else None
     if match is None or host is None:
         raise Refused(
-            403, f"{text[:_MAX_SHOWN]} is not a name with an optional port; addresses are not reached"
+            403,
+            f"{ascii(text[:_MAX_SHOWN])[1:-1]} is not a name with an optional port; addresses are not reached",
         )
     port = default if match[2] is None else port_number(match[2])
     if port is None:

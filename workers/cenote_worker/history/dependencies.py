@@ -1,12 +1,17 @@
 """Which step each step took what it read from. Worked out as steps come, so that questions need no search. Pure.
 
+Behind a rollback that takes a walk along the whole line. Steps come on the thread that all jails of a process share,
+so from there on they wait for the first question, which few processes that serve runtimes are ever asked.
+
 A step of which not everything is known stands between those before it and those after it: it may have read whatever
 they left, and may have written whatever was read later. Such dependencies are kept apart from those that were seen.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -27,10 +32,14 @@ class Inputs:
 
 
 class Dependencies:
-    """Of a tree. Locations are those of `located`."""
+    """Of a tree. Locations are those of `located`. Whoever adds steps, one at a time, waits for nobody."""
 
-    def __init__(self, tree: StepTree) -> None:
+    def __init__(self, tree: StepTree, turn: AbstractContextManager[object]) -> None:
+        """turn: held by one of those who ask, while it works out what waits."""
         self._tree = tree
+        self._turn = turn
+        self._waiting: deque[StepRecord] = deque()
+        """In their order. While the first of them is worked on it stays here, so that whoever adds keeps away."""
         self._inputs: dict[int, Inputs] = {}
         self._at = START
         self._writers: dict[Location, int] = {}
@@ -39,15 +48,25 @@ class Dependencies:
 
     def add(self, record: StepRecord) -> None:
         """A step that the tree has got."""
+        if self._waiting or record.parent != self._at:
+            self._waiting.append(record)
+        else:
+            self._add(record)
+
+    def inputs(self, step: int) -> Inputs:
+        with self._turn:
+            while self._waiting:
+                self._add(self._waiting[0])
+                self._waiting.popleft()
+        return self._inputs[step]
+
+    def _add(self, record: StepRecord) -> None:
         if record.parent != self._at:
             self._begin_at(record.parent)
         shadow = self._shadow if record.unknown or looked_at(record) else START
         self._inputs[record.number] = Inputs(seen=self._sources(record), shadow=shadow)
         if record.stays:
             self._pass(record)
-
-    def inputs(self, step: int) -> Inputs:
-        return self._inputs[step]
 
     def _sources(self, record: StepRecord) -> dict[Location, int]:
         writers = self._writers

@@ -80,7 +80,7 @@ class History:
         """id: tells this history from any other. room: bytes of results."""
         self.id = id or uuid.uuid4().hex
         self.tree = StepTree()
-        self.dependencies = Dependencies(self.tree)
+        self.dependencies = Dependencies(self.tree, threading.Lock())
         self.begun: tuple[str, ...] = ()
         """Names that each jail begins with."""
         self.begun_files: Mapping[str, str] = {}

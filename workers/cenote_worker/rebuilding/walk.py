@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from cenote_worker.checkpoints.state import State
@@ -52,6 +53,9 @@ _UNSTORED_STATES: Final = frozenset(
     (*map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
 )
 """Those that are as in a fresh runtime in one that was restored, too."""
+
+MAX_TRIES: Final = 50
+"""Walks along the line, each of which has one more assumption disproved. Then none is made: all is taken of steps."""
 
 STANDARD: Final = frozenset(("__name__", "__builtins__", "__warningregistry__"))
 """Names that every namespace has, or gets from the interpreter."""
@@ -101,11 +105,13 @@ def steps_for(
 ) -> tuple[list[StepRecord], frozenset[Location]]:
     """The steps that give these names again, in their order, and what they are given. Raises CannotRebuildError."""
     assumptions = _Assumptions()
-    while True:
+    for tried in count():
+        assumptions.strict |= tried >= MAX_TRIES
         walk = _Walk(line, around, assumptions)
         walk.go(roots)
         if not walk.disproved:
-            return walk.found()
+            break
+    return walk.found()
 
 
 def first_versions(line: Line) -> dict[Location, Version]:
@@ -215,7 +221,8 @@ class _Walk:
     def _forbid(self, locations: set[Location]) -> None:
         """Names that share objects are given together or not at all."""
         if locations:
-            self._assumptions.forbidden.update(*map(self._around.sharing.group, locations), locations)
+            groups = set(map(self._around.sharing.group, locations))  # each once: all may be in one
+            self._assumptions.forbidden.update(*groups, locations)
             self.disproved = True
 
     def _check_beginning(self, taken: list[StepRecord]) -> None:

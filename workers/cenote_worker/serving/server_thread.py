@@ -18,11 +18,16 @@ from grpc_reflection.v1alpha import reflection
 from cenote_security.errors import UnavailableError
 from cenote_security.loopback import host_of
 from cenote_worker.serving.doorkeeper import Doorkeeper, Enter
+from cenote_worker.supervisor.descriptors import room_for_connections
 from cenote_worker.wire import channels
 
 LINGER: Final = 1.0
 """Seconds that the loop outlives its server. gRPC has late news of streams that were cut, and where it meets a loop
 that is closed it drops the news of all other loops of the process as well."""
+
+HANDSHAKE: Final = 15.0
+"""Seconds for whoever connects to begin to speak gRPC, over TLS where there is one: else its descriptor is held for
+two minutes for nothing."""
 
 Fill = Callable[[grpc.aio.Server], Awaitable[Sequence[str]]]
 """Adds services to a server that is not started yet; gives their full names."""
@@ -46,16 +51,19 @@ class ServerThread:
         threads: int,
         most_calls: int,
         patience: float,
+        handshake: float = HANDSHAKE,
     ) -> None:
         """name: of its threads. listen: `host:port`, port 0 for any that is free, or `unix:PATH`.
 
-        credentials: for TLS. most_calls: streams and calls at once. patience: seconds for which streams go on at the
-        end.
+        credentials: for TLS. most_calls: streams and calls at once; also connections at each address, if half of the
+        descriptors of this process are as many: whoever reaches it could take all of them without a word.
+        patience: seconds for which streams go on at the end. handshake: see HANDSHAKE.
         """
         self._listen = listen
         self._credentials = credentials
         self._most_calls = most_calls
         self._patience = patience
+        self._handshake = handshake
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self.loop = asyncio.new_event_loop()
         self.opened = AsyncExitStack()
@@ -96,8 +104,13 @@ class ServerThread:
         self.loop.close()
 
     async def _open(self, fill: Fill, door: Doorkeeper) -> str:
+        options = (
+            *channels.SERVER,
+            ("grpc.max_allowed_incoming_connections", room_for_connections(self._most_calls)),
+            ("grpc.server_handshake_timeout_ms", int(self._handshake * 1000)),
+        )
         server = grpc.aio.server(
-            interceptors=(door,), options=channels.SERVER, maximum_concurrent_rpcs=self._most_calls
+            interceptors=(door,), options=options, maximum_concurrent_rpcs=self._most_calls
         )
         await _describe(server, await fill(server))
         address = bind(server, self._listen, self._credentials)

@@ -18,7 +18,7 @@ has a soft limit below the number that the user has under way: the client's is h
 def ensure_room(further: int = 0) -> None:
     """Raises the soft limit of open files towards the hard one when this process comes near it, or a jail could.
 
-    further: descriptors that this jail may come to need, beside the usual ones.
+    further: descriptors that this jail, or whoever asks, may come to need beside the usual ones.
     The soft limit is low for the sake of programs that use select(2); this process's own descriptors are not
     renumbered, so such a program sees high numbers only once it has opened that many.
     """
@@ -30,6 +30,12 @@ def ensure_room(further: int = 0) -> None:
         wanted = min(wanted, hard)
     if wanted > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def room_for_connections(most: int) -> int:
+    """How many of these there may be: no more than half of what this process can open, for strangers connect too."""
+    ensure_room(most)
+    return min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def _open_now() -> int:

@@ -15,6 +15,10 @@ from cenote_security.ids import TeamId
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 STATES: Final[tuple[RunState, ...]] = get_args(RunState)
 
+MAX_KEPT: Final = 200
+"""Of one team, with half a mebibyte each of what it was set to do; older ones that have ended are dropped. A run
+takes moments where it is cancelled at once, and all tenants' are in one database."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
@@ -43,7 +47,7 @@ class Runs:
         self._clock = clock
 
     def add(self, team: TeamId, work: bytes, key: str) -> RunRow:
-        """The run of this key, made if there is none. An empty key is nobody's."""
+        """The run of this key, made if none that is kept has it. An empty key is nobody's."""
         with self._database.transaction():
             row = self._database.row("SELECT MAX(number) AS newest FROM team_runs WHERE team_id = ?", team)
             number = 1 + int((row["newest"] if row is not None else 0) or 0)
@@ -58,6 +62,8 @@ class Runs:
                 found = self._database.row(sql, team, key)
                 assert found is not None, "what is taken is the key"
                 number = found["number"]
+            sql = "DELETE FROM team_runs WHERE team_id = ? AND number <= ? AND state NOT IN ('waiting', 'running')"
+            self._database.execute(sql, team, number - MAX_KEPT)
         return self.get(team, number)
 
     def get(self, team: TeamId, number: int) -> RunRow:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from cenote_security.errors import UsageError
+from cenote_worker.in_jail.nearest import nearest
 
 
 class UnknownArtifactError(UsageError):
@@ -13,7 +13,7 @@ class UnknownArtifactError(UsageError):
 
     def __init__(self, name: str, declared: Iterable[str] = ()) -> None:
         self.name = name
-        self.nearest = tuple(get_close_matches(name, list(declared)))
+        self.nearest = tuple(nearest(name, declared))
         super().__init__(name)
 
     def __str__(self) -> str:

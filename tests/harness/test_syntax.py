@@ -1,0 +1,87 @@
+"""Code that is made to be hard to read costs its reader no more than a bound, and no question its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cenote.harness.diagnosis import diagnose
+from cenote.harness.plan_names import mentioned_names
+from cenote.harness.slice_line import LineNames
+from cenote.harness.slice_syntax import ReadCells, parts_of_packages, statements_of
+from cenote.harness.spans import definition_span
+from cenote.harness.statements import last_writer
+from cenote.harness.syntax import MAX_CODE, UnreadCode, parse, parsed
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo
+from cenote_worker.trace import StepTrace, Version, name
+
+NESTED: dict[str, Callable[[int], str]] = {
+    "signs": lambda depth: f"x = {'-' * depth}1\ny = x",
+    "sums": lambda depth: f"x = 1\ny = {'x + ' * depth}x",
+    "calls": lambda depth: f"x = 1\nx{'()' * depth}",
+    "attributes": lambda depth: f"x = 1\nx{'.x' * depth} = 1",
+    "branches": lambda depth: "if x:\n x = 1\n" + "elif x:\n x = 2\n" * depth,
+    "choices": lambda depth: f"y = 1\nx = {'1 if y else ' * depth}1",
+    "lambdas": lambda depth: f"y = 1\nx = {'lambda: ' * depth}1",
+    "parentheses": lambda depth: f"y = 1\nx = {'(' * depth}{',)' * depth}",
+    "blocks": lambda depth: "\n".join(f"{' ' * one}if x:" for one in range(depth)) + f"\n{' ' * depth}x = 1",
+    "patterns": lambda depth: f"match x:\n case {'[' * depth}x{']' * depth}: x = 1",
+}
+
+
+@settings(max_examples=25, deadline=None)
+@example(shape="lambdas", depth=1500)
+@given(
+    shape=st.sampled_from(sorted(NESTED)), depth=st.sampled_from((20, 90, 199, 330, 900, 1500, 2900, 7000))
+)
+def test_no_depth_ends_a_question(shape: str, depth: int) -> None:
+    """Whether the parser gives up, or whoever walks what it gives: a name is then not found."""
+    code = NESTED[shape](depth)
+    writer = _record(1, code, writes=("x",))
+    failed = _record(2, "x", error=ErrorInfo(type="E", message="", traceback=""))
+    assert parsed(code) is None or "x" in mentioned_names(code)
+    assert definition_span(code, "f") is None
+    assert statements_of(code) is None or len(statements_of(code) or ()) >= 2
+    assert last_writer(code, "nobody") == (None, "")
+    assert diagnose([writer, failed], 2) is not None
+    LineNames(ReadCells()).grow([writer])
+
+
+def test_code_is_read_up_to_a_bound() -> None:
+    """Parsing takes a thousand times its size, and no other thread of the process goes on meanwhile."""
+    longest = "x = 1\n" + "#" * (MAX_CODE - 6)
+    assert parsed(longest) is not None
+    with pytest.raises(UnreadCode):
+        parse(longest + "#")
+    assert (statements_of(longest + "\nx\n"), last_writer(longest + "#", "x")) == (None, (None, ""))
+
+
+@pytest.mark.parametrize("unread", ["#" * MAX_CODE, f"y = {'1 + ' * 3000}1"])
+def test_functions_in_code_that_is_not_read_may_speak_of_anything(unread: str) -> None:
+    """It has run, so a slice must not take it for code that has no functions."""
+    line = LineNames(ReadCells())
+    line.grow([_record(1, f"def f(): return hidden\n{unread}", writes=("f",))])
+    assert not line.readable
+
+
+def test_functions_in_what_is_no_python_speak_of_nothing() -> None:
+    line = LineNames(ReadCells())
+    line.grow([_record(1, "def f() return", writes=())])
+    assert line.readable
+
+
+def test_imports_are_looked_for_in_one_pass() -> None:
+    """A megabyte of `import` took minutes, by an expression that began anew at each."""
+    assert parts_of_packages("import " * 150_000) == set()
+    assert parts_of_packages("import a, b.c.d as e\nfrom f import g") == {"b", "c"}
+
+
+def _record(
+    number: int, code: str, *, writes: tuple[str, ...] = (), error: ErrorInfo | None = None
+) -> StepRecord:
+    trace = StepTrace(writes={name(one): Version("1") for one in writes}, reads={name("x"): Version("1")})
+    return StepRecord(number=number, parent=number - 1, code=code, trace=trace, error=error)

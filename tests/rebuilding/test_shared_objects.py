@@ -1,0 +1,76 @@
+"""Which names share objects: as a slow walk tells it, and as fast for a jail that tells of thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cenote_worker.history.step import StepRecord
+from cenote_worker.rebuilding.sharing import Sharing
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
+
+NAMES = tuple(map(name, "abcde"))
+some = st.sets(st.sampled_from(NAMES), max_size=4)
+steps = st.tuples(some, some, some, st.lists(some, max_size=2), st.booleans())
+"""What a step writes, what of that is deleted, what is mutated, what shares objects then, whether more may be."""
+
+Groups = dict[Location, frozenset[Location]]
+
+
+def record(
+    number: int,
+    writes: set[Location],
+    deletes: set[Location],
+    mutates: set[Location],
+    shares: Sequence[set[Location]],
+    blind: bool,
+) -> StepRecord:
+    versions = {each: ABSENT if each in deletes else Version("1") for each in writes}
+    trace = StepTrace(
+        writes=MappingProxyType(versions),
+        mutated=frozenset(mutates & writes),
+        groups=tuple(map(frozenset, shares)),
+        opaque=("it called exec",) if blind else (),
+    )
+    return StepRecord(number=number, code="", trace=trace)
+
+
+def followed(groups: Groups, found: StepRecord) -> Groups:
+    """One step further, each group made anew."""
+    assert found.trace is not None
+    trace = found.trace
+    for each, version in trace.writes.items():
+        if each in groups and (each not in trace.mutated or version == ABSENT):
+            groups = {other: group - {each} for other, group in groups.items()} | {each: frozenset((each,))}
+    new = {each: frozenset((each,)) for each in trace.writes.keys() - groups.keys()}
+    groups = {each: group for each, group in (groups | new).items() if each not in trace.deleted}
+    for members in (*trace.groups, *([frozenset(groups)] if found.unknown else [])):
+        joined = frozenset[Location]().union(*(groups[each] for each in members if each in groups))
+        groups = groups | dict.fromkeys(joined, joined)
+    return groups
+
+
+@given(st.lists(steps, max_size=12))
+def test_names_are_together_as_the_steps_have_left_them(program: list[tuple]) -> None:
+    line = [record(number, *step) for number, step in enumerate(program, 1)]
+    expected: Groups = {NAMES[0]: frozenset((NAMES[0],))}
+    for each in line:
+        expected = followed(expected, each)
+    sharing = Sharing(line, ("a",))
+    assert {each: expected.get(each, frozenset((each,))) for each in NAMES} == {
+        each: sharing.group(each) for each in NAMES
+    }
+
+
+def test_thousands_of_names_that_leave_what_they_share_cost_a_step_each() -> None:
+    """A jail may say so: each used to be taken out of a set that was made anew for all others, minutes for this."""
+    names = {name(f"n{index}") for index in range(5_000)}
+    line = [record(1, names, set(), set(), [names], True)]
+    line += [
+        record(number, names, set(), set(), [names] if number % 2 else [], number % 3 == 0)
+        for number in range(2, 40)
+    ]
+    assert names == Sharing(line, ()).group(name("n7"))
