@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.facts import facts_of
 
 __builtins__ = BUILTINS
 
@@ -96,7 +97,7 @@ class Noted:
         elif event in _PROCESSES:
             self.processes = True
         elif event in _REFLECTING:
-            self._reflect(event)
+            self._reflect(event, arguments)
         elif event == "import":
             self._note(self.sought, arguments[0])
         elif event == "pickle.find_class":
@@ -147,9 +148,11 @@ class Noted:
             path = arguments[0] if arguments else "."
             self._note(self.listed, path if type(path) in (str, bytes) else ".")
 
-    def _reflect(self, event: str) -> None:
-        """By the user's code: libraries do it to themselves."""
-        if _asking().f_globals is self._namespace:
+    def _reflect(self, event: str, arguments: tuple[object, ...]) -> None:
+        """By the user's code: libraries do it to themselves, unless what they run imports names of the user's."""
+        code = arguments[0] if arguments else None
+        imports = facts_of(code).imports if type(code) is CodeType else ()
+        if _asking().f_globals is self._namespace or "__main__" in imports:
             self.reflected.add(event)
 
     def _frame(self, arguments: tuple[object, ...]) -> None:

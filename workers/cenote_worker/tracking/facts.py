@@ -189,9 +189,18 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             chain = ""
     if code.co_flags & _OPTIMIZED:
         scan.chains -= {"locals()", "vars()"}  # of a function's own names
-    if "import_module" in code.co_names and "__main__" in code.co_consts:
+    if _speaks_of_main(code):
         scan.imports.add("__main__")
     return scan
+
+
+def _speaks_of_main(code: CodeType) -> bool:
+    """To something that imports it, or looks a name up there, by a text. `"__main__"` alone is what `__name__` is
+    compared with."""
+    if "import_module" in code.co_names and ("__main__" in code.co_consts or "__name__" in code.co_names):
+        return True
+    texts = (constant for constant in code.co_consts if type(constant) is str)
+    return any("__main__" in text and text != "__main__" for text in texts)
 
 
 def _note(scan: _Scan, operation: int, name: str, in_class: bool) -> None:

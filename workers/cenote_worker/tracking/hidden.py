@@ -256,7 +256,7 @@ def _options() -> object:
 def _printing() -> object:
     """Of numpy: how it prints, and what it does about errors. It is the context of the step that counts."""
     numpy = _modules["numpy"]
-    return repr((numpy.get_printoptions(), numpy.geterr()))
+    return repr((numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize()))
 
 
 def _decimals() -> object:

@@ -24,7 +24,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import module, name
 from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, qualname
-from cenote_worker.tracking.facts import facts_of
+from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
 from cenote_worker.tracking.packing_unsafe import packed
 
@@ -51,8 +51,12 @@ _SKIPPED: Final = frozenset(
     )
 )
 _NOWHERE: Final = "*"
+_TELLS_LINES: Final = Facts(attributes=frozenset(("lineno",)))
+"""What a recorded warning says of itself."""
+
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
+_name = type.__dict__["__name__"].__get__
 _modules = sys.modules
 _is_watched, _references = weakref.getweakrefcount, weakref.getweakrefs
 _referred = weakref.ReferenceType.__call__
@@ -106,7 +110,8 @@ class Objects:
             graph.refer(module(home))
         cells = value.__closure__ or ()
         return (
-            "function", code_digest(value.__code__), value.__qualname__, value.__doc__ and str(value.__doc__),
+            "function", code_digest(value.__code__), value.__qualname__, value.__name__,
+            value.__doc__ and str(value.__doc__),
             graph.token(value.__defaults__), graph.token(value.__kwdefaults__), graph.tokens(cells),
             graph.token(value.__annotations__), graph.inline(value.__dict__) if value.__dict__ else None,
         )  # fmt: skip
@@ -143,12 +148,10 @@ class Objects:
             return _by_name(graph, simple)
         graph.changeable(value)
         graph.finalizes = graph.finalizes or "__del__" in own
-        # In the order of their names: a class that is rebuilt in another process has them in another order, and
-        # those who care for the order (fields, members, annotations) keep it in an attribute.
         items = {str.__str__(key): item for key, item in own.items()}
-        body = {key: items[key] for key in sorted(items) if key not in _SKIPPED}
+        body = {key: item for key, item in items.items() if key not in _SKIPPED}
         return (
-            "class", simple, graph.tokens(_bases(value)),
+            "class", simple, _name(value), graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
         )  # fmt: skip
 
@@ -178,6 +181,8 @@ class Objects:
             return ("cenote", qualname(cls))
         if home == "matplotlib":
             return _figure(graph)
+        if home == "warnings":
+            graph.facts |= _TELLS_LINES
         if cls in _CLOSED:
             return graph.follow(value)
         if home in _UNSEEN:

@@ -14,9 +14,9 @@ from cenote_worker.tracking.facts import Facts
 __builtins__ = BUILTINS
 
 _SETTING: Final = (
-    "set_", "setc", "setd", "setr", "setp", "sets", "reset_", "register", "unregister", "enable", "disable",
-    "install", "configure", "add_", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
-    "pickle", "umask",
+    "set", "reset_", "restore_", "register", "unregister", "deregister", "enable", "disable", "install", "configure",
+    "reconfigure", "add_", "addaudithook", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
+    "pickle", "umask", "listen", "load_profile", "textdomain", "bindtextdomain", "threadpool_limits",
 )  # fmt: skip
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
