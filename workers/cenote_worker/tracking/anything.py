@@ -48,7 +48,9 @@ _BY_NAME: Final = {
     "inspect": frozenset(("getmodule",)),
     "pkgutil": frozenset(("resolve_name",)),
     "pydoc": frozenset(("locate", "resolve", "safeimport")),
-    "yaml": frozenset(("unsafe_load", "unsafe_load_all", "UnsafeLoader", "Loader", "CUnsafeLoader", "CLoader")),
+    "yaml": frozenset(
+        ("unsafe_load", "unsafe_load_all", "UnsafeLoader", "Loader", "CUnsafeLoader", "CLoader")
+    ),
     "shelve": frozenset(("open",)),
     "unittest": frozenset(("main", "TestLoader", "defaultTestLoader", "patch", "start", "stop")),
     "doctest": frozenset(("testmod", "run_docstring_examples")),
@@ -87,8 +89,8 @@ _TIMES: Final = frozenset(
 )
 _PLACES: Final = frozenset(
     ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
-     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno", "TracebackException",
-     "StackSummary", "walk_tb")
+     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
+     "TracebackException", "StackSummary", "walk_tb")
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 

@@ -68,7 +68,9 @@ class Frames:
         table = _get(value, "__dict__")
         flags = table.get("_flags")
         held = [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
-        others = {key: item for key, item in table.items() if key not in _OF_FRAMES and not _is_accessor(item)}
+        others = {
+            key: item for key, item in table.items() if key not in _OF_FRAMES and not _is_accessor(item)
+        }
         return (held, flags is not None and flags.allows_duplicate_labels, graph.mapping(others))
 
     def _manager(self, graph: Graph, value: Any) -> object:
@@ -171,6 +173,7 @@ def _arrow_array(graph: Graph, value: Any) -> object:
 
 def _buffer(graph: Graph, value: Any) -> object:
     graph.shown.append((value.address, value.address + value.size))
+    graph.blind = graph.blind or value.is_mutable
     return graph.memory(value, value.size)
 
 

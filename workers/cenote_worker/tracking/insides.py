@@ -32,7 +32,9 @@ _KEEPING_CACHES: Final = frozenset(
 )  # fmt: skip
 """Libraries whose modules change for reasons that no program sees, have nothing to be set, or are known otherwise."""
 
-_FIXED: Final = frozenset((FunctionType, BuiltinFunctionType, ModuleType, MethodType, type, str, int, float, bool))
+_FIXED: Final = frozenset(
+    (FunctionType, BuiltinFunctionType, ModuleType, MethodType, type, str, int, float, bool)
+)
 _modules = sys.modules
 _dict_of = object.__getattribute__
 

@@ -16,7 +16,15 @@ from cenote_worker.trace import Location, Version, module
 from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, mro, qualname
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, called_back
-from cenote_worker.tracking.insides import Insides, different, homes, insides, is_container, is_plain, items_of
+from cenote_worker.tracking.insides import (
+    Insides,
+    different,
+    homes,
+    insides,
+    is_container,
+    is_plain,
+    items_of,
+)
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.settings import FEATURES, libraries_set
 
@@ -77,8 +85,7 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
-        if not libraries <= _QUIET:
-            libraries = libraries | {"logging"}
+        libraries = libraries | ({"warnings"} if libraries <= _QUIET else {"warnings", "logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()
