@@ -37,9 +37,7 @@ _root = logging.getLogger()
 DRAWN: Final = ("random", "numpy.random")
 """Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
 
-_SHOWING: Final = {
-    key: getattr(warnings, key) for key in ("_showwarnmsg_impl", "showwarning", "formatwarning")
-}
+_SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 
 _LIBRARY: Final = {
     "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
@@ -203,7 +201,8 @@ def _callbacks_of_numpy() -> list[object]:
 
 def _showing_warnings() -> list[object]:
     """What recording them, or the user, has put in the place of what shows them."""
-    return [each for key, shown in _SHOWING.items() if (each := getattr(warnings, key)) is not shown]
+    found = [getattr(warnings, key) for key in _SHOWING]
+    return [each for each in found if getattr(each, "__module__", None) != "warnings"]
 
 
 def _formatters() -> list[object]:

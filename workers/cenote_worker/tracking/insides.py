@@ -70,7 +70,8 @@ def is_plain(value: Any, depth: int = 3) -> bool:
     if value is None or type(value) in _FIXED or is_class(value):
         return True
     parts = _parts(value)
-    return bool(parts) and depth > 0 and all(is_plain(part, depth - 1) for part in parts)
+    seen = bool(parts) or is_container(value)
+    return seen and depth > 0 and all(is_plain(part, depth - 1) for part in parts)
 
 
 def _parts(value: Any) -> list[object]:
@@ -88,10 +89,9 @@ def items_of(value: Any) -> list[object]:
     """Of a container; none of one that is too large."""
     bases = mro(type(value))
     if dict in bases:
-        items = [*dict.keys(value), *dict.values(value)]
-    else:
-        items = list(list.__iter__(value) if list in bases else set.__iter__(value))
-    return items if len(items) <= LARGE else []
+        return [*dict.keys(value), *dict.values(value)] if dict.__len__(value) <= LARGE else []
+    kind: Any = list if list in bases else set
+    return list(kind.__iter__(value)) if kind.__len__(value) <= LARGE else []
 
 
 def _attributes(value: object) -> list[object]:
