@@ -143,7 +143,11 @@ class Album:
     def with_code(self, locations: Iterable[Location]) -> set[Location]:
         """Those of them that have functions or classes of the user's."""
         known = ((each, self._pictures.get(each)) for each in locations)
-        return {each for each, held in known if held is not None and (held.kin or held.facts != _NO_CODE)}
+        return {
+            each
+            for each, held in known
+            if held and (held.kin or held.facts != _NO_CODE or callable(self.namespace.get(key_of(each))))
+        }
 
     def reach(self, roots: Iterable[Location], budget: Budget) -> set[Location]:
         """The roots and all that they lead to. With ANYTHING in it, whatever there is."""

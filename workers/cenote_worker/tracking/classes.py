@@ -20,7 +20,7 @@ _COLLECTED = 1 << 14
 _HIDING: Final = frozenset(("pyarrow", "numpy", "duckdb"))
 """Libraries whose objects are partly those of C and C++, which refer to Python's behind its back."""
 
-_KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib", "PIL"))
+_KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib"))
 """Libraries whose opaque objects have numbers of their own."""
 
 _DATA_OF_POLARS: Final = frozenset(("PyDataFrame", "PySeries"))
@@ -118,12 +118,14 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
 
 def tells_what_it_holds(cls: type) -> bool:
     """Whether the garbage collector is told of all that an instance refers to. Types of the standard library tell, or
-    refer to nothing; in another one it may be an object of C++ that does."""
+    refer to nothing; in another one it may be an object of C or C++ that does. Of some of these `builtins` is said to
+    be the module."""
     home = module_of(cls)
-    top = home.lstrip("_").partition(".")[0]
+    top = home.partition(".")[0].lstrip("_")
     if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS:
         return True
-    return home.partition(".")[0] in sys.stdlib_module_names or (top not in _HIDING and _is_collected(cls))
+    standard = home.partition(".")[0] in sys.stdlib_module_names and home != "builtins"
+    return standard or (top not in _HIDING and _is_collected(cls))
 
 
 def _is_collected(cls: type) -> bool:

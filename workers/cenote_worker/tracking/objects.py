@@ -13,6 +13,8 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -23,7 +25,7 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import module, name
-from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, qualname
+from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, mro, qualname
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
 from cenote_worker.tracking.packing_unsafe import packed
@@ -269,7 +271,18 @@ def _exception(graph: Graph, value: BaseException) -> object:
     }
     if get["__traceback__"](value) is not None:
         graph.out_of_sight("the traceback of an exception leads to all local names")
-    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value)))
+    own = [_slot(graph, getter, value) for getter in _fields(type(value))]
+    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value))), own
+
+
+def _fields(cls: type) -> Iterator[Any]:
+    """What built-in exceptions have besides their arguments: the name of a file, the value of a generator."""
+    for base in mro(cls):
+        if base is BaseException:
+            return
+        for key, field in attributes(base).items():
+            if type(field) in (MemberDescriptorType, GetSetDescriptorType) and key[:2] != "__":
+                yield field.__get__
 
 
 def cell(graph: Graph, value: CellType) -> object:

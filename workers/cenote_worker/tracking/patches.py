@@ -52,6 +52,9 @@ _ELSEWHERE: Final = frozenset(
 )  # fmt: skip
 """What changes as hidden state does, or is seen otherwise."""
 
+_SET_BY_ATTRIBUTES: Final = frozenset(("pandas", "decimal", "os", "matplotlib", "matplotlib.pyplot"))
+"""What is set on objects of theirs is hidden state."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
@@ -145,6 +148,8 @@ class Patches:
         unseen = self._after_calls(facts, libraries, own_modules) | self._inside(before)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
+            if chain[-1:] == "=" and (holder := self._holder(owner, own_modules)):
+                unseen.add(holder)
             if chain[-1:] == "=" and (found := self._resolve(owner)) is not None:
                 for dotted in [dotted for dotted, (known, _) in before.tables.items() if known is found]:
                     self._keys(dotted, found).add(key)
@@ -158,6 +163,17 @@ class Patches:
                 if value is not was.get(key, _MISSING) and type(value) is not ModuleType and key[:2] != "__":
                     self._keys(dotted, target).add(key)
         return unseen
+
+    def _holder(self, chain: str, own_modules: Mapping[str, ModuleType]) -> str:
+        """The module of a library that has an object on which something was set; empty if it is no such object."""
+        owner, _, _ = chain.rpartition(".")
+        held, home = self._resolve(chain), self._resolve(owner) if owner else None
+        dotted = self._library_name(home, own_modules)
+        if not dotted or held is None or is_module(held) or is_class(held) or dotted in _SET_BY_ATTRIBUTES:
+            return ""
+        self._keys(dotted, home)
+        self._unseen[dotted] = fresh()
+        return dotted
 
     def _inside(self, before: Before) -> set[str]:
         """Notes what modules that were called into have otherwise than before."""

@@ -62,7 +62,8 @@ def _defaultdict(graph: Graph, value: defaultdict[object, object]) -> object:
 
 def _ordered(graph: Graph, value: OrderedDict[object, object]) -> object:
     graph.changeable(value)
-    return graph.mapping(dict(value.items()))
+    table = value.__dict__
+    return (graph.mapping(dict(value.items())), graph.inline(table) if table else None)
 
 
 def _deque(graph: Graph, value: deque[object]) -> object:
