@@ -47,8 +47,8 @@ _QUIET: Final = frozenset(
 """Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
 
 _ELSEWHERE: Final = frozenset(
-    (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"),
-     ("matplotlib", "rcParams"), ("matplotlib.pyplot", "rcParams"))
+    (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
+     ("logging", "_handlerList"), ("matplotlib", "rcParams"), ("matplotlib.pyplot", "rcParams"))
 )  # fmt: skip
 """What changes as hidden state does, or is seen otherwise."""
 

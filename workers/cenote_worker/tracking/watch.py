@@ -91,8 +91,8 @@ class Watch:
         patches = self._album.patches
         everything, own = self._cell | self._met.facts, self._own_modules.found
         self._lend(patches.after(self._patchable, everything, self._met.packages, own), bound, budget)
-        unpickled = self._unpickled()
-        self._roots |= unpickled
+        named = self._named()
+        self._roots |= named
         self._roots |= patches.roots(self._met.packages | self._cell.imports)
         if "_" not in self._cell.loads and name("_") not in bound:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
@@ -102,7 +102,7 @@ class Watch:
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
-        reads |= {each: self._versions[each] for each in unpickled}
+        reads |= {each: self._versions[each] for each in named}
         # Who has a function or class that lost its name has all of it now: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
@@ -129,9 +129,9 @@ class Watch:
 
     # -- after the step --
 
-    def _unpickled(self) -> set[Location]:
-        """Of the user's, what pickles named: the code of none of them says so."""
-        found = self._files.noted.unpickled
+    def _named(self) -> set[Location]:
+        """Of the user's, what pickles and other texts named: the code of none of them says so."""
+        found = self._files.noted.named
         names = {name(each) for home, each in found if home == "__main__"}
         return names | {module(home) for home, _ in found if home in self._album.own_modules.found}
 
