@@ -201,7 +201,7 @@ def _callbacks_of_numpy() -> list[object]:
 
 def _showing_warnings() -> list[object]:
     """What recording them, or the user, has put in the place of what shows them."""
-    found = [getattr(warnings, key) for key in _SHOWING]
+    found = [getattr(warnings, key, None) for key in _SHOWING]
     return [each for each in found if getattr(each, "__module__", None) != "warnings"]
 
 

@@ -97,7 +97,7 @@ def items_of(value: Any) -> list[object]:
 def _attributes(value: object) -> list[object]:
     try:
         table = _dict_of(value, "__dict__")
-    except AttributeError:
+    except Exception:  # there is none, or a class has one of its own that raises what it likes
         return []
     return [*table.keys(), *table.values()] if type(table) is dict else []
 
