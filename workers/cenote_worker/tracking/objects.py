@@ -151,7 +151,8 @@ class Objects:
         graph.changeable(value)
         graph.finalizes = graph.finalizes or "__del__" in own
         items = {str.__str__(key): item for key, item in own.items()}
-        body = {key: item for key, item in items.items() if key not in _SKIPPED}
+        # A class that is rebuilt in another process has its special names elsewhere; nobody asks in which order.
+        body = {key: items[key] for key in sorted(items, key=_special_first) if key not in _SKIPPED}
         return (
             "class", simple, _name(value), graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
@@ -200,6 +201,11 @@ class Objects:
         content = _content(graph, layout.content, value) if layout.content is not None else None
         inline = graph.inline(table) if type(table) is dict else None
         return (graph.token(cls), content, held, inline, *_mourners(graph, value))
+
+
+def _special_first(key: str) -> str:
+    """For a sort that leaves the others in their order."""
+    return f"_{key}" if key[:2] == "__" else "a"
 
 
 def _by_name(graph: Graph, variable: str) -> object:
