@@ -13,7 +13,6 @@ from types import CodeType, FrameType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.facts import facts_of
 
 __builtins__ = BUILTINS
 
@@ -179,7 +178,10 @@ def _is_relative(path: object) -> bool:
 def _imports_names(code: CodeType) -> bool:
     """Whether it is of a text, as no module is, and imports names of the user's."""
     place = code.co_filename
-    return place[:1] == "<" and place[:8] != "<frozen " and "__main__" in facts_of(code).imports
+    if place[:1] != "<" or place[:8] == "<frozen ":
+        return False
+    inner = [constant for constant in code.co_consts if type(constant) is CodeType]
+    return "__main__" in code.co_names or any(map(_imports_names, inner))
 
 
 def _expression(frame: FrameType | None) -> str | None:
