@@ -107,6 +107,8 @@ class Noted:
             self._note(self.sought, arguments[0])
         elif event == "pickle.find_class":
             self.named.add((str(arguments[0]), str(arguments[1]).partition(".")[0]))
+        elif event == "sqlite3.connect" and "cache=shared" in str(arguments[0]):
+            self.reflected.add(event)  # it may be in memory, and any step may have another connection to it
         elif event in _REMOTE:
             self.remote = True
 
