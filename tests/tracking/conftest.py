@@ -18,11 +18,19 @@ from tests.tracking.steps import Steps
 from cenote_worker.tracking import anything, audit
 
 
+def _passed_over(message: object) -> None:
+    """In the place of what pytest keeps warnings with, which a step would take for something of its user's."""
+
+
+_passed_over.__module__ = "warnings"
+
+
 @pytest.fixture
 def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Steps]]:
     """Makes namespaces one after the other. Everything that cells may change is put back."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
     main, modules, names, level = (

@@ -28,7 +28,8 @@ ANYTHING: Final = Location("*")
 
 HIDDEN: Final = ("random", "numpy.random", "environ", "cwd", "sys.path", "warnings", "logging", "locale",
                  "matplotlib", "pandas", "decimal", "numpy")  # fmt: skip
-"""State of the process that programs can see and that no name leads to."""
+"""State of the process that programs can see, that no name leads to, and that can be carried from one process to
+another. Of some libraries there is more, which only its own steps can make again."""
 
 
 _ENTRY: Final = 64
@@ -53,7 +54,7 @@ TREE: Final = file(".")
 
 
 def hidden(state: str) -> Location:
-    """state: one of HIDDEN."""
+    """state: one of HIDDEN, or the module that has it."""
     return Location(f"hidden:{state}")
 
 

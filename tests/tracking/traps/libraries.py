@@ -105,8 +105,8 @@ TRAPS = [
         _PD + "df = pd.DataFrame({'a': [1, 2]})\nk = 1",
         "d = df.query('a > @k')",
         "d",
-        "* df",
-        "",
+        "df k",
+        "*",
     ),
     (
         "apply with a function",

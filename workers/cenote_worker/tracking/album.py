@@ -5,7 +5,8 @@ A picture holds until something could have changed its object: the next step tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from dataclasses import replace
 from typing import Final
 
 import xxhash
@@ -13,6 +14,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, key_of, kind_of, module, name
 from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
@@ -21,6 +23,7 @@ from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
+_NO_CODE: Final = Facts()
 _LARGE = 2_000
 """Objects in one picture from which on they are not entered one by one among the owners."""
 
@@ -42,6 +45,10 @@ class Album:
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
+        self._lent: dict[Location, frozenset[Location]] = {}
+        """What was handed to libraries and to objects that do not show what they refer to."""
+        self.finalizing = False
+        """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()
         """Those that show memory which may be an array's."""
 
@@ -120,8 +127,27 @@ class Album:
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
+        self.finalizing = self.finalizing or taken.finalizes
+        if (lent := self._lent.get(location)) and (taken.blind or kind_of(location) == "module"):
+            taken = replace(taken, refers=taken.refers | lent)
         self._enter(location, taken)
         return taken
+
+    def lend(self, location: Location, others: Set[Location], *, anew: bool) -> None:
+        """What it has from now on may use these. anew: and nothing that it could use before."""
+        before = frozenset[Location]() if anew else self._lent.get(location, frozenset())
+        if (after := before | (others - {location})) != before:
+            self._lent[location] = after
+            self._drop(location)
+
+    def with_code(self, locations: Iterable[Location]) -> set[Location]:
+        """Those of them that have functions or classes of the user's."""
+        known = ((each, self._pictures.get(each)) for each in locations)
+        return {
+            each
+            for each, held in known
+            if held and (held.kin or held.facts != _NO_CODE or callable(self.namespace.get(key_of(each))))
+        }
 
     def reach(self, roots: Iterable[Location], budget: Budget) -> set[Location]:
         """The roots and all that they lead to. With ANYTHING in it, whatever there is."""

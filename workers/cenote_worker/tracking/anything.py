@@ -45,6 +45,12 @@ _BY_NAME: Final = {
     "cloudpickle": frozenset(("load", "loads")),
     "dill": frozenset(("load", "loads", "load_session")),
     "joblib": frozenset(("load",)),
+    "inspect": frozenset(("getmodule",)),
+    "pkgutil": frozenset(("resolve_name",)),
+    "pydoc": frozenset(("locate", "resolve", "safeimport")),
+    "yaml": frozenset(
+        ("unsafe_load", "unsafe_load_all", "UnsafeLoader", "Loader", "CUnsafeLoader", "CLoader")
+    ),
     "shelve": frozenset(("open",)),
     "unittest": frozenset(("main", "TestLoader", "defaultTestLoader", "patch", "start", "stop")),
     "doctest": frozenset(("testmod", "run_docstring_examples")),
@@ -83,7 +89,8 @@ _TIMES: Final = frozenset(
 )
 _PLACES: Final = frozenset(
     ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
-     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno")
+     "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
+     "TracebackException", "StackSummary", "walk_tb")
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 
@@ -144,7 +151,7 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
         reasons.append("it asks for the time")
     if words & _TIMES:
         reasons.append("it asks when a file was changed")
-    if words & _PLACES:
+    if words & _PLACES or "dis" in libraries:
         reasons.append("it asks where code stands")
     if words & _ENTROPY or "secrets" in libraries:
         reasons.append("it asks the system for something random")

@@ -110,7 +110,7 @@ def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
         if value.dtype.names is not None:
             graph.unknown("an array of records with objects")
             items = [item for record in items for item in record]
-        return graph.sequence(items)
+        return graph.sequence(items, plain=True)
     if not graph.budget.has_room(value.nbytes):
         graph.unknown("it is too large to be looked at in the time there is")
         return None

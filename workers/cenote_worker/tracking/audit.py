@@ -6,9 +6,10 @@ A hook cannot be removed, so there is one per process; it costs nothing that can
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -62,14 +63,19 @@ _REFLECTING: Final = frozenset(
 
 _REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
 _IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
-_HARMLESS: Final = ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings")
+_HARMLESS: Final = frozenset(
+    ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings",
+     "pydantic._internal._generics")
+)  # fmt: skip
 """Modules that look at the frame of whoever calls them for the name of its module only."""
+
+_WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
 class Noted:
     """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
-    looked for on the import path. unpickled: modules with the names in them that pickles spoke of. unplaced: a file
-    was opened that may be in any folder, since nobody tells which folder its path is relative to."""
+    looked for on the import path. named: modules with the names in them that pickles and other texts spoke of.
+    unplaced: a file was opened that may be in any folder, since nobody tells which folder its path is relative to."""
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self._namespace = namespace
@@ -82,7 +88,7 @@ class Noted:
         self.reflected: set[str] = set()
         self.remote = False
         self.sought: set[str] = set()
-        self.unpickled: set[tuple[str, str]] = set()
+        self.named: set[tuple[str, str]] = set()
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
@@ -96,11 +102,13 @@ class Noted:
         elif event in _PROCESSES:
             self.processes = True
         elif event in _REFLECTING:
-            self._reflect(event)
+            self._reflect(event, arguments)
         elif event == "import":
             self._note(self.sought, arguments[0])
         elif event == "pickle.find_class":
-            self.unpickled.add((str(arguments[0]), str(arguments[1]).partition(".")[0]))
+            self.named.add((str(arguments[0]), str(arguments[1]).partition(".")[0]))
+        elif event == "sqlite3.connect" and "cache=shared" in str(arguments[0]):
+            self.reflected.add(event)  # it may be in memory, and any step may have another connection to it
         elif event in _REMOTE:
             self.remote = True
 
@@ -147,9 +155,10 @@ class Noted:
             path = arguments[0] if arguments else "."
             self._note(self.listed, path if type(path) in (str, bytes) else ".")
 
-    def _reflect(self, event: str) -> None:
-        """By the user's code: libraries do it to themselves."""
-        if _asking().f_globals is self._namespace:
+    def _reflect(self, event: str, arguments: tuple[object, ...]) -> None:
+        """By the user's code: libraries do it to themselves, unless they run a text that imports the user's names."""
+        code = arguments[0] if arguments else None
+        if _asking().f_globals is self._namespace or (type(code) is CodeType and _imports_names(code)):
             self.reflected.add(event)
 
     def _frame(self, arguments: tuple[object, ...]) -> None:
@@ -157,12 +166,60 @@ class Noted:
         if type(frame) is not FrameType or frame.f_globals is not self._namespace:
             return
         asked = _asking().f_globals.get("__name__")
-        if type(asked) is not str or asked.partition(".")[0] not in _HARMLESS:
+        text = _TEXTS[asked](_asking()) if type(asked) is str and asked in _TEXTS else None
+        if text is not None:
+            self.named |= {("__main__", word) for word in _WORD.findall(text)}
+        elif type(asked) is not str or not {asked, asked.partition(".")[0]} & _HARMLESS:
             self.frames = True
 
 
 def _is_relative(path: object) -> bool:
     return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
+
+
+def _imports_names(code: CodeType) -> bool:
+    """Whether it is of a text, as no module is, and imports names of the user's."""
+    place = code.co_filename
+    if place[:1] != "<" or place[:8] == "<frozen ":
+        return False
+    inner = [constant for constant in code.co_consts if type(constant) is CodeType]
+    return "__main__" in code.co_names or any(map(_imports_names, inner))
+
+
+def _expression(frame: FrameType | None) -> str | None:
+    """The text that pandas evaluates."""
+    found = _local(frame, "eval", "expr")
+    return found if type(found) is str else None
+
+
+def _annotations(frame: FrameType | None) -> str | None:
+    """Of a model that is being made. Those that are classes name nothing."""
+    body = _local(frame, "__new__", "namespace")
+    found = body.get("__annotations__") if isinstance(body, dict) else None
+    if type(found) is not dict:
+        return None
+    return " ".join(repr(each) for each in found.values() if not isinstance(each, type))
+
+
+def _local(frame: FrameType | None, function: str, variable: str) -> object:
+    """A variable of a function of the library that asks."""
+    library = _library(frame)
+    while frame is not None and _library(frame) == library:
+        if frame.f_code.co_name == function:
+            return frame.f_locals.get(variable)
+        frame = frame.f_back
+    return None
+
+
+def _library(frame: FrameType | None) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] if frame is not None else ""
+
+
+_TEXTS: Final[dict[str, Callable[[FrameType | None], str | None]]] = {
+    "pandas.core.computation.scope": _expression,
+    "pydantic._internal._typing_extra": _annotations,
+}
+"""Who asks for a frame to look up names there that are in a text, and what the text is; None if nobody knows."""
 
 
 def _asking() -> FrameType:

@@ -7,7 +7,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
 
@@ -15,6 +15,15 @@ __builtins__ = BUILTINS
 
 _KEPT = 5_000
 _HEAP_TYPE = 1 << 9
+_COLLECTED = 1 << 14
+
+_HIDING: Final = frozenset(("pyarrow", "numpy", "duckdb"))
+"""Libraries whose objects are partly those of C and C++, which refer to Python's behind its back."""
+
+_KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib"))
+"""Libraries whose opaque objects have numbers of their own."""
+
+_DATA_OF_POLARS: Final = frozenset(("PyDataFrame", "PySeries"))
 
 CONTENTS = (
     OrderedDict, defaultdict, dict, deque, list, tuple, set, frozenset, int, float, complex, str, bytes, bytearray,
@@ -105,6 +114,22 @@ def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
             return False
     # A library may export a class under another name than its own, or under none; then its module's word counts.
     return found is cls or (home in _modules and "<locals>" not in qualname(cls))
+
+
+def tells_what_it_holds(cls: type) -> bool:
+    """Whether the garbage collector is told of all that an instance refers to. Types of the standard library tell, or
+    refer to nothing; in another one it may be an object of C or C++ that does. Of some of these `builtins` is said to
+    be the module."""
+    home = module_of(cls)
+    top = home.partition(".")[0].lstrip("_")
+    if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS:
+        return True
+    standard = home.partition(".")[0] in sys.stdlib_module_names and home != "builtins"
+    return standard or (top not in _HIDING and _is_collected(cls))
+
+
+def _is_collected(cls: type) -> bool:
+    return bool(_flags(cls) & _COLLECTED)
 
 
 def is_module(value: object) -> bool:

@@ -63,7 +63,7 @@ class Facts:
     loads, stores: global names; a deletion is both. attributes: names of attributes read. sets: those set or
     deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
     without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
-    bound before they are read.
+    bound before they are read. within: global names that functions and classes defined in it read.
     """
 
     loads: frozenset[str] = frozenset()
@@ -74,6 +74,7 @@ class Facts:
     imports: frozenset[str] = frozenset()
     star: bool = False
     first: frozenset[str] = frozenset()
+    within: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
         return Facts(
@@ -84,6 +85,7 @@ class Facts:
             chains=self.chains | other.chains,
             imports=self.imports | other.imports,
             star=self.star or other.star,
+            within=self.within | other.within,
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
@@ -106,6 +108,7 @@ class _Scan:
     imports: set[str] = field(default_factory=set)
     star: bool = False
     first: set[str] = field(default_factory=set)
+    within: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
     inner: list[Facts] = field(default_factory=list)
     deferred: dict[str, Facts] = field(default_factory=dict)
@@ -114,6 +117,7 @@ class _Scan:
         facts = Facts(
             loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
+            within=frozenset(self.within),
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
@@ -189,9 +193,18 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             chain = ""
     if code.co_flags & _OPTIMIZED:
         scan.chains -= {"locals()", "vars()"}  # of a function's own names
-    if "import_module" in code.co_names and "__main__" in code.co_consts:
+    if _speaks_of_main(code):
         scan.imports.add("__main__")
     return scan
+
+
+def _speaks_of_main(code: CodeType) -> bool:
+    """To something that imports it, or looks a name up there, by a text. `"__main__"` alone is what `__name__` is
+    compared with."""
+    if "import_module" in code.co_names and ("__main__" in code.co_consts or "__name__" in code.co_names):
+        return True
+    texts = (constant for constant in code.co_consts if type(constant) is str)
+    return any("__main__" in text and text != "__main__" for text in texts)
 
 
 def _note(scan: _Scan, operation: int, name: str, in_class: bool) -> None:
@@ -223,6 +236,7 @@ def _extended(scan: _Scan, chain: str, operation: int, name: str) -> str:
 
 def _note_inner(scan: _Scan, outer: CodeType, code: CodeType, following: _Steps) -> None:
     """A nested code object. following: the instructions after the one that loads it."""
+    scan.within |= facts_of(code).loads
     after = [step for step in following if step[0] not in _SILENT]
     target = _stored(outer, after[1:2])
     if outer.co_flags & _OPTIMIZED:

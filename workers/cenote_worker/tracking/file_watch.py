@@ -39,10 +39,21 @@ _ASKING: Final = frozenset(
      "rglob", "glob", "walk", "samefile", "disk_usage", "access", "lexists", "readlink", "realpath", "resolve",
      "is_symlink", "ismount", "is_mount", "which", "listxattr", "getxattr", "getatime", "getctime")
 )  # fmt: skip
+_ASKING_THEMSELVES: Final = frozenset(("filecmp", "gettext", "linecache", "mimetypes", "netrc", "zipimport"))
+"""Modules of the standard library that ask for files which their caller does not speak of."""
+
+_NOT_ASKING: Final = frozenset(
+    ("annotated_types", "attr", "attrs", "cloudpickle", "cycler", "dateutil", "kiwisolver", "matplotlib",
+     "mpl_toolkits", "networkx", "numpy", "pandas", "polars", "pyarrow", "pydantic", "pydantic_core", "rich",
+     "scipy", "seaborn", "six", "sklearn", "statsmodels", "sympy", "tqdm", "typing_extensions", "xxhash")
+)  # fmt: skip
+"""Installed libraries that look at no file but those that their caller names, which is noticed."""
+
 _ASKED: Final = frozenset(("os", "os.path", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
 
 _IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
 _import_path = sys.path
+_modules = sys.modules
 
 Seen = dict[Location, Version]
 
@@ -146,10 +157,19 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
         return True
     if words & _IMPORTING:
         return True
-    if libraries & _ALWAYS:
+    if libraries & _ALWAYS or any(map(_asks_itself, libraries)):
         return True
     native = libraries & _NATIVE or ("pandas" in libraries and (not noticed or words & _NATIVE_OF_PANDAS))
     return bool(native) and any(word.startswith(_READING) for word in words)
+
+
+def _asks_itself(library: str) -> bool:
+    """Whether a library may look whether there is a file, and go on without one, which nobody hears of."""
+    top = library.partition(".")[0]
+    if top in sys.stdlib_module_names or top in _NOT_ASKING:
+        return top in _ASKING_THEMSELVES
+    place = getattr(_modules.get(top), "__file__", None)
+    return type(place) is str and is_of_library(place) and "cenote_" not in top
 
 
 def _may_write_unseen(facts: Facts, packages: frozenset[str]) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import LIBRARIES, StepTrace, hidden, key_of, kind_of
+from cenote_worker.trace import LIBRARIES, StepTrace, hidden, key_of, kind_of, module
 from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
@@ -56,7 +56,7 @@ _present = vars(builtins)
 
 _STATES: Final = frozenset(
     map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "pandas", "numpy"))
-) | {LIBRARIES}
+) | {LIBRARIES, module("warnings")}
 """May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
 
 

@@ -7,16 +7,19 @@ nobody who could see it; an array that a frame was made of without a copy is ano
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import arrays
-from cenote_worker.tracking.classes import attributes, mro, qualname
+from cenote_worker.tracking.classes import attributes, module_of, mro, qualname
 from cenote_worker.tracking.graph import Graph, Handler
 
 __builtins__ = BUILTINS
 
 _get = object.__getattribute__
+
+_OF_FRAMES: Final = frozenset(("_mgr", "_attrs", "_name", "_flags", "_item_cache", "_cacher", "_is_copy"))
+"""What pandas itself puts into the dictionary of a frame or a series, besides accessors of its own."""
 
 
 class Frames:
@@ -65,7 +68,10 @@ class Frames:
         table = _get(value, "__dict__")
         flags = table.get("_flags")
         held = [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
-        return (held, flags is not None and flags.allows_duplicate_labels)
+        others = {
+            key: item for key, item in table.items() if key not in _OF_FRAMES and not _is_accessor(item)
+        }
+        return (held, flags is not None and flags.allows_duplicate_labels, graph.mapping(others))
 
     def _manager(self, graph: Graph, value: Any) -> object:
         return graph.tokens([*value.blocks, *value.axes])
@@ -122,6 +128,11 @@ class Frames:
         return None
 
 
+def _is_accessor(value: object) -> bool:
+    """Of pandas' own, which is made when it is first asked for, and shows the frame."""
+    return module_of(type(value)).startswith("pandas.")
+
+
 def _named(graph: Graph, index: Any) -> None:
     """Of an index nothing can change but its names, which all frames that have it show. Few steps set them, so that
     having an index in common does not make one thing of two frames."""
@@ -162,6 +173,7 @@ def _arrow_array(graph: Graph, value: Any) -> object:
 
 def _buffer(graph: Graph, value: Any) -> object:
     graph.shown.append((value.address, value.address + value.size))
+    graph.blind = graph.blind or value.is_mutable
     return graph.memory(value, value.size)
 
 

@@ -10,8 +10,9 @@ references of its own and never runs anybody's code.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from itertools import chain, count
+from operator import ne
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, Location, module, name
 from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.classes import tells_what_it_holds
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.untouched import Untouched
@@ -27,6 +29,7 @@ from cenote_worker.tracking.untouched import Untouched
 __builtins__ = BUILTINS
 
 ATOMS: Final = frozenset((int, float, str, bytes, bool, complex, type(None), type(Ellipsis)))
+_INEXACT: Final = frozenset((float, complex))
 _CHECKED_EVERY = 512
 _BULK = 16
 """Values of one container from which on looking at all of them at once pays."""
@@ -52,7 +55,8 @@ class Graph:
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
     functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
-    when the digest says it all. finalizes: it holds a class with a `__del__`.
+    when the digest says it all. blind: it holds an object that may refer to others without telling. finalizes: it
+    holds a class with a `__del__`.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Graph:
         self.words: set[str] = set()
         self.facts = _no_facts
         self.opaque = ""
+        self.blind = False
         self.finalizes = False
         self.root: object = None
         self._numbers: dict[int, int] = {}
@@ -109,7 +114,7 @@ class Graph:
 
     def token(self, value: object) -> object:
         """What stands for a value in the description of its holder."""
-        if type(value) in ATOMS:
+        if type(value) in ATOMS and value == value:
             return value
         identity = id(value)
         number = self._numbers.get(identity)
@@ -119,7 +124,7 @@ class Graph:
         return (number,)
 
     def tokens(self, values: Iterable[object]) -> list[object]:
-        return [value if type(value) in ATOMS else self.token(value) for value in values]
+        return [value if type(value) in ATOMS and value == value else self.token(value) for value in values]
 
     def changeable(self, value: object) -> None:
         """Whoever holds it too sees what is done to it here."""
@@ -141,19 +146,20 @@ class Graph:
         self.changeable(part)
         return self.mapping(part)
 
-    def sequence(self, values: Any) -> object:
-        """Of a list or tuple, which may be long."""
+    def sequence(self, values: Any, *, plain: bool = False) -> object:
+        """Of a list or tuple, which may be long. plain: nobody asks which of several NaNs is in it."""
         kinds = set(map(type, values))
-        if kinds <= ATOMS:
+        if kinds <= ATOMS and (plain or not _has_nan(values, kinds)):
             return ("atoms", values)
         if len(values) >= _BULK and self._flat(values, kinds):
             return ("flat", values)
         return ("tokens", self.tokens(values))
 
     def mapping(self, values: dict[Any, object]) -> object:
-        if set(map(type, values)) <= ATOMS:
+        keys = set(map(type, values))
+        if keys <= ATOMS and not _has_nan(values, keys):
             kinds = set(map(type, values.values()))
-            if kinds <= ATOMS:
+            if kinds <= ATOMS and not _has_nan(values.values(), kinds):
                 return ("atoms", values)
             if len(values) >= _BULK and self._flat(values.values(), kinds):
                 return ("flat", values)
@@ -180,6 +186,7 @@ class Graph:
         """What the garbage collector knows an unknown object to hold. Its content stays unknown."""
         self.unknown(f"a {_qualname(type(value))} cannot be looked into")
         self.changeable(value)
+        self.blind = self.blind or not tells_what_it_holds(type(value))
         held = [other for other in _referents(value) if not self._is_everything(other)]
         return ("opaque", self.tokens(held))
 
@@ -234,3 +241,8 @@ class Graph:
         if type(value) is dict:
             return "__builtins__" in value or "__spec__" in value
         return type(value) is ModuleType
+
+
+def _has_nan(values: Any, kinds: Set[type]) -> bool:
+    """Containers find a NaN by its being the same object: two of them are not alike."""
+    return not _INEXACT.isdisjoint(kinds) and any(map(ne, values, values))

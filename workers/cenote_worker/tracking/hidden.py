@@ -31,12 +31,18 @@ _state_of = random.Random.getstate
 _shared_random: random.Random = random._inst
 _query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
 _manager = logging.Logger.manager
+_IN_MEMORY: Final = "fsspec.implementations.memory"
 _root = logging.getLogger()
 
 DRAWN: Final = ("random", "numpy.random")
 """Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
 
-_LIBRARY: Final = {"matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal"}
+_SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
+
+_LIBRARY: Final = {
+    "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
+    "joblib.parallel": "joblib",
+}  # fmt: skip
 """States that matter to whoever uses the library."""
 
 
@@ -61,6 +67,8 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
         found.add("numpy.random")
     found.update(state for state, library in _LIBRARY.items() if library in libraries)
+    if _IN_MEMORY in _modules:
+        found.add(_IN_MEMORY)
     if libraries & {"seaborn", "plotnine"} or (
         "pandas" in libraries and spoken & {"plot", "hist", "boxplot"}
     ):
@@ -185,9 +193,16 @@ def logs_lines() -> bool:
         return True
 
 
-def _error_callback() -> list[object]:
-    found = _modules["numpy"].geterrcall()
-    return [] if found is None else [found]
+def _callbacks_of_numpy() -> list[object]:
+    numpy = _modules["numpy"]
+    found = [numpy.geterrcall(), *(numpy.get_printoptions()["formatter"] or {}).values()]
+    return [each for each in found if each is not None]
+
+
+def _showing_warnings() -> list[object]:
+    """What recording them, or the user, has put in the place of what shows them."""
+    found = [getattr(warnings, key, None) for key in _SHOWING]
+    return [each for each in found if getattr(each, "__module__", None) != "warnings"]
 
 
 def _formatters() -> list[object]:
@@ -211,7 +226,8 @@ def _is_shown(handler: logging.Handler) -> bool:
 
 CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "logging": _handlers,
-    "numpy": _error_callback,
+    "numpy": _callbacks_of_numpy,
+    "warnings": _showing_warnings,
     "pandas": _formatters,
 }
 _PLAIN_LOGGER: Final = (0, True, False, list[object](), 0)
@@ -256,7 +272,7 @@ def _options() -> object:
 def _printing() -> object:
     """Of numpy: how it prints, and what it does about errors. It is the context of the step that counts."""
     numpy = _modules["numpy"]
-    return repr((numpy.get_printoptions(), numpy.geterr()))
+    return repr((numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize()))
 
 
 def _decimals() -> object:
@@ -265,11 +281,28 @@ def _decimals() -> object:
     traps = sorted(signal.__name__ for signal, trapped in context.traps.items() if trapped)
     return (
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps,
+        repr(decimal.DefaultContext).partition("flags=")[0],
     )  # fmt: skip
+
+
+def _of_sklearn() -> object:
+    return repr(_modules["sklearn"].get_config())
+
+
+def _of_joblib() -> object:
+    """Of `parallel_config`, which holds from when it is called on."""
+    return repr(getattr(_modules["joblib.parallel"]._backend, "config", None))
+
+
+def _files_in_memory() -> object:
+    """Of fsspec: of the process, whoever opens `memory://`."""
+    system = _modules[_IN_MEMORY].MemoryFileSystem
+    return [(path, file.getvalue()) for path, file in system.store.items()], system.pseudo_dirs
 
 
 _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
+    ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (_IN_MEMORY, _files_in_memory),
 )  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),

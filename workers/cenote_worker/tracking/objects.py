@@ -13,6 +13,8 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -23,8 +25,8 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import module, name
-from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, qualname
-from cenote_worker.tracking.facts import facts_of
+from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, mro, qualname
+from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
 from cenote_worker.tracking.packing_unsafe import packed
 
@@ -51,8 +53,12 @@ _SKIPPED: Final = frozenset(
     )
 )
 _NOWHERE: Final = "*"
+_TELLS_LINES: Final = Facts(attributes=frozenset(("lineno",)))
+"""What a recorded warning says of itself."""
+
 _codes: OrderedDict[int, tuple[CodeType, str]] = OrderedDict()
 _bases = type.__dict__["__bases__"].__get__
+_name = type.__dict__["__name__"].__get__
 _modules = sys.modules
 _is_watched, _references = weakref.getweakrefcount, weakref.getweakrefs
 _referred = weakref.ReferenceType.__call__
@@ -106,7 +112,8 @@ class Objects:
             graph.refer(module(home))
         cells = value.__closure__ or ()
         return (
-            "function", code_digest(value.__code__), value.__qualname__, value.__doc__ and str(value.__doc__),
+            "function", code_digest(value.__code__), value.__qualname__, value.__name__,
+            value.__doc__ and str(value.__doc__),
             graph.token(value.__defaults__), graph.token(value.__kwdefaults__), graph.tokens(cells),
             graph.token(value.__annotations__), graph.inline(value.__dict__) if value.__dict__ else None,
         )  # fmt: skip
@@ -143,12 +150,11 @@ class Objects:
             return _by_name(graph, simple)
         graph.changeable(value)
         graph.finalizes = graph.finalizes or "__del__" in own
-        # In the order of their names: a class that is rebuilt in another process has them in another order, and
-        # those who care for the order (fields, members, annotations) keep it in an attribute.
         items = {str.__str__(key): item for key, item in own.items()}
-        body = {key: items[key] for key in sorted(items) if key not in _SKIPPED}
+        # A class that is rebuilt in another process has its special names elsewhere; nobody asks in which order.
+        body = {key: items[key] for key in sorted(items, key=_special_first) if key not in _SKIPPED}
         return (
-            "class", simple, graph.tokens(_bases(value)),
+            "class", simple, _name(value), graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
         )  # fmt: skip
 
@@ -178,6 +184,8 @@ class Objects:
             return ("cenote", qualname(cls))
         if home == "matplotlib":
             return _figure(graph)
+        if home == "warnings":
+            graph.facts |= _TELLS_LINES
         if cls in _CLOSED:
             return graph.follow(value)
         if home in _UNSEEN:
@@ -193,6 +201,11 @@ class Objects:
         content = _content(graph, layout.content, value) if layout.content is not None else None
         inline = graph.inline(table) if type(table) is dict else None
         return (graph.token(cls), content, held, inline, *_mourners(graph, value))
+
+
+def _special_first(key: str) -> str:
+    """For a sort that leaves the others in their order."""
+    return f"_{key}" if key[:2] == "__" else "a"
 
 
 def _by_name(graph: Graph, variable: str) -> object:
@@ -264,7 +277,18 @@ def _exception(graph: Graph, value: BaseException) -> object:
     }
     if get["__traceback__"](value) is not None:
         graph.out_of_sight("the traceback of an exception leads to all local names")
-    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value)))
+    own = [_slot(graph, getter, value) for getter in _fields(type(value))]
+    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value))), own
+
+
+def _fields(cls: type) -> Iterator[Any]:
+    """What built-in exceptions have besides their arguments: the name of a file, the value of a generator."""
+    for base in mro(cls):
+        if base is BaseException:
+            return
+        for key, field in attributes(base).items():
+            if type(field) in (MemberDescriptorType, GetSetDescriptorType) and key[:2] != "__":
+                yield field.__get__
 
 
 def cell(graph: Graph, value: CellType) -> object:

@@ -16,6 +16,15 @@ from cenote_worker.trace import Location, Version, module
 from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, mro, qualname
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, called_back
+from cenote_worker.tracking.insides import (
+    Insides,
+    different,
+    homes,
+    insides,
+    is_container,
+    is_plain,
+    items_of,
+)
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.settings import FEATURES, libraries_set
 
@@ -37,22 +46,26 @@ _QUIET: Final = frozenset(
 )  # fmt: skip
 """Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
 
-_LARGE: Final = 2_000
-"""Items of a container of a library from which on it is not compared: tables of that size are nobody's settings."""
+_ELSEWHERE: Final = frozenset(
+    (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
+     ("logging", "_handlerList"), ("matplotlib", "rcParams"), ("matplotlib.pyplot", "rcParams"))
+)  # fmt: skip
+"""What changes as hidden state does, or is seen otherwise."""
 
-_ELSEWHERE: Final = frozenset((("sys", "path"), ("sys", "modules"), ("warnings", "filters")))
-"""Containers whose changes are hidden state, or seen otherwise."""
+_SET_BY_ATTRIBUTES: Final = frozenset(("pandas", "decimal", "os", "matplotlib", "matplotlib.pyplot"))
+"""What is set on objects of theirs is hidden state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """What a step may set. tables: library objects by their dotted name, with the attributes that they had.
 
-    containers: by that name and the attribute's, with the items that they had.
+    containers: by that name and the attribute's, with the items that they had. modules: those that it calls into.
     """
 
     tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
     containers: dict[tuple[str, str], list[object]] = field(default_factory=dict)
+    modules: dict[str, tuple[ModuleType, Insides]] = field(default_factory=dict)
 
 
 class Patches:
@@ -75,8 +88,7 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
-        if not libraries <= _QUIET:
-            libraries = libraries | {"logging"}
+        libraries = libraries | ({"warnings"} if libraries <= _QUIET else {"warnings", "logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()
@@ -85,15 +97,24 @@ class Patches:
 
     def before(self, facts: Facts, libraries: Set[str], own_modules: Mapping[str, ModuleType]) -> Before:
         """Looks at what code that sets attributes can get at by its names, and by what those hold."""
-        containers = {place: _items(held) for place, _, held in self._containers(facts, own_modules)}
+        containers = {place: items_of(held) for place, _, held in self._containers(facts, own_modules)}
+        called = {str(each.__name__): each for each in homes(self._called_by(facts))}
+        modules = {key: (each, insides(each)) for key, each in called.items() if key not in own_modules}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
-            return Before(containers=containers)
+            return Before(containers=containers, modules=modules)
         tables = dict[str, tuple[object, dict[str, object]]]()
         for target in self._targets(facts, libraries):
             dotted = self._library_name(target, own_modules)
             if dotted:
                 tables[dotted] = target, dict(_table(target))
-        return Before(tables=tables, containers=containers)
+        return Before(tables=tables, containers=containers, modules=modules)
+
+    def _called_by(self, facts: Facts) -> Iterator[object]:
+        """What may be a module of a library that the code calls into, or a function or a class of one."""
+        for owner in {chain.rstrip("()=").rpartition(".")[0] for chain in facts.chains}:
+            yield self._resolve(owner)
+        yield from map(self._namespace.get, facts.loads)
+        yield from map(_modules.get, facts.imports)
 
     def _targets(self, facts: Facts, libraries: Set[str]) -> Iterator[object]:
         for chain in facts.chains | facts.imports:
@@ -110,27 +131,30 @@ class Patches:
         """Lists, sets and dictionaries that are attributes of libraries, and that the code speaks of."""
         for chain in facts.chains:
             owner, _, key = chain.rpartition(".")
-            if owner and type(held := self._resolve(chain)) in (dict, list, set):
+            if owner and is_container(held := self._resolve(chain)):
                 home = self._resolve(owner)
                 place = self._library_name(home, own_modules), key
-                if place[0] and place not in _ELSEWHERE and len(held) <= _LARGE:  # type: ignore[arg-type]
+                if place[0] and place not in _ELSEWHERE:
                     yield place, home, held
 
     def after(
         self, before: Before, facts: Facts, libraries: frozenset[str], own_modules: Mapping[str, ModuleType]
-    ) -> None:
+    ) -> set[str]:
         """Notes what is another object now, and what the code has certainly set, though it be to the same value.
 
-        Modules do not count: libraries import parts of themselves late.
+        Modules do not count: libraries import parts of themselves late. Gives the names of libraries which may have
+        been handed anything.
         """
-        self._after_calls(facts, libraries, own_modules)
+        unseen = self._after_calls(facts, libraries, own_modules) | self._inside(before)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
+            if chain[-1:] == "=" and (holder := self._holder(owner, own_modules)):
+                unseen.add(holder)
             if chain[-1:] == "=" and (found := self._resolve(owner)) is not None:
                 for dotted in [dotted for dotted, (known, _) in before.tables.items() if known is found]:
                     self._keys(dotted, found).add(key)
         for (dotted, key), home, held in self._containers(facts, own_modules):
-            if not _same(before.containers.get((dotted, key)), _items(held)):
+            if not _same(before.containers.get((dotted, key)), items_of(held)):
                 self._keys(dotted, home).add(key)
         for dotted, (target, was) in before.tables.items():
             now = _table(target)
@@ -138,18 +162,49 @@ class Patches:
                 value = now.get(key, _MISSING)
                 if value is not was.get(key, _MISSING) and type(value) is not ModuleType and key[:2] != "__":
                     self._keys(dotted, target).add(key)
+        return unseen
+
+    def _holder(self, chain: str, own_modules: Mapping[str, ModuleType]) -> str:
+        """The module of a library that has an object on which something was set; empty if it is no such object."""
+        owner, _, _ = chain.rpartition(".")
+        held, home = self._resolve(chain), self._resolve(owner) if owner else None
+        dotted = self._library_name(home, own_modules)
+        if not dotted or held is None or is_module(held) or is_class(held) or dotted in _SET_BY_ATTRIBUTES:
+            return ""
+        self._keys(dotted, home)
+        self._unseen[dotted] = fresh()
+        return dotted
+
+    def _inside(self, before: Before) -> set[str]:
+        """Notes what modules that were called into have otherwise than before."""
+        unseen = set[str]()
+        for dotted, (target, was) in before.modules.items():
+            now = insides(target)
+            for key in different(was, now):
+                if (dotted, key) in _ELSEWHERE:
+                    continue
+                keys = self._keys(dotted, target)
+                if is_plain(vars(target).get(key)):
+                    keys.add(key)
+                else:
+                    unseen.add(dotted)
+                    self._unseen[dotted] = fresh()
+        return unseen
 
     def _after_calls(
         self, facts: Facts, libraries: frozenset[str], own_modules: Mapping[str, ModuleType]
-    ) -> None:
+    ) -> set[str]:
+        unseen = set[str]()
         for library, home in libraries_set(facts, libraries, self._namespace).items():
             if library not in own_modules:
                 self._keys(library, home)
                 self._unseen[library] = fresh()
+                unseen.add(library)
         if _FUTURE in facts.imports:
             self._features |= facts.attributes & FEATURES
             self._keys(_FUTURE, _modules[_FUTURE])
             self._unseen[_FUTURE] = " ".join(sorted(self._features))
+        return unseen
 
     def _keys(self, dotted: str, target: object) -> set[str]:
         """The attributes that were set on it, for one more."""
@@ -186,10 +241,6 @@ class Patches:
                 else ""
             )
         return ""
-
-
-def _items(held: Any) -> list[object]:
-    return [*held, *held.values()] if type(held) is dict else list(held)
 
 
 def _same(before: list[object] | None, after: list[object]) -> bool:

@@ -46,6 +46,7 @@ class Picture:
     tools: frozenset[str] = frozenset()
     facts: Facts = _NO_FACTS
     opaque: str = ""
+    blind: bool = False
     finalizes: bool = False
 
     def shows(self, other: Picture) -> bool:
@@ -89,5 +90,6 @@ def picture_of(
         tools=frozenset(graph.tools),
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
+        blind=graph.blind,
         finalizes=graph.finalizes,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -14,9 +15,9 @@ from cenote_worker.tracking.facts import Facts
 __builtins__ = BUILTINS
 
 _SETTING: Final = (
-    "set_", "setc", "setd", "setr", "setp", "sets", "reset_", "register", "unregister", "enable", "disable",
-    "install", "configure", "add_", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
-    "pickle", "umask",
+    "set", "reset_", "restore_", "register", "unregister", "deregister", "enable", "disable", "install", "configure",
+    "reconfigure", "add_", "addaudithook", "use_", "freeze", "unfreeze", "switch_", "init_", "clear_", "uninstall",
+    "pickle", "umask", "listen", "load_profile", "textdomain", "bindtextdomain", "threadpool_limits",
 )  # fmt: skip
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
@@ -25,9 +26,15 @@ _SETTERS: Final = frozenset(
 )
 """Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os` and `time`."""
 
+_MOVING: Final = frozenset(
+    ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite", "lseek",
+     "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd_read", "eventfd_write")
+)  # fmt: skip
+"""Functions of `os` by which descriptors come and go, and move: to a program those are numbers."""
+
 _LOOKED_AT: Final = frozenset(
     ("numpy", "matplotlib", "seaborn", "decimal", "_decimal", "warnings", "_warnings", "logging", "locale", "_locale",
-     "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "__main__", "cenote_worker")
+     "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "sklearn", "__main__", "cenote_worker")
 )  # fmt: skip
 """Libraries whose settings are hidden state, and those whose functions of such names set nothing."""
 
@@ -50,13 +57,17 @@ def libraries_set(
     of libraries are among the attributes, since they are imported as such, or known by their own names."""
     words = {word for word in facts.attributes if word.startswith(_SETTING)} - _OPTIONS
     words |= facts.attributes & _SETTERS
-    if not words:
+    moving = facts.attributes & _MOVING
+    if not words and not moving:
         return {}
     found = dict(_that_have(words, packages | facts.imports))
     for chain in facts.chains:
         first, *inner = chain.removesuffix("()").split(".")
-        if inner and inner[-1] in words and (module := _home(namespace.get(first))) is not None:
+        module = _home(namespace.get(first)) if inner and inner[-1] in words | moving else None
+        if module is not None and (inner[-1] in words or module is os):
             found[module.__name__.partition(".")[0]] = module
+    if "register" in words and "matplotlib" in found:
+        return found
     return {name: module for name, module in found.items() if name not in _LOOKED_AT}
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import pathlib
 import random
 import re
+import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -17,6 +19,7 @@ from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import objects
 from cenote_worker.tracking.graph import Graph, Handler
+from cenote_worker.tracking.packing_unsafe import packed
 
 __builtins__ = BUILTINS
 
@@ -59,7 +62,8 @@ def _defaultdict(graph: Graph, value: defaultdict[object, object]) -> object:
 
 def _ordered(graph: Graph, value: OrderedDict[object, object]) -> object:
     graph.changeable(value)
-    return graph.mapping(dict(value.items()))
+    table = value.__dict__
+    return (graph.mapping(dict(value.items())), graph.inline(table) if table else None)
 
 
 def _deque(graph: Graph, value: deque[object]) -> object:
@@ -155,6 +159,11 @@ def _simple(graph: Graph, value: types.SimpleNamespace) -> object:
     return graph.inline(value.__dict__)
 
 
+def _not_a_number(_graph: Graph, value: object) -> object:
+    """Other numbers are told in the description of what holds them. A copy of a constant is not the constant."""
+    return (packed(value), value is math.nan, value is getattr(sys.modules.get("numpy"), "nan", None))
+
+
 def _descriptor(_graph: Graph, value: object) -> object:
     return repr(value)
 
@@ -188,6 +197,7 @@ STANDARD: Final[dict[type, Handler]] = {
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
     weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
+    float: _not_a_number, complex: _not_a_number,
     object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
     types.MethodWrapperType: objects.bound_slot, **dict.fromkeys(_DESCRIPTORS, _descriptor),

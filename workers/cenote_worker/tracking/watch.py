@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from types import MappingProxyType
 from typing import Final
 
@@ -89,9 +90,9 @@ class Watch:
         bound = self._bound()
         patches = self._album.patches
         everything, own = self._cell | self._met.facts, self._own_modules.found
-        patches.after(self._patchable, everything, self._met.packages, own)
-        unpickled = self._unpickled()
-        self._roots |= unpickled
+        self._lend(patches.after(self._patchable, everything, self._met.packages, own), bound, budget)
+        named = self._named()
+        self._roots |= named
         self._roots |= patches.roots(self._met.packages | self._cell.imports)
         if "_" not in self._cell.loads and name("_") not in bound:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
@@ -101,10 +102,11 @@ class Watch:
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
-        reads |= {each: self._versions[each] for each in unpickled}
+        reads |= {each: self._versions[each] for each in named}
         # Who has a function or class that lost its name has all of it now: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
+        self._lend_blind(writes, bound)
         reads |= files_read
         writes |= files_changed
         if opaque:
@@ -127,9 +129,9 @@ class Watch:
 
     # -- after the step --
 
-    def _unpickled(self) -> set[Location]:
-        """Of the user's, what pickles named: the code of none of them says so."""
-        found = self._files.noted.unpickled
+    def _named(self) -> set[Location]:
+        """Of the user's, what pickles and other texts named: the code of none of them says so."""
+        found = self._files.noted.named
         names = {name(each) for home, each in found if home == "__main__"}
         return names | {module(home) for home, _ in found if home in self._album.own_modules.found}
 
@@ -155,6 +157,22 @@ class Watch:
             reached = reached - {ANYTHING}
             album.look_at(done, budget)
             stale = done | reached | album.sharing_any(done | reached)
+
+    def _lend(self, libraries: Set[str], bound: set[Location], budget: Budget) -> None:
+        """Libraries have what the step has, of the user's code, and what that speaks of."""
+        if libraries:
+            self._album.look_at(bound, budget)
+            lent = self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
+            for library in libraries:
+                self._album.lend(module(library), lent, anew=False)
+
+    def _lend_blind(self, writes: Iterable[Location], bound: set[Location]) -> None:
+        """What does not show what it refers to has all that the step has that wrote it."""
+        for each in list(writes):
+            picture = self._album.known(each)
+            if picture is not None and picture.blind and kind_of(each) == "name":
+                names = {other for other in self._reached if kind_of(other) == "name"}
+                self._album.lend(each, names, anew=each in bound)
 
     def _may_be_another(self, location: Location) -> bool:
         """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
@@ -217,6 +235,14 @@ class Watch:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
             reasons.append("other threads or tasks were at work")
+        if sys.gettrace() or sys.getprofile():
+            reasons.append("a function is told of all that runs")
+        if (
+            self._album.finalizing
+            and "collect" in facts.attributes
+            and "gc" in self._met.packages | facts.imports
+        ):
+            reasons.append("it collects garbage, of which some does something as it goes")
         noted = self._files.noted
         if noted.frames:
             reasons.append("it was handed a frame, and with it all names")

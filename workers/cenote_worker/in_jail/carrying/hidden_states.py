@@ -115,12 +115,13 @@ def _put_numpy_random(state: object) -> None:
 
 def _take_numpy() -> object:
     numpy = sys.modules.get("numpy")
-    return None if numpy is None else (numpy.get_printoptions(), numpy.geterr())
+    return None if numpy is None else (numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize())
 
 
-def _put_numpy(taken: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def _put_numpy(taken: tuple[dict[str, Any], dict[str, Any], int]) -> None:
     numpy = importlib.import_module("numpy")
-    printing, errors = taken
+    printing, errors, size = taken
+    numpy.setbufsize(size)
     numpy.set_printoptions(**printing)
     numpy.seterr(**errors)
 
