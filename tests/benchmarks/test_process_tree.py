@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
-from benchmarks.runtime.process_tree import descendants, live_descendants, tree_pss
+from benchmarks.runtime.process_tree import descendants
+from tests.waiting import PATIENCE
 
-HOLD_200_MB = "import sys; held = bytearray(b'x') * 200_000_000; print(flush=True); sys.stdin.read()"
+ROOT = Path(__file__).resolve().parents[2]
+
+HOLD_40_MB = "import sys; held = bytearray(b'x') * 40_000_000; print(flush=True); sys.stdin.read()"
+
+WEIGH = f"""
+import os, subprocess, sys
+from benchmarks.runtime.process_tree import live_descendants, tree_pss
+before = tree_pss()
+child = subprocess.Popen([sys.executable, "-c", {HOLD_40_MB!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid in live_descendants(os.getpid()), tree_pss() - before)
+child.communicate()
+"""
 
 
 def test_descendants_are_followed_through_all_generations() -> None:
@@ -18,13 +31,11 @@ def test_descendants_are_followed_through_all_generations() -> None:
 
 
 def test_memory_of_a_child_counts_in_its_parents_tree() -> None:
-    """One that holds 200 MB makes the tree heavier, whatever else the tests let go of at that moment."""
-    before = tree_pss()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_200_MB], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert child.pid in live_descendants(os.getpid())
-        assert 100_000_000 < tree_pss() - before
-        child.communicate()
+    """A child that holds 40 MB makes the tree at least that much heavier."""
+    program = [sys.executable, "-c", WEIGH]
+    weighed = subprocess.run(
+        program, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE
+    )
+    is_below, heavier = weighed.stdout.split()
+    assert "True" == is_below
+    assert 40_000_000 < int(heavier)

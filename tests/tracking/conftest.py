@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +65,15 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads and tasks of the process that tests run in, which other tests have left, are none of the steps'."""
-    monkeypatch.setattr(anything, "_alive", {})
+    others = {thread for thread in threading.enumerate() if thread is not threading.current_thread()}
+
+    class OfSteps:
+        """Those threads that are the steps'."""
+
+        def values(self) -> list[threading.Thread]:
+            return [thread for thread in threading.enumerate() if thread not in others]
+
+    monkeypatch.setattr(anything, "_alive", OfSteps())
     monkeypatch.setattr(anything, "_waiting_tasks", lambda: False)
 
 

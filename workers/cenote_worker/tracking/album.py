@@ -6,7 +6,6 @@ A picture holds until something could have changed its object: the next step tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import replace
 from typing import Final
 
 import xxhash
@@ -128,17 +127,18 @@ class Album:
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
         self.finalizing = self.finalizing or taken.finalizes
-        if (lent := self._lent.get(location)) and (taken.blind or kind_of(location) == "module"):
-            taken = replace(taken, refers=taken.refers | lent)
         self._enter(location, taken)
         return taken
 
     def lend(self, location: Location, others: Set[Location], *, anew: bool) -> None:
         """What it has from now on may use these. anew: and nothing that it could use before."""
         before = frozenset[Location]() if anew else self._lent.get(location, frozenset())
-        if (after := before | (others - {location})) != before:
-            self._lent[location] = after
-            self._drop(location)
+        self._lent[location] = before | (others - {location})
+
+    def refers(self, location: Location, picture: Picture) -> frozenset[Location]:
+        """What its code may use, that which was lent to it included."""
+        lends = picture.blind or kind_of(location) == "module"
+        return picture.refers | self._lent.get(location, frozenset()) if lends else picture.refers
 
     def with_code(self, locations: Iterable[Location]) -> set[Location]:
         """Those of them that have functions or classes of the user's."""
@@ -158,7 +158,7 @@ class Album:
                 continue
             reached.add(location)
             if location != ANYTHING and (found := self.picture(location, budget)) is not None:
-                waiting.extend(found.refers - reached)
+                waiting.extend(self.refers(location, found) - reached)
         return reached
 
     def sharing(self, location: Location) -> set[Location]:

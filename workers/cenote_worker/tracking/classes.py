@@ -6,7 +6,7 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import GetSetDescriptorType, MemberDescriptorType, ModuleType, SimpleNamespace
+from types import CodeType, GetSetDescriptorType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
@@ -24,6 +24,9 @@ _KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib"))
 """Libraries whose opaque objects have numbers of their own."""
 
 _DATA_OF_POLARS: Final = frozenset(("PyDataFrame", "PySeries"))
+
+_PYTHONS: Final = (CodeType, range, type(iter(range(0))), type(iter(range(2**64))))
+"""Types of Python itself whose instances the garbage collector is not told of."""
 
 CONTENTS = (
     OrderedDict, defaultdict, dict, deque, list, tuple, set, frozenset, int, float, complex, str, bytes, bytearray,
@@ -122,7 +125,7 @@ def tells_what_it_holds(cls: type) -> bool:
     be the module."""
     home = module_of(cls)
     top = home.partition(".")[0].lstrip("_")
-    if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS:
+    if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS or any(cls is each for each in _PYTHONS):
         return True
     standard = home.partition(".")[0] in sys.stdlib_module_names and home != "builtins"
     return standard or (top not in _HIDING and _is_collected(cls))

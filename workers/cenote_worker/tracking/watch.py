@@ -274,8 +274,8 @@ class Met:
                 self.facts |= picture.facts
                 packages |= picture.packages
                 tools |= picture.tools
-                self.referred |= picture.refers
-                if ANYTHING in picture.refers:
+                self.referred |= (refers := album.refers(each, picture))
+                if ANYTHING in refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
         self.packages, self.tools = frozenset(packages), frozenset(tools)
 
