@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -36,8 +37,13 @@ def test_every_measure_gives_figures(tmp_path: Path) -> None:
     assert sorted((measure, name) for measure in TAKINGS for name in names) == sorted(
         (s["measure"], s["contender"]) for s in samples
     )
-    assert [] == [s for s in samples if not all(value > 0 for value in s["figures"].values())]
+    assert [] == [s for s in samples if not all(is_figure(*each) for each in s["figures"].items())]
     assert 0 == len([line for line in table.splitlines() if line.startswith("open") and "strict" in line])
+
+
+def is_figure(name: str, value: float) -> bool:
+    """What so little work takes of a processor may be less than an empty cell happens to take, which is left out."""
+    return math.isfinite(value) and (value > 0 or name == "CPU")
 
 
 @pytest.mark.skipif(find_spec("sandlock") is not None, reason="the rival is installed here")
