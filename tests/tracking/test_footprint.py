@@ -95,6 +95,13 @@ def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
     assert {key.partition(":")[2] for key in trace.writes} == ready.bound_only
 
 
+def test_a_file_system_in_memory_is_known_whole(ready: Steps) -> None:
+    """Once it was imported every step may meet it: that alone leaves nothing behind."""
+    ready.good("import fsspec.implementations.memory")
+    ready.good("x = 1")
+    assert {"x"} == ready.bound_only
+
+
 @pytest.mark.parametrize("code", MORE)
 def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
     """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""

@@ -16,6 +16,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import LIBRARIES, StepTrace, hidden, key_of, kind_of, module
 from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.hidden import IN_MEMORY
 
 __builtins__ = BUILTINS
 
@@ -55,7 +56,7 @@ _BUILTINS: Final = frozenset(
 _present = vars(builtins)
 
 _STATES: Final = frozenset(
-    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "pandas", "numpy"))
+    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "pandas", "numpy", IN_MEMORY))
 ) | {LIBRARIES, module("warnings")}
 """May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
 

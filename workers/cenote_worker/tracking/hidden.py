@@ -31,7 +31,8 @@ _state_of = random.Random.getstate
 _shared_random: random.Random = random._inst
 _query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
 _manager = logging.Logger.manager
-_IN_MEMORY: Final = "fsspec.implementations.memory"
+IN_MEMORY: Final = "fsspec.implementations.memory"
+"""What has the files at `memory://`."""
 _root = logging.getLogger()
 
 DRAWN: Final = ("random", "numpy.random")
@@ -67,8 +68,8 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
         found.add("numpy.random")
     found.update(state for state, library in _LIBRARY.items() if library in libraries)
-    if _IN_MEMORY in _modules:
-        found.add(_IN_MEMORY)
+    if IN_MEMORY in _modules:
+        found.add(IN_MEMORY)
     if libraries & {"seaborn", "plotnine"} or (
         "pandas" in libraries and spoken & {"plot", "hist", "boxplot"}
     ):
@@ -296,13 +297,13 @@ def _of_joblib() -> object:
 
 def _files_in_memory() -> object:
     """Of fsspec: of the process, whoever opens `memory://`."""
-    system = _modules[_IN_MEMORY].MemoryFileSystem
+    system = _modules[IN_MEMORY].MemoryFileSystem
     return [(path, file.getvalue()) for path, file in system.store.items()], system.pseudo_dirs
 
 
 _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
-    ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (_IN_MEMORY, _files_in_memory),
+    ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
 )  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
