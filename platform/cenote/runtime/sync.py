@@ -61,9 +61,9 @@ class PythonRuntime:
     is kept, beyond this process: a SQLite file, or the URL of a database, in which it has its `name`. store: where
     its checkpoints go, a folder or any URL that fsspec knows, found there by the name; see `checkpoint`. durable:
     every cell and every change is stored before its call returns, so that `restore` gives it back whatever is killed
-    then; calls raise NotDurableError where it cannot be. audit_patches: the share of patches and
-    builds, from 0 to 1, behind which the patched history is run in full in a second jail while the caller waits; a
-    difference raises UnsoundError.
+    then; calls raise NotDurableError where it cannot be. audit_patches: the share of patches and builds, from 0 to
+    1, behind which the patched history is run in full in a second jail while the caller waits; a difference raises
+    UnsoundError.
 
     The jail starts with the first call. Close the runtime, or use it in a `with` block; one that is forgotten is
     closed when it is garbage collected.
@@ -117,7 +117,7 @@ class PythonRuntime:
 
         checkpoint: a number or a label; the newest by default. What stays in the client (host functions and objects,
         sub-agents) is given again, as are types that `retrieve` is to rebuild; anything else of the same name is as
-        it was stored. partial: begin without what cannot be given back.
+        it was stored. partial: begin without what cannot be given back. audit_patches: see PythonRuntime.
 
         What cannot be stored (generators, connections, locks, open files) is made again by running steps, without
         calling host functions, when the first call starts the jail. That call raises IncompleteRestoreError if they
