@@ -90,7 +90,7 @@ _TIMES: Final = frozenset(
 _PLACES: Final = frozenset(
     ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
      "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
-     "TracebackException", "StackSummary", "walk_tb")
+     "TracebackException", "StackSummary", "walk_tb", "__firstlineno__")
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 
