@@ -12,7 +12,7 @@ def sweep(folder: Folder, keep: int) -> int:
 
     Returns how many files were deleted. Safe beside the writer: its next checkpoint builds on the newest one, which
     is always kept, and a file that came after the look is not touched. A damaged file is kept as well: what it held
-    may be wanted from it by other means. Where one is of a later format nothing is deleted: only a newer version knows
+    may be wanted from it by other means. With one of a later format nothing is deleted: only a newer version knows
     which files it needs. Raises OSError.
     """
     numbers = folder.numbers()
