@@ -326,9 +326,12 @@ class HistoryUnavailableError(UnavailableError):
 
 
 class NewerHistoryError(UnavailableError):
-    """A newer version of Cenote has written this history. It was left as it is."""
+    """A newer version of Cenote has written this history. It was left as it is.
 
-    def __init__(self, place: str, found: int, known: int) -> None:
+    found: the version of its schema, or that with what is in it that this version does not know.
+    """
+
+    def __init__(self, place: str, found: int | str, known: int) -> None:
         super().__init__(place, found, known)
         self.place = place
         self.found = found
