@@ -194,7 +194,7 @@ class RuntimeState(LiveState, Generic[Face]):
 
     def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
         """Takes back a patch that this process has applied, and nothing else: what came after it stays, other
-        patches too. As `apply`.
+        patches too. As `apply`. patch_id: `plan.patch.id`.
 
         Raises UnknownEntryError for any other; PatchConflictError where a later patch has changed the same lines, or
         nothing of it is in the line to the head.

@@ -138,6 +138,8 @@ class Environment:
         episode, runtime = self._episode, self.runtime
         if episode is None or episode.done:
             raise UsageError("the episode is over; call reset() first")
+        if not isinstance(action, str):
+            raise UsageError(f"an action is a model's answer, a text, not {type(action).__name__}")
         episode.steps += 1
         parser = BlockParser(self._language)
         parser.feed(action)
