@@ -94,7 +94,8 @@ class LiveState(ExecutionState):
         self.refresh()
         kept = self._site.kept()
         try:
-            return make_plan(patch, self._past.line(self.head), kept)
+            line = self._past.line(self.head)
+            return make_plan(patch.renumbered(self._past.present(line)), line, kept)
         except NoWayError as none:
             if not (why := self._site.why_not_begun_again()):
                 raise
