@@ -14,6 +14,8 @@ from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.exception_table import catches
+from cenote_worker.tracking.instructions import instructions
 
 __builtins__ = BUILTINS
 
@@ -22,8 +24,6 @@ _KEPT = 5_000
 
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _OPTIMIZED = 0x1  # of functions and comprehensions: their own names are fast locals
-_EXTENDED = opmap["EXTENDED_ARG"]
-_CACHE = opmap["CACHE"]
 _CALL = opmap["CALL"]
 _IMPORT = opmap["IMPORT_NAME"]
 _FROM = opmap["IMPORT_FROM"]
@@ -180,26 +180,11 @@ def facts_of_cell(*parts: CodeType | None) -> Facts:
     return facts
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """Operation, argument, and offset in the code."""
-    raw, extended = code.co_code, 0
-    for index in range(0, len(raw), 2):
-        operation = raw[index]
-        if operation == _EXTENDED:
-            extended = (extended | raw[index + 1]) << 8
-        elif operation != _CACHE:
-            yield operation, raw[index + 1] | extended, index
-            extended = 0
-
-
 def _scan(code: CodeType, *, in_class: bool) -> _Scan:
     scan = _Scan()
-    steps = list(_instructions(code))
-    chain, package, sure_from = (
-        "",
-        "",
-        _NEVER if code.co_exceptiontable or code.co_flags & _OPTIMIZED or in_class else 0,
-    )
+    steps = list(instructions(code))
+    unsure = in_class or code.co_flags & _OPTIMIZED or (code.co_exceptiontable and catches(code, steps))
+    chain, package, sure_from = "", "", _NEVER if unsure else 0
     for index, (operation, argument, offset) in enumerate(steps):
         if operation in _FORWARD:
             sure_from = max(sure_from, steps[index + 1][2] + 2 * argument)
