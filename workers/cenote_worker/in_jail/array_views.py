@@ -63,6 +63,15 @@ def over_memory(
     return view
 
 
+def copied_from(
+    memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
+) -> Any:
+    """An array with memory of its own, laid out alike. What numpy rebuilds lies in what it was stored in."""
+    copied = over_memory(memory, offset, shape, strides, dtype, writeable=False).copy(order="K")
+    copied.flags.writeable = writeable
+    return copied
+
+
 def _permuted(value: Any) -> View:
     """An array that owns its memory and lays its axes out in an order of its own, which numpy would not keep."""
     memory = value.transpose(_order(value)).copy()

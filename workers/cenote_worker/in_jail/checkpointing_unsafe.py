@@ -22,7 +22,7 @@ from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import bytes_of, over_memory, view_of
+from cenote_worker.in_jail.array_views import bytes_of, copied_from, over_memory, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
@@ -51,12 +51,21 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Writes one group of values. After `dump`, `memo` holds every object that it met: who shares what."""
 
     def __init__(
-        self, stream: io.BytesIO, buffers: list[memoryview], namespace: Mapping[str, object], anchors: Anchors
+        self,
+        stream: io.BytesIO,
+        buffers: list[memoryview],
+        namespace: Mapping[str, object],
+        anchors: Anchors,
+        *,
+        owned: int = 0,
     ) -> None:
+        """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
+        stored in, which can neither be resized nor say that they own it."""
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
+        self._owned = owned
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -86,7 +95,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a memoryview would come back as a copy")
         if (view := view_of(obj)) is not None:
             return over_memory, view
-        if (array := _array(obj)) is not None:
+        if (array := self._array(obj)) is not None:
             return array
         if id(obj) in _SENTINELS:
             return getattr, (dataclasses, _SENTINELS[id(obj)])
@@ -109,6 +118,17 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         )
         made = (function.__code__, function.__name__, cells or None, *home)
         return Landing.function, made, state, None, None, Landing.fill_function
+
+    def _array(self, value: Any) -> tuple[Any, ...] | None:
+        """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
+        flat = bytes_of(value)
+        if flat is None:
+            return None
+        make = copied_from
+        if flat.nbytes >= OUT_OF_BAND:
+            make = copied_from if flat.nbytes <= self._owned else over_memory
+            self._owned -= flat.nbytes if make is copied_from else 0
+        return make, (pickle.PickleBuffer(flat), 0, value.shape, value.strides, value.dtype, True)
 
     def _cell(self, cell: types.CellType) -> Any:
         if id(cell) in self._bare:
@@ -185,17 +205,6 @@ def _contents(cell: types.CellType) -> tuple[object, ...]:
         return (cell.cell_contents,)
     except ValueError:
         return ()
-
-
-def _array(value: Any) -> tuple[Any, ...] | None:
-    """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
-    flat = bytes_of(value)
-    if flat is None:
-        return None
-    if flat.nbytes < OUT_OF_BAND:
-        return tuple(value.__reduce__())
-    place = 0, value.shape, value.strides, value.dtype, True
-    return over_memory, (pickle.PickleBuffer(flat), *place)
 
 
 def _maker(function: types.FunctionType) -> str:

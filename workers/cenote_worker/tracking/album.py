@@ -46,6 +46,8 @@ class Album:
         self._large: set[Location] = set()
         self._lent: dict[Location, frozenset[Location]] = {}
         """What was handed to libraries and to objects that do not show what they refer to."""
+        self._nailed: set[int] = set()
+        """Objects whose addresses may be known to somebody."""
         self.finalizing = False
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()
@@ -139,6 +141,18 @@ class Album:
         """What its code may use, that which was lent to it included."""
         lends = picture.blind or kind_of(location) == "module"
         return picture.refers | self._lent.get(location, frozenset()) if lends else picture.refers
+
+    def nail(self, location: Location) -> bool:
+        """The addresses of its objects may be known from now on. Whether there are any that can change."""
+        picture = self._pictures.get(location)
+        if picture is None or not picture.holds:
+            return False
+        self._nailed.update(picture.holds)
+        return True
+
+    def is_nailed(self, location: Location) -> bool:
+        picture = self._pictures.get(location)
+        return picture is not None and not self._nailed.isdisjoint(picture.holds)
 
     def with_code(self, locations: Iterable[Location]) -> set[Location]:
         """Those of them that have functions or classes of the user's."""

@@ -63,6 +63,8 @@ _BY_NAME: Final = {
 }
 """By library: what looks names up in `__main__` that its caller does not speak of, or sees what is not watched."""
 
+_OF_CONTEXTS: Final = frozenset(("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps"))
+
 _ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
 """Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
 
@@ -138,9 +140,17 @@ def sees_everything(
         reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _BY_ANY_NAME)]
     if "register" in words and libraries & _ABSTRACT:
         reasons.append("it registers a class with an abstract one")
+    if "decimal" in libraries and _takes_context_whole(facts):
+        reasons.append("it may show the flags of the decimal context")
     for library in sorted(libraries & _BY_NAME.keys()):
         reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)
+
+
+def _takes_context_whole(facts: Facts) -> bool:
+    """Whether it asks for the context, and not for the sake of one of its settings."""
+    asks = any(chain.endswith("getcontext()") for chain in facts.chains)
+    return asks and _OF_CONTEXTS.isdisjoint(facts.attributes | facts.sets)
 
 
 def _magics(facts: Facts) -> set[str]:

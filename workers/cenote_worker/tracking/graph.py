@@ -54,9 +54,9 @@ class Graph:
     array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
-    functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
-    when the digest says it all. blind: it holds an object that may refer to others without telling. finalizes: it
-    holds a class with a `__del__`.
+    functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
+    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. blind: it holds
+    an object that may refer to others without telling. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Graph:
         self.packages: set[str] = set()
         self.tools: set[str] = set()
         self.words: set[str] = set()
+        self.classes: dict[int, type] = {}
         self.facts = _no_facts
         self.opaque = ""
         self.blind = False
