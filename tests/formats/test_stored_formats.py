@@ -72,10 +72,10 @@ def test_a_runtime_is_restored_and_patched(stored: Path) -> None:
         plan = runtime.state.plan(Patch.replace_step(runtime.state.steps[4].number, "total = sum(rows)"))
         try:
             runtime.state.apply(plan)
-            total = "40"
-        except NoWayError as error:  # what stands for a host function has other versions than it had
-            assert "found another value" in str(error)
+        except NoWayError:  # what stands for a host function has other versions than it had
             total = "45"
+        else:
+            total = "40"
         assert total == runtime.execute("total").value
 
 
