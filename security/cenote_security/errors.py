@@ -120,7 +120,7 @@ _WHAT_THERE_IS = {
     "team": "`cenote team ls` lists what there is",
     "token": "`cenote token ls TENANT` lists what there is",
     "good token": "`cenote token ls TENANT` lists what there is",
-    "step": "`state.history` has those that there are",
+    "step": "`state.history`, or `cenote runtime history`, has those that there are",
     "patch": "`plan.patch.id` is what a patch is called that this process has applied",
     "checkpoint": "`CheckpointStore(store)` lists them: `names()` of runtimes, `checkpoints(name)` of one",
 }
