@@ -15,16 +15,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 
 from cenote_security.errors import NotTransferableError
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 
-_OF_MODULES = (type, types.FunctionType, TypeVar)
+_OF_MODULES = (type, types.FunctionType, *LATE_TYPES)
 """What is pickled as a name in a module where that can be."""
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
@@ -95,6 +96,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._by_value(obj.__module__)
         elif isinstance(obj, types.ModuleType):
             self._by_value(obj.__name__)
+        if (late := reduced_late_type(obj)) is not None:
+            return late
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj

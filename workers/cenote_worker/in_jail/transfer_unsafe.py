@@ -9,6 +9,7 @@ import cloudpickle
 
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps
 
 
@@ -23,5 +24,5 @@ def dump(value: object) -> Content:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        schema = reduced_schema(obj)
-        return super().reducer_override(obj) if schema is None else schema
+        reduced = reduced_schema(obj) or reduced_late_type(obj)
+        return super().reducer_override(obj) if reduced is None else reduced
