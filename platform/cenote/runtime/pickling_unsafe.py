@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 
 from cenote_security.errors import NotTransferableError
+from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
@@ -98,6 +99,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._by_value(obj.__name__)
         if (late := reduced_late_type(obj)) is not None:
             return late
+        if isinstance(obj, types.CodeType):
+            return of_this_version(self.dispatch_table[types.CodeType](obj))
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj
