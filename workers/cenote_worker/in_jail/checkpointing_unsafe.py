@@ -27,13 +27,14 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
-_BODY = 3
-"""Which argument of cloudpickle's skeleton of a class is the body that it is made with."""
+_BASES, _BODY = 2, 3
+"""Which arguments of cloudpickle's skeleton of a class are its bases, and the body that it is made with."""
 
 _SENTINELS = {
     id(value): name
@@ -101,6 +102,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (dataclasses, _SENTINELS[id(obj)])
         if (schema := reduced_schema(obj)) is not None:
             return schema
+        if (late := reduced_late_type(obj)) is not None:
+            return late
         reduced = super().reducer_override(obj)
         return _as_it_was(obj, reduced) if isinstance(obj, type) else reduced
 
@@ -113,7 +116,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             function.__defaults__,
             function.__kwdefaults__,
             function.__annotations__,
-            (function.__qualname__, function.__module__, function.__doc__),
+            (function.__qualname__, function.__module__, function.__doc__, *_type_parameters(function)),
             tuple((cell, *_contents(cell)) for cell in cells),
         )
         made = (function.__code__, function.__name__, cells or None, *home)
@@ -163,11 +166,15 @@ class Landing:
         return types.FunctionType(code, table, name, None, cells)
 
     def fill_function(self, function: types.FunctionType, state: Any) -> None:
-        attributes, defaults, keyword_defaults, annotations, (qualname, module, doc), cells = state
+        attributes, defaults, keyword_defaults, annotations, (qualname, module, doc, *parameters), cells = (
+            state
+        )
         vars(function).update(attributes)
         function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
         function.__annotations__ = annotations
         function.__qualname__, function.__module__, function.__doc__ = qualname, module, doc
+        if parameters:
+            function.__type_params__ = tuple(parameters)  # from Python 3.12 on
         for cell, *contents in cells:
             self.fill_cell(cell, contents)
 
@@ -207,6 +214,11 @@ def _contents(cell: types.CellType) -> tuple[object, ...]:
         return ()
 
 
+def _type_parameters(function: types.FunctionType) -> tuple[object, ...]:
+    parameters: tuple[object, ...] = getattr(function, "__type_params__", ())
+    return parameters
+
+
 def _maker(function: types.FunctionType) -> str:
     """The library whose code has made a function, as decorators do; empty for one that is found there by name.
 
@@ -235,6 +247,11 @@ def _as_it_was(cls: type, reduced: Any) -> Any:
         None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments
     ]
     body = vars(cls)
+    if (
+        type(cls) is type and "__orig_bases__" in body
+    ):  # with these, `NamedTuple` would make another class out of it
+        plain[_BASES] = cls.__bases__
+        plain[_BODY] = plain[_BODY] | {"__orig_bases__": body["__orig_bases__"]}
     if "__slots__" in body and isinstance(plain[_BODY], dict):
         plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
     if rest:  # none of a type of the library
