@@ -384,6 +384,7 @@ class Manifest(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     REBUILD_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -392,6 +393,8 @@ class Manifest(_message.Message):
     """seconds since the epoch"""
     head: _builtins.int
     """The step, cell or change, whose end the state is; 0 where nobody told."""
+    whole: _builtins.bool
+    """Whether it is all of the state after `head`: not one on the way of a patch from one line to another."""
     @_builtins.property
     def state(self) -> Global___State: ...
     @_builtins.property
@@ -427,10 +430,11 @@ class Manifest(_message.Message):
         head: _builtins.int = ...,
         rebuild: Global___Rebuild | None = ...,
         record: Global___StoredPart | None = ...,
+        whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

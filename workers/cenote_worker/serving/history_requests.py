@@ -78,6 +78,8 @@ class HistoryRequests:
             )
             for step, names in put_in(hosted).items():
                 told.at.add(step=step, names=sorted(names))
+            for step, since in hosted.rerunning().second_jail.refill.stored().items():
+                told.stored.add(step=step, since=since)
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)
 
         return Call(number=frame.call, run=run, at_once=True)
