@@ -30,7 +30,7 @@ from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.footprint import Reach, bound_only
-from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.own_modules import OwnModules, spoken_of
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -116,7 +116,7 @@ class Watch:
             writes=MappingProxyType(writes),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
             groups=self._groups(reads, writes, budget),
-            modules=imported,
+            modules=spoken_of(imported, facts.imports),
             opaque=opaque,
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
