@@ -242,10 +242,7 @@ def test_what_it_does_not_hold_is_made_again(runtime: PythonRuntime, what: str) 
 def test_frames_are_what_they_were(tmp_path: Path) -> None:
     """Of pandas: what pickling leaves in one of them is none of its content."""
     pytest.importorskip("pandas")
-    cells = (
-        "import pandas as pd; df = pd.DataFrame({'n': [1, 2], 's': list('ab')}); col = df['n']",
-        "t = df.n.sum()",
-    )
+    frame = "import pandas as pd; df = pd.DataFrame({'n': [1, 2], 's': list('ab')}); col = df['n']"
     with Counted(tmp_path).made() as runtime:
         run(runtime, frame, "t = df.n.sum()", stored=1)
         assert (2,) == patched(runtime, 2, "t = df.n.max()").steps_rerun

@@ -718,10 +718,13 @@ class RestoreEnd(_message.Message):
     MODULES_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     DRAW_ANEW_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """the last one that the state has"""
     draw_anew: _builtins.bool
     """other random numbers than the original goes on to draw"""
+    head: _builtins.int
+    """the step whose end it is; 0 where that is the last one"""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -733,10 +736,11 @@ class RestoreEnd(_message.Message):
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         step: _builtins.int = ...,
         draw_anew: _builtins.bool = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "head", b"head", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

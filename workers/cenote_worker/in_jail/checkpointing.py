@@ -62,6 +62,9 @@ class Checkpointing:
         self._seen: dict[str, int] = {}
         self._writers: dict[str, int] = {}
         self._step = 0
+        """The last one that this state has."""
+        self.restored_at = 0
+        """The step whose end it was when it had been put in."""
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
         self._rebuilding: Rebuilding | None = None
@@ -72,10 +75,6 @@ class Checkpointing:
         if self._kernel.namespace is self._namespace:
             self._stubs[name] = stub
 
-    @property
-    def step(self) -> int:
-        """The last one that this state has."""
-        return self._step
 
     def ran(self, step: int) -> None:
         """Notes which names the step has bound, as far as an object's identity tells."""
@@ -290,6 +289,7 @@ class Checkpointing:
         if end.draw_anew:
             draw_anew()
         self._restored, self._process, self._step = {}, None, end.step
+        self.restored_at = end.head or end.step
         self._rebuilding, self._files = None, set()
 
 
