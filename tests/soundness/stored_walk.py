@@ -1,4 +1,4 @@
-"""Random walks of a runtime that stores its state and sleeps, with which all that it has kept in memory is gone."""
+"""Random walks of a runtime that stores each of its states and sleeps, with which all that it has kept in memory is gone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoredWalk(Walk):
         super().__init__(choose)
 
     def _begun(self) -> PythonRuntime:
-        return PythonRuntime(**self._stored, **given(SandboxPolicy(preload=())))
+        return PythonRuntime(**self._stored, durable=True, **given(SandboxPolicy(preload=())))
 
     def _ways(self) -> list[Callable[[], None]]:
         return [
