@@ -1,4 +1,4 @@
-"""Random walks of a runtime that stores each of its states and sleeps, with which all that it has kept in memory is gone."""
+"""Random walks of a runtime that stores each of its states and sleeps: what it has kept in memory is gone then."""
 
 from __future__ import annotations
 

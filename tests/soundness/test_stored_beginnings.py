@@ -247,3 +247,29 @@ def test_frames_are_what_they_were(tmp_path: Path) -> None:
         run(runtime, frame, "t = df.n.sum()", stored=1)
         assert (2,) == patched(runtime, 2, "t = df.n.max()").steps_rerun
         assert "(2, [1, 2])" == runtime.execute("int(t), list(col)").value
+
+
+SETTINGS = (
+    "import decimal; decimal.getcontext().prec = 5",
+    "import numpy as np; np.set_printoptions(precision=3); np.seterr(divide='ignore')",
+    "import pandas as pd; pd.set_option('display.max_rows', 7)",
+    "import matplotlib; matplotlib.rcParams['lines.linewidth'] = 7.0",
+    "import logging; logging.getLogger('mine').setLevel(10)",
+)
+
+
+def test_settings_of_libraries_are_what_they_were(tmp_path: Path) -> None:
+    """Behind a sleep, and where a patch begins with a checkpoint."""
+    for library in ("numpy", "pandas", "matplotlib"):
+        pytest.importorskip(library)
+    look = (
+        "decimal.getcontext().prec, str(np.array([1 / 3])), pd.get_option('display.max_rows'), "
+        "matplotlib.rcParams['lines.linewidth'], logging.getLogger('mine').level"
+    )
+    with Counted(tmp_path).made() as runtime:
+        run(runtime, *SETTINGS, f"seen = {look}", "end = 1", stored=5)
+        assert (6, 7) == patched(runtime, 6, f"seen = {look}, 'again'").steps_rerun
+        wanted = "(5, '[0.333]', 7, 7.0, 10, 'again')"
+        assert wanted == runtime.execute("seen").value
+        runtime.hibernate()
+        assert wanted == runtime.execute(f"{look}, 'again'").value

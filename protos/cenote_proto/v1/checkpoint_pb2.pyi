@@ -253,6 +253,7 @@ class State(_message.Message):
     PYTHON_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     python: _builtins.str
     machine: _builtins.str
@@ -278,6 +279,12 @@ class State(_message.Message):
     def modules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModuleInUse]:
         """Top-level modules in use that are not the interpreter's own, and their versions where they tell."""
 
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the process and its libraries, by the names that `cenote_worker/trace.py` has for hidden state: those that come
+        back as they were set.
+        """
+
     def __init__(
         self,
         *,
@@ -291,10 +298,11 @@ class State(_message.Message):
         python: _builtins.str = ...,
         machine: _builtins.str = ...,
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
