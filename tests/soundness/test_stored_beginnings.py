@@ -137,6 +137,21 @@ def test_the_state_that_a_patch_has_made_is_stored_and_begun_with_in_turn(runtim
     assert "(5, 6, 8, [1, 2])" == runtime.execute("c, d, e, a").value
 
 
+def test_states_on_the_way_of_a_patch_are_none(tmp_path: Path) -> None:
+    """Each step of a durable runtime is stored, those that a patch runs among them: in the live state, of which some
+    may still be that of the old line.
+    """
+    with PythonRuntime(store=tmp_path, name="r", durable=True, sandbox=SandboxPolicy(preload=())) as runtime:
+        run(runtime, "a = 1", "b = a", "c = [5]", "d = b", "e = c")
+        assert {1, 2, 3, 4} <= set(runtime.core.stored())
+        result = patched(runtime, 2, "b = a + 1")
+        assert ("applied", (2, 4)) == (result.status, result.steps_rerun)
+        new = {record.number for record in result.records}
+        assert new.isdisjoint(runtime.core.stored())
+        run(runtime, "f = d", "g = 1")
+        assert runtime.state.head - 1 in runtime.core.stored()
+
+
 GONE = ("torn", "gone")
 
 

@@ -97,8 +97,9 @@ class Walk:
         if modules := modules_before(self._course):
             self._ground.load(modules)
         lost = self._ground.unlike(self._course.base, to_compare(self._course, self._live))
-        for location in lost:
-            self._live.correct(location, LOST)
+        for contents in (self._live, *self._sources.values()):
+            for location in lost:
+                contents.correct(location, LOST)
         self._recheck(lost)
 
     def _tell_until(self, step: LineStep) -> None:
