@@ -231,6 +231,7 @@ LOST: dict[str, tuple[str, str, str]] = {
         "d = os.path.basename(os.getcwd()), os.environ['K'], sys.path[-1]",
         "d",
     ),
+    "the source of a function": ("import inspect\ndef f():\n  return 3", "d = inspect.getsource(f)", "d"),
     "a submodule": (
         "import xml\nimport xml.dom.minidom as _; del _",
         "d = xml.dom.minidom.Node.__name__",

@@ -34,6 +34,7 @@ from cenote_worker.in_jail.checkpointing_unsafe import (
     dump_settings,
     load,
     load_settings,
+    load_sources,
 )
 from cenote_worker.in_jail.checkpointing_whole import WholeState
 from cenote_worker.in_jail.forking.random_state import draw_anew
@@ -139,7 +140,9 @@ class Checkpointing:
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         settings = dump_settings(self._kernel.in_context(hidden_states.take_settings))
         state.settings.extend(settings)
-        state.process.parts.extend(shipment.parts(dump_process(process, settings), dense=True))
+        state.process.parts.extend(
+            shipment.parts(dump_process(process, settings, self._kernel.sources), dense=True)
+        )
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
@@ -294,6 +297,7 @@ class Checkpointing:
         self._namespace.update((name, made[name]) for name in end.names if name in made)
         if self._process is not None:
             self._kernel.futures = self._process["futures"]
+            self._kernel.take_sources(load_sources(self._process))
             settings = load_settings(self._process)
             self._kernel.in_context(lambda: hidden_states.put_settings(settings))
             checkpointing_process.draw_on(self._process)

@@ -172,14 +172,17 @@ def load(parts: list[memoryview], landing: Landing) -> Any:
     return StateUnpickler(parts, landing).load()
 
 
-def dump_process(state: dict[str, object], settings: Mapping[str, bytes]) -> list[memoryview]:
-    """Plain values and what the standard library and numpy make of them. The settings are a part of their own: they
-    stay the same while random numbers are drawn.
+def dump_process(
+    state: dict[str, object], settings: Mapping[str, bytes], sources: Mapping[str, object]
+) -> list[memoryview]:
+    """Plain values and what the standard library and numpy make of them. Settings and sources are parts of their own:
+    they stay what they are, or only grow, while random numbers are drawn.
     """
-    apart = pickle.PickleBuffer(pickle.dumps(dict(settings), protocol=5))
+    parts = {"settings": dict(settings), "sources": list(sources.items())}
+    apart = {key: pickle.PickleBuffer(pickle.dumps(part, protocol=5)) for key, part in parts.items()}
     buffers = list[memoryview]()
     stream = pickle.dumps(
-        {**state, "settings": apart}, protocol=5, buffer_callback=lambda each: buffers.append(each.raw())
+        {**state, **apart}, protocol=5, buffer_callback=lambda each: buffers.append(each.raw())
     )
     return [memoryview(stream), *buffers]
 
@@ -193,6 +196,11 @@ def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
             if b"__main__" not in data:
                 found[state] = data
     return found
+
+
+def load_sources(process: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a stored process; empty for one that has none."""
+    return dict(pickle.loads(process["sources"])) if "sources" in process else {}
 
 
 def load_settings(process: Mapping[str, Any]) -> dict[str, object]:
