@@ -168,3 +168,17 @@ def _killed(folder: Path) -> None:
 
 if __name__ == "__main__":
     _killed(Path(sys.argv[1]))
+
+
+def test_behind_a_sleep_the_line_ends_where_a_patch_has_left_it(tmp_path: Path) -> None:
+    """Also where its last steps were not run again: they have the last number, and no cell of the jail has it."""
+    with PythonRuntime(store=tmp_path, name="r", sandbox=SandboxPolicy(preload=())) as runtime:
+        for cell in ("a = 1", "b = a", "print('last')"):
+            assert runtime.execute(cell).success
+        assert (3,) == patched(runtime, "a = 2").steps_reused
+        head = runtime.state.head
+        runtime.hibernate()
+        assert head == runtime.snapshot("kept").step
+        runtime.execute("b = 7")
+        runtime.rollback(head)
+        assert ("2", "print('last')") == (runtime.execute("b").value, runtime.state.steps[-2].code)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from tests.harness import values
 from tests.harness.programs import Choose
@@ -60,15 +61,19 @@ class Deed:
 Line = tuple[Deed, ...]
 
 
-def begun(policy: SandboxPolicy) -> PythonRuntime:
-    """With values that share an object, and functions that stay here."""
+def given(policy: SandboxPolicy) -> dict[str, Any]:
+    """Values that share an object, and functions that stay here."""
     shared = [1]
     variables = [Variable("raw", shared), Variable("alias", shared)]
     functions = [
         Function(lambda n: 2 * n, name="pure", host=True, effect="pure"),
         Function(lambda n: 10 * n, name="external", host=True),
     ]
-    return PythonRuntime(sandbox=policy, variables=variables, functions=functions)
+    return {"sandbox": policy, "variables": variables, "functions": functions}
+
+
+def begun(policy: SandboxPolicy) -> PythonRuntime:
+    return PythonRuntime(**given(policy))
 
 
 def outputs(runtime: PythonRuntime) -> list[Told]:
@@ -91,7 +96,7 @@ class Walk:
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
-        self._runtime = begun(SandboxPolicy(preload=()))
+        self._runtime = self._begun()
         self._keys = count(1)
         self._line: Line = ()
         self._lines: dict[int, Line] = {}
@@ -100,11 +105,17 @@ class Walk:
         """Their ids, and the lines before and behind them."""
         self._deeds: list[str] = []
 
-    def go(self, steps: int) -> None:
-        ways: list[Callable[[], None]] = [
+    def _begun(self) -> PythonRuntime:
+        return begun(SandboxPolicy(preload=()))
+
+    def _ways(self) -> list[Callable[[], None]]:
+        return [
             *(self._cell, self._cell, self._cell, self._upload, self._put_in, self._patch, self._patch),
             *(self._patch, self._two_plans, self._take_back, self._take_back, self._go_back),
         ]
+
+    def go(self, steps: int) -> None:
+        ways = self._ways()
         with self._runtime:
             for code in (f"{PRELUDE}\nrandom.seed(1)", "print(raw is alias)"):
                 self._add(Deed(key=next(self._keys), code=code))
@@ -162,9 +173,10 @@ class Walk:
         patch, line = self._changed()
         self._deeds.append(str(patch.changes))
         with self._may_be_refused():
-            self._applied(
-                self._runtime.state.apply(self._runtime.state.plan(patch), AS_A_NOTEBOOK), patch.id, line
-            )
+            self._applied(self._planned_and_applied(patch), patch.id, line)
+
+    def _planned_and_applied(self, patch: Patch) -> ApplyResult:
+        return self._runtime.state.apply(self._runtime.state.plan(patch), AS_A_NOTEBOOK)
 
     def _two_plans(self) -> None:
         """The second one is out of date when the first was applied."""

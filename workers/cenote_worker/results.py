@@ -182,6 +182,7 @@ class Patched:
     blocked: UnmadeCall | None = None
     aside: int = 0
     refusal: PatchRefusal | None = None
+    notes: tuple[str, ...] = ()
 
 
 BuildStatus = Literal["built", "failed", "blocked", "cancelled"]

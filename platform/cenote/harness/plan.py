@@ -9,8 +9,8 @@ from cenote.harness.patch import Patch
 from cenote.harness.plan_course import Carried, Course
 from cenote_worker.trace import Location
 
-Strategy = Literal["continue", "snapshot", "start"]
-"""From the present state; from a kept one before the change; from the very start."""
+Strategy = Literal["continue", "snapshot", "checkpoint", "start"]
+"""From the present state; from a kept one before the change; from a stored one; from the very start."""
 
 Action = Literal["rerun", "reuse", "restore"]
 """Run again; its result is in place; its result is carried over from a kept state."""
@@ -55,7 +55,7 @@ class BlockedEffect:
 class Plan:
     """What is expected of applying a patch. Versions decide when it is applied: it may turn out cheaper.
 
-    head: the step that the patched line ends with. base: the kept step that is begun from.
+    head: the step that the patched line ends with. base: the step whose state is begun from.
     steps: the whole patched history. carried: groups that are brought over from kept states.
     blocked: effects of steps to run again. seconds: expected of those, from what was recorded.
     """
@@ -111,6 +111,7 @@ class Plan:
         wheres = {
             "continue": "from the present state",
             "snapshot": f"from the kept state after step {self.base}",
+            "checkpoint": f"from the checkpoint after step {self.base}",
             "start": "from the start",
         }
         total = len(self.rerun)

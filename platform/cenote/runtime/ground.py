@@ -12,7 +12,7 @@ from cenote.harness.patch_errors import NoWayError, StalePlanError, StepNotRepea
 from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import NotKeptError, UnavailableError
 from cenote_security.rules import CheckSession, SecurityError
 from cenote_worker.checkpoints.errors import CheckpointError, NotDurableError
 from cenote_worker.history.step import START, StepRecord
@@ -22,7 +22,7 @@ from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.trace import ABSENT, Location, Version, file, key_of
+from cenote_worker.trace import ABSENT, Location, Version, file, key_of, name
 
 
 class RuntimeGround:
@@ -49,19 +49,30 @@ class RuntimeGround:
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
+        self._notes: list[str] = []
         self._resume = resume
         self._rules = rules
         self._atomic = atomic
         self._cause = cause
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
 
     def head(self) -> int:
         return self._reruns.history.tree.head
 
     def kept(self) -> frozenset[int]:
         if self._waiting is not None:
-            return frozenset((START,))
+            return frozenset()
         known = {info.step for info in self._snapshots()}
-        return frozenset(known if self._second.obstacle else known | {START})
+        return frozenset(known - {self._second.step} if self._second.runs else known)
+
+    def stored(self) -> Mapping[int, int]:
+        """The present one is none of them: where it is gone back to, it is with the objects that there are."""
+        present = self._end if self._working else self.head()
+        found = {step: since for step, since in self._second.refill.stored().items() if step != present}
+        return found if self._second.obstacle else {**found, START: START}
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -93,7 +104,7 @@ class RuntimeGround:
             return True
         outcome = self._call(self._reruns.keep)
         if isinstance(outcome, UnavailableError):
-            if self._atomic and not self._second.obstacle:
+            if self._atomic and self.stored():
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
@@ -102,16 +113,42 @@ class RuntimeGround:
         return True
 
     def rollback(self, step: int) -> None:
-        if step != START:
+        if self._working and self._is_elsewhere(step):
+            self._begin_beside(step)
+            return
+        if self._second.runs and step != self._second.step:
             self._second.give_up()
             if step == self._waiting:
                 self._reruns.branch(step)
                 return
-        elif self._working and self._is_to_begin_anew():
-            self._second.begin(intact=self._waiting is not None)
+        rollback(self._call(partial(self._reruns.rollback, step)))
+
+    def _is_elsewhere(self, step: int) -> bool:
+        """Whether a jail has to be begun for the state after this step."""
+        if self._second.runs and step == self._second.step:
+            return step not in (info.step for info in self._snapshots())
+        return step not in self.kept() and step in self.stored()
+
+    def _begin_beside(self, step: int) -> None:
+        intact = self._waiting is not None
+        if step == START:
+            self._second.begin(intact=intact)
             self._check_start()
             return
-        rollback(self._call(partial(self._reruns.rollback, step)))
+        try:
+            self._second.begin_at(step, intact=intact)
+        except (CheckpointError, NotKeptError, UnavailableError) as error:
+            self._notes.append(f"the checkpoint after step {step} could not be begun from: {error}")
+            raise NotKeptError(step) from error
+        self._call(
+            self._reruns.keep
+        )  # to go back to without reading it again; where it cannot be kept, it is read
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
+        rebuilt = {name(each) for each in self._second.refill.rebuilt(step)} if step != START else set()
+        asked = {each: version for each, version in versions.items() if each not in rebuilt}
+        now = self.versions(asked)
+        return frozenset(each for each, version in asked.items() if now.get(each) != version)
 
     def branch(self, step: int) -> None:
         self._reruns.branch(step)
@@ -174,10 +211,6 @@ class RuntimeGround:
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | None] = SimpleQueue()
         self._reruns.snapshots(answers.put)
         return snapshots(answers.get())
-
-    def _is_to_begin_anew(self) -> bool:
-        kept = self._waiting is None and START in (info.step for info in self._snapshots())
-        return not kept and not self._second.obstacle
 
     def _check_start(self) -> None:
         """Raises NoWayError where the first steps have found other values than they would now: whoever restores a

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cenote_worker.history.history import History
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
@@ -40,6 +40,19 @@ class Rerun:
     tentative: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Whether a copy of the live state is that of a step. works: that had begun before it. quiet: all had ended."""
+
+    reruns: Reruns
+    works: int
+    quiet: bool
+
+    def holds(self, step: int) -> bool:
+        """Behind the copy, which its jail has said to be made at the end of this step."""
+        return step != START and self.quiet and self.reruns.is_whole(step, self.works)
+
+
 class Reruns:
     """Of one runtime. Used by one caller at a time."""
 
@@ -47,6 +60,9 @@ class Reruns:
         self._runtime = runtime
         self._between: set[int] = set()
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
+        self._works = 0
+        """Pieces of work that have begun: see `hold`."""
+        self._under_way = 0
         self._seats: dict[str, Seat] = {"": OWNER}
         self._admission: Admission = admit_all
         self.second_jail = SecondJail(runtime, legacy)
@@ -69,11 +85,33 @@ class Reruns:
         self._runtime.snapshots(answer)
 
     def hold(self, steps: Iterable[int]) -> Callable[[], None]:
-        """What is kept of these states stays, unless memory is short, until what this returns is called.
+        """What is kept of these states stays, unless memory is short, until what this returns is called: at the end
+        of a piece of work, in which states may be those of no step.
 
         The end of this process lets go as well.
         """
-        return self._runtime.started().hold(steps)
+        let_go = self._runtime.started().hold(steps)
+        self._works += 1
+        self._under_way += 1
+
+        def over() -> None:
+            self._under_way -= 1
+            let_go()
+
+        return over
+
+    def telling(self) -> Telling:
+        """To be asked for before the live state is copied."""
+        return Telling(self, self._works, quiet=self._is_quiet)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether no history is being changed, nor was left in the middle of that by another process."""
+        return not self._under_way and self._runtime.patches.settled.is_set()
+
+    def is_whole(self, step: int, works: int) -> bool:
+        """See Telling. works: how many had begun before."""
+        return self._is_quiet and self._works == works and step not in self._between
 
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""

@@ -18,6 +18,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -202,9 +203,45 @@ def load(parts: list[memoryview], landing: Landing) -> Any:
     return StateUnpickler(parts, landing).load()
 
 
-def dump_process(state: dict[str, object]) -> memoryview:
-    """Plain values and what the standard library and numpy make of them."""
-    return memoryview(pickle.dumps(state, protocol=5))
+def dump_process(
+    state: dict[str, object], settings: Mapping[str, bytes], sources: Mapping[str, object]
+) -> list[memoryview]:
+    """Plain values and what the standard library and numpy make of them. Settings and sources are parts of their own:
+    they stay what they are, or only grow, while random numbers are drawn.
+    """
+    parts = {"settings": dict(settings), "sources": list(sources.items())}
+    apart = {key: pickle.PickleBuffer(pickle.dumps(part, protocol=5)) for key, part in parts.items()}
+    buffers = list[memoryview]()
+    stream = pickle.dumps(
+        {**state, **apart}, protocol=5, buffer_callback=lambda each: buffers.append(each.raw())
+    )
+    return [memoryview(stream), *buffers]
+
+
+def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
+    """Each by itself. One with a function or a class of the user's is left out: it is the namespace's, too."""
+    found = dict[str, bytes]()
+    for state, value in settings.items():
+        with suppress(Exception):
+            data = pickle.dumps(value, protocol=5)
+            if b"__main__" not in data:
+                found[state] = data
+    return found
+
+
+def load_sources(process: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a stored process; empty for one that has none."""
+    return dict(pickle.loads(process["sources"])) if "sources" in process else {}
+
+
+def load_settings(process: Mapping[str, Any]) -> dict[str, object]:
+    """Of a stored process; empty for one that has none. What cannot be read here is left out."""
+    found = dict[str, object]()
+    stored = pickle.loads(process["settings"]) if "settings" in process else {}
+    for state, data in stored.items():
+        with suppress(Exception):
+            found[state] = pickle.loads(data)
+    return found
 
 
 def _contents(cell: types.CellType) -> tuple[object, ...]:

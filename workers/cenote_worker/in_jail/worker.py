@@ -213,7 +213,7 @@ class Worker:
                 reply.done.SetInParent()
             case "restore":
                 self._restore(request.restore, descriptors)
-                self._copies.changed(self._checkpointing.step or None)
+                self._copies.changed(self._checkpointing.restored_at or None)
                 self._kernel.settle()
                 reply.done.SetInParent()
             case "versions":
