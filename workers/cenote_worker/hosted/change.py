@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cenote_worker.history.events import PutIn
 from cenote_worker.history.step import START, StepKind, StepRecord
 from cenote_worker.supervisor.requests import OWNER, Seat
 from cenote_worker.trace import ABSENT, TREE, Location, StepTrace, Version, content_version, file, name
@@ -18,7 +19,8 @@ class Change:
     """One change. names: of variables, or paths of files.
 
     data: what the file holds then, None where that is too much to be kept. unspeakable: its path is no plain text, so
-    that nobody can say which file it was. stands_for: the step that is done again.
+    that nobody can say which file it was. put_in: what an injection is to its history.
+    stands_for: the step that is done again.
     number: of its step; START before the first one.
     """
 
@@ -26,6 +28,7 @@ class Change:
     names: tuple[str, ...]
     data: bytes | None = field(default=None, repr=False)
     unspeakable: bool = False
+    put_in: PutIn | None = None
     stands_for: StepRecord | None = None
     cause: str = ""
     seat: Seat = OWNER

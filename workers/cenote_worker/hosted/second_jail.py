@@ -39,12 +39,9 @@ class SecondJail:
 
     def begin(self, *, intact: bool) -> None:
         """The history begins again. intact: nothing was done yet with the jail that there is."""
-        history = self._runtime.history
-        begun, files = history.begun_files, written_by(history)
         self._wait_beside(intact=intact)
-        self._runtime.start()
-        write_all(self._runtime, files)
-        history.begins_with(history.begun, begun)
+        self._runtime.begin_again()
+        write_all(self._runtime, written_by(self._runtime.history))
 
     def _wait_beside(self, *, intact: bool) -> None:
         """Nothing is stored of the second one while it is not known whether it stays: until then whoever restores the
