@@ -2,6 +2,7 @@
 
 from tests.soundness.test_values_put_in_again import (
     runtime,
+    test_a_class_comes_along_where_there_is_none,
     test_a_reference_is_put_in_again,
     test_behind_a_jail_that_was_lost,
     test_classes_come_along_again,

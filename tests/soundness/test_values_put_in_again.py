@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy
 import pytest
+from tests.descriptors import MEMORY, all_closed, opened
 from tests.soundness.test_second_start import forget
+from tests.waiting import until
 
 from cenote.harness import ApplyResult, Patch
 from cenote.harness.patch_errors import NoWayError, StepNotRepeatedError
@@ -100,6 +102,21 @@ def test_classes_come_along_again(runtime: PythonRuntime, hosted: HostedRuntime)
     forget(runtime, hosted)
     assert "applied" == patched(runtime, "n = 5").status
     assert "(7, True)" == runtime.execute("q.x, alike").value
+
+
+def test_a_class_comes_along_where_there_is_none(runtime: PythonRuntime) -> None:
+    """A cell had defined another of that name, and does not any more; or does it only now."""
+    look = "type(p) is Point, k"
+    other = "class Point: pass"
+    done(runtime, "z = 1", other, new(Point(2), "p"), "k = p.x")
+    assert "(False, 2)" == runtime.execute(look).value
+    state = runtime.state
+    assert "applied" == state.apply(state.plan(Patch.remove_step(2))).status
+    assert "(True, 2)" == runtime.execute(look).value
+    state = runtime.state
+    first = state.line(state.head)[0].number
+    assert "applied" == state.apply(state.plan(Patch.insert_step(first, other))).status
+    assert "(False, 2)" == runtime.execute(look).value
 
 
 class Ledger:
@@ -241,3 +258,17 @@ def test_full_runs_have_what_was_put_in() -> None:
             result.audit.outcome,
             runtime.execute("raw").value,
         )
+
+
+def test_nothing_stays_open() -> None:
+    """Of values that were put in, and put in again; while the runtime is there, each is held once."""
+    policy = SandboxPolicy(preload=(), snapshots="none")
+    arrays = [numpy.full(20_000, number) for number in range(3)]
+    with all_closed(MEMORY), PythonRuntime(sandbox=policy, variables=[Variable("raw", arrays[0])]) as runtime:
+        done(runtime, "n = 1", put(arrays[1]), "k = int(raw[0]) + n", put(arrays[2]), "raw[0] = n")
+        assert "applied" == patched(runtime, "n = 2").status
+        held = len(opened(MEMORY))
+        for number in range(3, 6):
+            assert "applied" == patched(runtime, f"n = {number}").status
+        until(lambda: len(opened(MEMORY)) <= held)
+        assert f"({number + 1}, {number}, 2)" == runtime.execute("k, int(raw[0]), int(raw[1])").value

@@ -53,7 +53,7 @@ class Recorder:
     def change(self, listener: Listener, change: Change) -> Listener:
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, DoneReply):
-                self._changed(change)
+                self._changed(replace(change, along=outcome.along, found=outcome.found))
 
         return _Noting(listener, note)
 
