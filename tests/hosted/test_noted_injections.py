@@ -134,6 +134,20 @@ def test_large_ones_are_held_while_there_is_room(monkeypatch: pytest.MonkeyPatch
         noted.close()
 
 
+def test_no_more_is_held_than_a_runtime_may_have() -> None:
+    """Small ones are in the history then."""
+    noted = NotedInjections(NO_LEGACY, History(), 2 * INLINE_LIMIT)
+    with all_closed(descriptors.MEMORY):
+        given = [memory("a", INLINE_LIMIT + 1) for _ in range(4)]
+        for each in given:
+            noted.add(each)
+        former = noted.former()
+        assert (1, [True] * 4) == (len(former), [noted.keeps(each.content) for each in given])
+        for each in former:
+            each.close()
+        noted.close()
+
+
 def test_so_many_are_held_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a descriptor."""
     monkeypatch.setattr(limits, "MAX_FORMER_VALUES", 2)

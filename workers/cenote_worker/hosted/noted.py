@@ -43,7 +43,9 @@ class NotedInjections:
     is small, else it is gone. A history that is written down has what is small at once, for other processes.
     """
 
-    def __init__(self, legacy: Legacy, history: History) -> None:
+    def __init__(self, legacy: Legacy, history: History, memory: int = MAX_FORMER) -> None:
+        """memory: bytes that the runtime may have, and no more is held of what was replaced."""
+        self._room = memory
         self._legacy = legacy
         self._history = history
         self._lock = threading.Lock()
@@ -118,7 +120,7 @@ class NotedInjections:
         left, size = len(self._former), sum(old.size for old in self._former)
         over = []
         for old in self._former:
-            if left <= MAX_FORMER_VALUES and size <= MAX_FORMER:
+            if left <= MAX_FORMER_VALUES and size <= min(MAX_FORMER, self._room):
                 break
             over.append(old)
             left, size = left - 1, size - old.size

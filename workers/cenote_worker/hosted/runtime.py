@@ -80,7 +80,7 @@ class HostedRuntime:
         """Under `turn`."""
         self._closed = False
         self.recorder = Recorder(history or History())
-        self.noted = NotedInjections(legacy, self.history)
+        self.noted = NotedInjections(legacy, self.history, policy.memory_bytes)
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
         deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
         self._fresh = FreshJails(
