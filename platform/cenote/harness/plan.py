@@ -21,7 +21,8 @@ class PlannedStep:
     """One step of the patched history.
 
     number: of the step that it stands for, 0 for a new one. position: in the patched history, from 1.
-    reason: one sentence. seconds: how long it took when it was recorded.
+    reason: one sentence. seconds: how long it took when it was recorded. puts_in: names that a client has put in with
+    it: run again, it puts in the same values, of which the record has a copy.
     """
 
     number: int
@@ -29,9 +30,14 @@ class PlannedStep:
     action: Action
     reason: str
     seconds: float = 0.0
+    puts_in: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{f'step {self.number}' if self.number else 'new step'}: {self.action}, since {self.reason}"
+        step = f"step {self.number}" if self.number else "new step"
+        if self.puts_in and self.action == "rerun":
+            names = ", ".join(f"`{name}`" for name in self.puts_in)
+            return f"{step}: {self.action}, which puts in {names} again as it was, since {self.reason}"
+        return f"{step}: {self.action}, since {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

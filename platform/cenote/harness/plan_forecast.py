@@ -77,7 +77,7 @@ class Forecast:
         self._number -= 1
         if record is None:
             return StepRecord(number=self._number, code=code, trace=self._guess(StepTrace(), code))
-        again = record.changes_file or self._forced.get(record.number) == self._reason
+        again = record.by_hand or self._forced.get(record.number) == self._reason
         trace = effects(record)
         if trace is not None and not again:
             trace = self._guess(trace, code if code != record.code else "")
@@ -240,6 +240,7 @@ def _planned(course: Course, walked: Walked) -> tuple[PlannedStep, ...]:
             position=position,
             action=_action(verdict, moved),
             reason=verdict.reason,
+            puts_in=_put_in(verdict),
             seconds=_seconds(verdict),
         )
         for position, verdict in enumerate(walked.verdicts, course.begin + 1)
@@ -252,6 +253,11 @@ def _action(verdict: Verdict, moved: frozenset[Location]) -> Action:
         return "rerun"
     trace = verdict.record.trace
     return "restore" if trace is not None and trace.writes.keys() & moved else "reuse"
+
+
+def _put_in(verdict: Verdict) -> tuple[str, ...]:
+    origin = verdict.step.origin
+    return origin.names if origin is not None and origin.kind == "injection" else ()
 
 
 def _seconds(verdict: Verdict) -> float:

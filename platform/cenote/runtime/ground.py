@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
-from cenote.harness.patch_errors import NoWayError, StalePlanError, StepNotRepeatedError
+from cenote.harness.patch_errors import (
+    NoWayError,
+    StalePlanError,
+    StepNotRepeatedError,
+    not_put_in_again,
+)
 from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
@@ -156,8 +162,8 @@ class RuntimeGround:
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
         if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
-        if record is not None and record.changes_file:
-            return self._put(record, tentative=tentative)
+        if record is not None and record.by_hand:
+            return self._do_again(record, tentative=tentative)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
         cause = record.cause if record is not None and record.code == code else self._cause
@@ -167,12 +173,17 @@ class RuntimeGround:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)
         return self._new(number, parent)
 
-    def _put(self, record: StepRecord, *, tentative: bool) -> StepRecord:
-        """A file that is not there need not be removed."""
-        parent, path = self.head(), record.names[0]
-        if record.kind == "removal" and self.versions((file(path),)).get(file(path)) == ABSENT:
+    def _do_again(self, record: StepRecord, *, tentative: bool) -> StepRecord:
+        """What a client did without code. A file or a name that is not there need not be removed."""
+        parent, removed = self.head(), _removed(record)
+        if removed is not None and self.versions((removed,)).get(removed) == ABSENT:
             return self.reuse(record)
-        done(self._call(partial(self._reruns.put, record, record.cause)), path)
+        if not self._reruns.keeps(record):
+            raise StepNotRepeatedError(replace(record, content=""))
+        outcome = self._call(partial(self._reruns.put, record, record.cause))
+        if record.kind == "injection" and isinstance(outcome, RefusedReply):
+            raise NoWayError(not_put_in_again(record, printable(outcome.message)))
+        done(outcome, record.names[0])
         new = self._new(self.head(), parent)
         if tentative:
             self._reruns.between_all((new.number,))
@@ -247,3 +258,13 @@ class RuntimeGround:
         listener = BlockingListener()
         queue(listener)
         return listener.wait(self._resume)
+
+
+def _removed(record: StepRecord) -> Location | None:
+    """What a client took away with this step; None if it did not."""
+    match record.kind:
+        case "removal":
+            return file(record.names[0])
+        case "deletion":
+            return name(record.names[0])
+    return None

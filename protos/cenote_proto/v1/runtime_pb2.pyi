@@ -552,6 +552,7 @@ class Injection(_message.Message):
     PRIVATE_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Instead of values: the id of a reference."""
     name: _builtins.str
@@ -565,6 +566,8 @@ class Injection(_message.Message):
     client: _builtins.str
     """Likewise: the client that `hosts` are with, and the step of the history."""
     step: _builtins.int
+    content: _builtins.str
+    """Likewise: see Step.content."""
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
         """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
@@ -591,10 +594,11 @@ class Injection(_message.Message):
         private: _builtins.bool = ...,
         client: _builtins.str = ...,
         step: _builtins.int = ...,
+        content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "content", b"content", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,6 +164,8 @@ class StateCopy:
         for injection in self._source.noted.all():
             if not injection.seat.private:
                 branch.declare(replace(injection, values=injection.values.duplicate(), number=0))
+        for former in self._source.noted.former():
+            branch.noted.remember(former)
         branch.count_on(max(self.point.step, history.tree.last), None)
         branch.earlier = self._source.earlier
         branch.refill = _Beginning(self, branch)

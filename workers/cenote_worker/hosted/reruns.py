@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated, made_calls
@@ -215,10 +217,26 @@ class Reruns:
             raise
 
     def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
-        """Queues what a client did to a file, as a new step. The listener gets a DoneReply, or a RefusedReply."""
-        ask = _again(record, self.history.files.get(record.content))
-        ask = replace(ask, stands_for=record, cause=cause)
-        self._runtime.submissions.file(ask, listener, self._seat(record.author))
+        """Queues what a client did without code, as a new step. The listener gets a DoneReply, or a RefusedReply.
+
+        Only while it `keeps` what is put in.
+        """
+        seat, submissions = self._seat(record.author), self._runtime.submissions
+        if record.changes_file:
+            ask = _again(record, self.history.files.get(record.content))
+            submissions.file(replace(ask, stands_for=record, cause=cause), listener, seat)
+            return
+        change = Change(kind=record.kind, names=record.names, stands_for=record, cause=cause)
+        if record.kind == "deletion":
+            submissions.submit(asks.delete(record.names[0], listener, seat), change)
+            return
+        injection = self._runtime.noted.find(record.content)
+        assert injection is not None, "asked for a step that is not repeatable"
+        submissions.injection_again(injection, change, listener, seat)
+
+    def keeps(self, record: StepRecord) -> bool:
+        """Whether what it has put in, if it is an injection, can be put in again now."""
+        return record.kind != "injection" or self._runtime.noted.keeps(record.content)
 
     def _seat(self, author: str) -> Seat:
         """Steps are run where their authors have run them: with their directory, environment and import path."""

@@ -47,13 +47,10 @@ class SecondJail:
 
     def begin(self, *, intact: bool) -> None:
         """The history begins again. intact: nothing was done yet with the jail that there is."""
-        history = self._runtime.history
-        begun, files = history.begun_files, written_by(history)
         self._wait_beside(intact=intact)
         self.step = START
-        self._runtime.start()
-        write_all(self._runtime, files)
-        history.begins_with(history.begun, begun)
+        self._runtime.begin_again()
+        write_all(self._runtime, written_by(self._runtime.history))
 
     def begin_at(self, step: int, *, intact: bool) -> None:
         """The history goes on from a step whose end state is stored. intact: as above.
