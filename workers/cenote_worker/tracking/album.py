@@ -46,6 +46,8 @@ class Album:
         self._large: set[Location] = set()
         self._lent: dict[Location, frozenset[Location]] = {}
         """What was handed to libraries and to objects that do not show what they refer to."""
+        self.registered = False
+        """Some step has registered a class with an abstract one, which shows nowhere."""
         self.finalizing = False
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()

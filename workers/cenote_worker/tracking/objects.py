@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
 import sys
 import weakref
@@ -34,12 +33,9 @@ __builtins__ = BUILTINS
 
 _UNSEEN: Final = (
     "asyncio", "threading", "_thread", "concurrent", "multiprocessing", "socket", "selectors", "subprocess", "ctypes",
-    "_asyncio", "_contextvars", "ssl", "sqlite3", "signal",
+    "_asyncio", "_contextvars", "ssl", "signal",
 )  # fmt: skip
 """Modules whose objects lead to what no reference of theirs shows."""
-
-_CLOSED: Final = frozenset((type(_thread.allocate_lock()), _thread.RLock))
-"""Of those, the kinds that lead nowhere: a lock knows who holds it, and nothing else."""
 
 _SKIPPED: Final = frozenset(
     (
@@ -186,8 +182,6 @@ class Objects:
             return _figure(graph)
         if home == "warnings":
             graph.facts |= _TELLS_LINES
-        if cls in _CLOSED:
-            return graph.follow(value)
         if home in _UNSEEN:
             graph.changeable(value)
             graph.out_of_sight(f"a {home}.{qualname(cls)} leads further than can be seen")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import contextvars
 import datetime
 import functools
+import itertools
 import math
 import pathlib
 import random
@@ -18,12 +21,15 @@ from typing import Any, Final
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import objects
-from cenote_worker.tracking.graph import Graph, Handler
+from cenote_worker.tracking.caches import CACHE, cached
+from cenote_worker.tracking.graph import ATOMS, Graph, Handler
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.streams import STREAMS
 
 __builtins__ = BUILTINS
 
 _state_of = random.Random.getstate
+_UNSET: Final = object()
 _text_of_path = pathlib.PurePath.__str__
 _held_by = objects.held_by
 
@@ -183,6 +189,32 @@ def _singleton(_graph: Graph, _value: object) -> object:
     return None
 
 
+def _variable(graph: Graph, value: contextvars.ContextVar[object]) -> object:
+    """Of a context, with what it has in that of the cells. Its default is not told otherwise."""
+    graph.changeable(value)
+    graph.stay("a context variable cannot be pickled")
+    default = graph.tokens(_held_by(value))
+    held = value.get(_UNSET)
+    return (default, None if held is _UNSET else (graph.token(held),))
+
+
+def _count(graph: Graph, value: itertools.count[Any]) -> object:
+    """Nothing but its text says how far it is: safe where it counts in plain numbers."""
+    if not {type(each) for each in _held_by(value)} <= ATOMS:
+        return graph.follow(value)
+    graph.changeable(value)
+    return repr(value)
+
+
+def _lock(graph: Graph, value: Any) -> object:
+    """Who has it is not told."""
+    if not repr(value).startswith("<unlocked "):
+        return graph.follow(value)
+    graph.changeable(value)
+    graph.stay("a lock cannot be pickled")
+    return None
+
+
 _DESCRIPTORS = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, type(namedtuple("_Pair", "a").a),  # type: ignore[attr-defined]
@@ -200,5 +232,8 @@ STANDARD: Final[dict[type, Handler]] = {
     float: _not_a_number, complex: _not_a_number,
     object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
-    types.MethodWrapperType: objects.bound_slot, **dict.fromkeys(_DESCRIPTORS, _descriptor),
+    types.MethodWrapperType: objects.bound_slot, contextvars.ContextVar: _variable,
+    contextvars.Token: Graph.follow, itertools.count: _count, CACHE: cached,
+    **dict.fromkeys((type(_thread.allocate_lock()), _thread.RLock), _lock),
+    **STREAMS, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip
