@@ -233,6 +233,9 @@ class Forked:
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

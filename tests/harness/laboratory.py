@@ -194,6 +194,9 @@ class Laboratory:
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 

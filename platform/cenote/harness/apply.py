@@ -129,7 +129,9 @@ def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) 
     if options.atomic and not kept:
         raise StateNotKeptError
     with ground.holding():
-        return _applied_or_undone(_with_kept(plan, ground.kept()), plan, ground, options, kept=kept)
+        return _applied_or_undone(
+            _with_kept(plan, ground.kept(), ground.lent()), plan, ground, options, kept=kept
+        )
 
 
 def _applied_or_undone(
@@ -147,11 +149,11 @@ def _applied_or_undone(
     return _applied(plan, course, walked, ground.head())
 
 
-def _with_kept(plan: Plan, kept: frozenset[int]) -> Course:
+def _with_kept(plan: Plan, kept: frozenset[int], lent: frozenset[int]) -> Course:
     """The plan's course with the states that are kept by now; another one if its beginning is among those no more."""
     if plan.base in kept:
-        return replace(plan.course, kept=kept)
-    return cheapest(plan.patch, plan.course.records, kept).course
+        return replace(plan.course, kept=kept, lent=lent)
+    return cheapest(plan.patch, plan.course.records, kept, lent).course
 
 
 def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course, Walked]:

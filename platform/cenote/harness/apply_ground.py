@@ -46,6 +46,9 @@ class Ground(Protocol):
     def kept(self) -> frozenset[int]:
         """Steps whose end state can be gone back to. What was kept may be given up at any time; see `holding`."""
 
+    def lent(self) -> frozenset[int]:
+        """Steps whose end state can be carried from, though not gone back to."""
+
     def holding(self) -> AbstractContextManager[None]:
         """What is kept now is not given up before the end of this, unless memory is short."""
 
@@ -77,7 +80,7 @@ class Ground(Protocol):
         """Of the live state; a location that is left out is not known."""
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
-        """Brings these over from the state after a kept step, as one group. Raises NotCarriedError.
+        """Brings these over from the state after a kept or lent step, as one group. Raises NotCarriedError.
 
         What is not there in that state is not there afterwards. What shared objects with these before, and is not
         among them, keeps what it has.

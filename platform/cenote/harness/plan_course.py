@@ -20,7 +20,8 @@ class Course:
 
     records: the line that was run. line: the patched one. fork: how many steps both share.
     base: the step whose end state the walk begins in: the head of the old line to continue from it, else one that
-    both lines share. kept: steps whose end states can be carried from. forced: numbers of steps to run in any case,
+    both lines share. kept: steps whose end states can be carried from. lent: more of these, which cannot be gone back
+    to. forced: numbers of steps to run in any case,
     with the reason. needs: by position, what has to be right before that step runs.
     """
 
@@ -29,6 +30,7 @@ class Course:
     fork: int
     base: int
     kept: frozenset[int]
+    lent: frozenset[int] = frozenset()
     forced: Mapping[int, str] = field(default_factory=dict)
     needs: Mapping[int, frozenset[Location]] = field(default_factory=dict)
 

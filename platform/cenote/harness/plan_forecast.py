@@ -51,6 +51,9 @@ class Forecast:
     def kept(self) -> frozenset[int]:
         return frozenset((START, self._head))
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -137,11 +140,16 @@ def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]
     return cheapest(patch, records, frozenset({_head(records), *kept}))
 
 
-def cheapest(patch: Patch, records: Sequence[StepRecord], kept: frozenset[int]) -> Plan:
+def cheapest(
+    patch: Patch,
+    records: Sequence[StepRecord],
+    kept: frozenset[int],
+    lent: frozenset[int] = frozenset(),
+) -> Plan:
     """As `make_plan`, from one of these states."""
     line = patch.applied(records)
     fork = shared_steps(records, line)
-    course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept)
+    course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept, lent=lent)
     plans, reasons = list[Plan](), list[str]()
     ways = [
         replace(course, base=base) for base in (*sorted(course.shared & kept)[-1:], *({course.base} & kept))
