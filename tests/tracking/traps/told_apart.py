@@ -36,6 +36,10 @@ TRAPS = [
      _PL + "k = [1]\ndef f(v): return v + len(k)\n"
      "z = pl.LazyFrame({'a': [1]}).select(pl.col('a').map_elements(f, return_dtype=pl.Int64))",
      "x = z.collect()", "x", "z k", "z k"),
+    ("object that an expression calls", _PL + "class Plus:\n    def __init__(self): self.by = 1\n"
+     "    def __call__(self, v): return v + self.by\n    def __reduce__(self): raise SystemExit\n"
+     "p = Plus()\ne = pl.col('a').map_elements(p, return_dtype=pl.Int64)",
+     "x = pl.DataFrame({'a': [1]}).select(e)", "x", "e p", "e p"),
     ("expression made anew", _PL + "e = pl.col('a') + 1", "e = pl.col('a') + 1", "e", "", ""),
     ("object in a frame", _PL + "x = [1]\nd = pl.DataFrame({'o': pl.Series([x], dtype=pl.Object)})",
      "d['o'][0].append(2)", "x", "d x", ""),

@@ -2,7 +2,8 @@
 
 What a column holds is never changed: a method that works in place puts other memory under the column, so looking at
 columns before and after a step tells whether it did. But a column may lie over an array's memory, which can change.
-Expressions and lazy frames never change either, and do not say what they hold: functions of the user's, perhaps.
+Expressions and lazy frames never change either. What an expression is can be had from Polars, unless it has functions
+of Python's, which it would pickle; a lazy frame would write out all the data that it has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.anything import others_at_work
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.stamps import Stamps
 
@@ -30,7 +32,7 @@ def handlers(polars: ModuleType) -> dict[type, Handler]:
     return {
         inner.PySeries: _series,
         inner.PyDataFrame: _frame,
-        polars.Expr: _sealed(stamps, "_pyexpr"),
+        polars.Expr: _expression(stamps),
         polars.LazyFrame: _sealed(stamps, "_ldf"),
     }
 
@@ -85,6 +87,42 @@ def _shown(chunk: Any) -> Iterator[tuple[int, int]]:
     elif (view := _view(chunk)) is not None:
         start = view.__array_interface__["data"][0]
         yield start, start + view.nbytes
+
+
+def _expression(stamps: Stamps) -> Handler:
+    sealed = _sealed(stamps, "_pyexpr")
+
+    def described(graph: Graph, value: Any) -> object:
+        written = _written(vars(value)["_pyexpr"])
+        if not written or vars(value).keys() != {"_pyexpr"}:
+            return sealed(graph, value)
+        graph.changeable(value)
+        return graph.memory(written, len(written))
+
+    return described
+
+
+def _written(inner: Any) -> bytes:
+    """What Polars keeps of an expression; empty for one with anything of Python's in it. That would be pickled, which
+    runs code of the user's: so for this moment nothing can be."""
+    pickles = [_modules.get(library) for library in ("pickle", "cloudpickle")]
+    if None in pickles or others_at_work():
+        return b""
+    before = [(vars(library), vars(library)["dumps"]) for library in pickles]
+    try:
+        for table, _ in before:
+            table["dumps"] = _refusing
+        written: bytes = inner.__getstate__()
+    except Exception:
+        return b""
+    finally:
+        for table, dumps in before:
+            table["dumps"] = dumps
+    return written
+
+
+def _refusing(*_arguments: object, **_options: object) -> None:
+    raise TypeError("nothing is pickled to look at an expression")
 
 
 def _sealed(stamps: Stamps, inner: str) -> Handler:
