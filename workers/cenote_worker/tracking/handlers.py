@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking import arrays, compiled, databases, objects, polars_data
+from cenote_worker.tracking import arrays, compiled, databases, objects, polars_data, tables
 from cenote_worker.tracking.classes import Classes, module_of, mro
 from cenote_worker.tracking.frames import Frames, arrow_handlers
 from cenote_worker.tracking.graph import Handler
@@ -27,6 +27,7 @@ _MADE: Final[dict[str, Callable[[ModuleType], dict[type, Handler]]]] = {
     "polars": polars_data.handlers,
     "pydantic_core": compiled.handlers,
     "sqlite3": databases.handlers,
+    "csv": tables.handlers,
 }
 """By library, what gives the handlers for its exact types."""
 

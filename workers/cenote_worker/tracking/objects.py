@@ -293,6 +293,12 @@ def cell(graph: Graph, value: CellType) -> object:
         return ("empty",)
 
 
+def code(graph: Graph, value: CodeType) -> object:
+    """Whoever has it can make a function of it."""
+    graph.code(value, "")
+    return code_digest(value)
+
+
 def method(graph: Graph, value: MethodType) -> object:
     return (graph.token(value.__func__), graph.token(value.__self__))
 

@@ -215,6 +215,13 @@ def _lock(graph: Graph, value: Any) -> object:
     return None
 
 
+def _of_thread(graph: Graph, value: Any) -> object:
+    """What the thread that runs the cells has there. While others are alive, nothing of a step is known."""
+    graph.changeable(value)
+    graph.stay("what belongs to a thread cannot be pickled")
+    return graph.inline(value.__dict__)
+
+
 _DESCRIPTORS = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, type(namedtuple("_Pair", "a").a),  # type: ignore[attr-defined]
@@ -230,10 +237,10 @@ STANDARD: Final[dict[type, Handler]] = {
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
     weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
     float: _not_a_number, complex: _not_a_number,
-    object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
+    object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell, types.CodeType: objects.code,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
     types.MethodWrapperType: objects.bound_slot, contextvars.ContextVar: _variable,
-    contextvars.Token: Graph.follow, itertools.count: _count, CACHE: cached,
+    contextvars.Token: Graph.follow, itertools.count: _count, _thread._local: _of_thread, CACHE: cached,
     **dict.fromkeys((type(_thread.allocate_lock()), _thread.RLock), _lock),
     **STREAMS, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip
