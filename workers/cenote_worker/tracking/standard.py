@@ -8,6 +8,7 @@ import datetime
 import functools
 import itertools
 import math
+import operator
 import pathlib
 import random
 import re
@@ -198,6 +199,11 @@ def _variable(graph: Graph, value: contextvars.ContextVar[object]) -> object:
     return (default, None if held is _UNSET else (graph.token(held),))
 
 
+def _getter(graph: Graph, value: Any) -> object:
+    """What it takes from, or calls on, whatever it is given."""
+    return graph.tokens(value.__reduce__()[1])
+
+
 def _count(graph: Graph, value: itertools.count[Any]) -> object:
     """Nothing but its text says how far it is: safe where it counts in plain numbers."""
     if not {type(each) for each in _held_by(value)} <= ATOMS:
@@ -227,6 +233,8 @@ _DESCRIPTORS = (
     types.ClassMethodDescriptorType, type(namedtuple("_Pair", "a").a),  # type: ignore[attr-defined]
 )  # fmt: skip
 
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
 STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
     OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
@@ -240,7 +248,8 @@ STANDARD: Final[dict[type, Handler]] = {
     object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell, types.CodeType: objects.code,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
     types.MethodWrapperType: objects.bound_slot, contextvars.ContextVar: _variable,
-    contextvars.Token: Graph.follow, itertools.count: _count, _thread._local: _of_thread, CACHE: cached,
+    contextvars.Token: Graph.follow, itertools.count: _count,
+    **dict.fromkeys(_GETTERS, _getter), _thread._local: _of_thread, CACHE: cached,
     **dict.fromkeys((type(_thread.allocate_lock()), _thread.RLock), _lock),
     **STREAMS, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip
