@@ -23,13 +23,13 @@ from typing import Any
 import cloudpickle
 
 from cenote_worker.in_jail.array_views import bytes_of, over_memory, view_of
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
-_CACHED = type(functools.lru_cache(len))
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
 _BODY = 3
@@ -69,9 +69,13 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._cell(obj)
         if id(obj) in self._anchors:
             return Landing.anchor, self._anchors[id(obj)]
-        if kind is _CACHED and obj.__wrapped__.__globals__ is self._namespace:
+        if kind is CACHED and (
+            obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
+        ):
             # By itself it would be stored as a name, to be looked up in a module that is not filled yet.
             raise NotKept("a cache of functools holds results that cannot be read out of it")
+        if kind is functools.cached_property:
+            return reduced_property(obj)
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
         if (closed := reduced_closed_file(obj)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -90,7 +90,7 @@ _TIMES: Final = frozenset(
 _PLACES: Final = frozenset(
     ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
      "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
-     "TracebackException", "StackSummary", "walk_tb")
+     "TracebackException", "StackSummary", "walk_tb", "__firstlineno__")
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 
@@ -104,6 +104,12 @@ _UNSEEDED: Final = (
     "set_seed()",
 )
 
+_TOOLS: Final = range(6)
+"""Numbers of those who may be told by `sys.monitoring`; others are the interpreter's own."""
+
+_tool_of: Callable[[int], str | None] = (
+    sys.monitoring.get_tool if sys.version_info >= (3, 12) else lambda _tool: None
+)
 _modules = sys.modules
 _alive = threading._active  # type: ignore[attr-defined]
 
@@ -164,6 +170,13 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):
         reasons.append("it seeds a generator from the system")
     return tuple(dict.fromkeys(reasons))
+
+
+def is_told() -> bool:
+    """Whether a function of somebody's is told of code that runs, so that any step may do what that function does."""
+    if sys.gettrace() or sys.getprofile():
+        return True
+    return any(_tool_of(tool) is not None for tool in _TOOLS)
 
 
 def others_at_work() -> bool:

@@ -6,13 +6,14 @@ Bytecode and not the symbol table: `x += 1` loads `x`, which a symbol table call
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from opcode import hasjrel, opmap
 from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.exception_table import catches
+from cenote_worker.tracking.instructions import instructions
 
 __builtins__ = BUILTINS
 
@@ -20,8 +21,6 @@ _KEPT = 5_000
 """Code objects whose facts are remembered."""
 
 _OPTIMIZED = 0x1  # of functions and comprehensions: their own names are fast locals
-_EXTENDED = opmap["EXTENDED_ARG"]
-_CACHE = opmap["CACHE"]
 _CALL = opmap["CALL"]
 _IMPORT = opmap["IMPORT_NAME"]
 _BINDS = opmap["STORE_NAME"]
@@ -158,22 +157,11 @@ def facts_of_cell(*parts: CodeType | None) -> Facts:
     return facts
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """Operation, argument, and offset in the code."""
-    raw, extended = code.co_code, 0
-    for index in range(0, len(raw), 2):
-        operation = raw[index]
-        if operation == _EXTENDED:
-            extended = (extended | raw[index + 1]) << 8
-        elif operation != _CACHE:
-            yield operation, raw[index + 1] | extended, index
-            extended = 0
-
-
 def _scan(code: CodeType, *, in_class: bool) -> _Scan:
     scan = _Scan()
-    steps = list(_instructions(code))
-    chain, sure_from = "", _NEVER if code.co_exceptiontable or code.co_flags & _OPTIMIZED or in_class else 0
+    steps = list(instructions(code))
+    unsure = in_class or code.co_flags & _OPTIMIZED or (code.co_exceptiontable and catches(code, steps))
+    chain, sure_from = "", _NEVER if unsure else 0
     for index, (operation, argument, offset) in enumerate(steps):
         if operation in _FORWARD:
             sure_from = max(sure_from, steps[index + 1][2] + 2 * argument)

@@ -27,6 +27,7 @@ from cenote_worker.trace import module, name
 from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, mro, qualname
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.instructions import said_anywhere
 from cenote_worker.tracking.packing_unsafe import packed
 
 __builtins__ = BUILTINS
@@ -66,12 +67,12 @@ def code_digest(code: CodeType) -> str:
     known = _codes.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
+    said, held = said_anywhere(code)
     constants = [
-        code_digest(constant) if type(constant) is CodeType else _constant(constant)
-        for constant in code.co_consts
+        code_digest(constant) if type(constant) is CodeType else _constant(constant) for constant in held
     ]
     parts = (
-        code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
+        said, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
         code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_qualname, code.co_exceptiontable,
     )  # fmt: skip
     digest = xxhash.xxh3_128_hexdigest(packed(parts))

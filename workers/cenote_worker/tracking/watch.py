@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import sys
 import time
 from collections.abc import Iterable, Set
 from types import MappingProxyType
@@ -54,7 +53,7 @@ class Watch:
         self, album: Album, files: Files, own_modules: OwnModules, facts: Facts, *, displays: bool
     ) -> None:
         self._album, self._own_modules, self._cell = album, own_modules, facts
-        self._others = anything.others_at_work()
+        self._others, self._told = anything.others_at_work(), anything.is_told()
         own_modules.refresh()
         album.handlers.look_around()
         if self._others:
@@ -243,7 +242,7 @@ class Watch:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
             reasons.append("other threads or tasks were at work")
-        if sys.gettrace() or sys.getprofile():
+        if self._told or anything.is_told():
             reasons.append("a function is told of all that runs")
         if (
             self._album.finalizing
