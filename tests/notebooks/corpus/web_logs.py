@@ -10,11 +10,10 @@ from itertools import groupby, islice, chain, pairwise
 from pathlib import Path
 # %% Write a log
 rng = random.Random(99)
-Path("logs").mkdir(exist_ok=True)
 start = datetime(2025, 5, 1, 8)
 paths = ["/", "/cart", "/item/1", "/item/22", "/login", "/static/app.js"]
 for part in range(3):
-    with open(f"logs/part{part}.log", "w") as out:
+    with open(f"part{part}.log", "w") as out:
         for i in range(120):
             moment = start + timedelta(hours=part * 4, seconds=90 * i)
             status = rng.choice([200, 200, 200, 304, 404, 500])
@@ -34,7 +33,7 @@ def lines_of(folder):
         with file.open() as source:
             yield from source
 
-hits = list(parse(lines_of("logs")))
+hits = list(parse(lines_of(".")))
 print(len(hits))
 # %% Statuses
 statuses = Counter(hit.status for hit in hits)
