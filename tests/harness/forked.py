@@ -244,6 +244,9 @@ class Forked:
     def notes(self) -> tuple[str, ...]:
         return ()
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

@@ -205,6 +205,9 @@ class Laboratory:
     def notes(self) -> tuple[str, ...]:
         return ()
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -152,10 +152,10 @@ def _applied_or_undone(
 
 def _with_kept(plan: Plan, ground: Ground) -> Course:
     """The plan's course with the states that there are by now; another one if its beginning is none of these."""
-    kept, stored = ground.kept(), ground.stored()
+    kept, stored, lent = ground.kept(), ground.stored(), ground.lent()
     if plan.base in kept or plan.base in stored:
-        return replace(plan.course, kept=kept, stored=stored)
-    return cheapest(plan.patch, plan.course.records, kept, stored).course
+        return replace(plan.course, kept=kept, stored=stored, lent=lent)
+    return cheapest(plan.patch, plan.course.records, kept, stored, lent).course
 
 
 def _replanned(plan: Plan, course: Course) -> list[str]:

@@ -58,6 +58,9 @@ class Ground(Protocol):
     def notes(self) -> Sequence[str]:
         """What did not go as planned, in sentences."""
 
+    def lent(self) -> frozenset[int]:
+        """Steps whose end state can be carried from, though not gone back to."""
+
     def holding(self) -> AbstractContextManager[None]:
         """What is kept now is not given up before the end of this, unless memory is short."""
 
@@ -94,7 +97,7 @@ class Ground(Protocol):
         """
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
-        """Brings these over from the state after a kept step, as one group. Raises NotCarriedError.
+        """Brings these over from the state after a kept or lent step, as one group. Raises NotCarriedError.
 
         What is not there in that state is not there afterwards. What shared objects with these before, and is not
         among them, keeps what it has.

@@ -250,9 +250,9 @@ class Timeline:
         return found
 
 
-def found_at_first(records: Sequence[StepRecord]) -> Mapping[Location, Version]:
-    """Names as the steps of a line have found them that none of them had written, with known versions."""
+def found_at_first(records: Sequence[StepRecord], kind: str = "name") -> Mapping[Location, Version]:
+    """Locations as the steps of a line have found them that none of them had written, with known versions."""
     start = Timeline(records).at((START,))[START]
     read = {location for record in records if record.trace is not None for location in record.trace.reads}
-    found = {location: start.version(location) for location in sorted(read) if kind_of(location) == "name"}
+    found = {location: start.version(location) for location in sorted(read) if kind_of(location) == kind}
     return {location: version for location, version in found.items() if is_known(version)}

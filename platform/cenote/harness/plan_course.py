@@ -21,8 +21,8 @@ class Course:
     records: the line that was run. line: the patched one. fork: how many steps both share.
     base: the step whose end state the walk begins in: the head of the old line to continue from it, else one that
     both lines share. kept: steps whose end states can be gone back to and carried from. stored: see Ground.
-    forced: numbers of steps to run in any case, with the reason. needs: by position, what has to be right before
-    that step runs.
+    lent: more that can be carried from, and not be gone back to. forced: numbers of steps to run in any case, with
+    the reason. needs: by position, what has to be right before that step runs.
     """
 
     records: tuple[StepRecord, ...]
@@ -31,6 +31,7 @@ class Course:
     base: int
     kept: frozenset[int]
     stored: Mapping[int, int] = field(default_factory=dict)
+    lent: frozenset[int] = frozenset()
     forced: Mapping[int, str] = field(default_factory=dict)
     needs: Mapping[int, frozenset[Location]] = field(default_factory=dict)
 
@@ -57,7 +58,7 @@ class Course:
     @property
     def sources(self) -> frozenset[int]:
         """Steps whose end states can be carried from."""
-        return frozenset((self.base,)) if self.begins_beside else self.kept
+        return self.lent | (frozenset((self.base,)) if self.begins_beside else self.kept)
 
     @property
     def beginnings(self) -> list[int]:

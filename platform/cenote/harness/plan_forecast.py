@@ -64,6 +64,9 @@ class Forecast:
     def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:  # noqa: ARG002
         return beyond_storing(versions)
 
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -156,13 +159,18 @@ def make_plan(
 
 
 def cheapest(
-    patch: Patch, records: Sequence[StepRecord], kept: frozenset[int], stored: Mapping[int, int]
+    patch: Patch,
+    records: Sequence[StepRecord],
+    kept: frozenset[int],
+    stored: Mapping[int, int],
+    lent: frozenset[int] = frozenset(),
 ) -> Plan:
     """As `make_plan`, from one of these states."""
     line = patch.applied(records)
     fork = shared_steps(records, line)
+    base = _head(records)
     course = Course(
-        records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept, stored=stored
+        records=tuple(records), line=line, fork=fork, base=base, kept=kept, stored=stored, lent=lent
     )
     newest = sorted(course.shared & kept)[-1:]
     plans, reasons = list[Plan](), list[tuple[bool, str]]()

@@ -108,7 +108,7 @@ class Walk:
         if modules := modules_before(self._course):
             self._ground.load(modules)
         lost = self._ground.unlike(self._course.base, to_compare(self._course, self._live))
-        for contents in (self._live, *self._sources.values()):
+        for contents in (self._live, self._sources[self._course.base]):
             for location in lost:
                 contents.correct(location, LOST)
         self._recheck(lost)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -80,6 +80,9 @@ class RuntimeGround:
         found = {step: since for step, since in self._second.refill.stored().items() if step != present}
         return found if self._second.obstacle else {**found, START: START}
 
+    def lent(self) -> frozenset[int]:
+        return frozenset((self._waiting,) if self._waiting is not None and self._second.lends else ())
+
     @contextmanager
     def holding(self) -> Iterator[None]:
         if self._working:  # part of other work, at the end of which it is let go
@@ -140,6 +143,7 @@ class RuntimeGround:
         if step == START:
             self._second.begin(intact=intact)
             self._check_start()
+            self._begin_as_then()
             return
         try:
             self._second.begin_at(step, intact=intact)
@@ -201,13 +205,18 @@ class RuntimeGround:
 
     def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
         asked = sorted(locations)
-        reply = self._call(partial(self._reruns.versions, asked)) if asked else None
+        return self._asked(partial(self._reruns.versions, asked)) if asked else {}
+
+    def _asked(self, queue: Callable[[Listener], None]) -> Mapping[Location, Version]:
+        reply = self._call(queue)
         if isinstance(reply, Exception):
             raise reply
         return reply.versions if isinstance(reply, VersionsReply) else {}
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
-        outcome = self._call(partial(self._reruns.carry, step, sorted(locations)))
+        lender = self._second.runs and step == self._waiting
+        bring = self._reruns.borrow if lender else self._reruns.carry
+        outcome = self._call(partial(bring, step, sorted(locations)))
         if isinstance(outcome, RefusedReply):
             raise NotCarriedError(locations, printable(outcome.message))
         done(outcome, "")
@@ -235,6 +244,20 @@ class RuntimeGround:
         if others:
             names = ", ".join(sorted(others))
             raise NoWayError(f"the first steps have found another value, or another order of one, of {names}")
+
+    def _begin_as_then(self) -> None:
+        """What no name leads to, such as the state of random numbers, is what the first steps have found, where the
+        jail that waits has it still."""
+        found = found_at_first(self._reruns.history.tree.line(self._end), "hidden")
+        now = self.versions(found)
+        others = [each for each, version in found.items() if now.get(each, version) != version]
+        if not others or not self.lent():
+            return
+        there = self._asked(partial(self._second.versions, others))
+        same = frozenset(each for each in others if there.get(each) == found[each])
+        for location in same:
+            with suppress(NotCarriedError):
+                self.carry(self._end, frozenset((location,)))
 
     def _check(self, code: str) -> None:
         """Raises SecurityError: a patch brings in nothing that a cell may not."""

@@ -78,6 +78,7 @@ class Request(_message.Message):
     CARRY_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    LEND_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -116,6 +117,8 @@ class Request(_message.Message):
     def forget(self) -> Global___Forget: ...
     @_builtins.property
     def load(self) -> Global___Load: ...
+    @_builtins.property
+    def lend(self) -> Global___Lend: ...
     def __init__(
         self,
         *,
@@ -134,15 +137,16 @@ class Request(_message.Message):
         carry: Global___Carry | None = ...,
         forget: Global___Forget | None = ...,
         load: Global___Load | None = ...,
+        lend: Global___Lend | None = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         state: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "inject", b"inject", "load", b"load", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "inject", b"inject", "lend", b"lend", "load", b"load", "make_checkpoint", b"make_checkpoint", "restore", b"restore", "snapshot", b"snapshot", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "id", b"id", "inject", b"inject", "load", b"load", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "state", b"state", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "body", b"body", "carry", b"carry", "delete", b"delete", "describe", b"describe", "execute", b"execute", "fetch", b"fetch", "file", b"file", "forget", b"forget", "id", b"id", "inject", b"inject", "lend", b"lend", "load", b"load", "make_checkpoint", b"make_checkpoint", "private", b"private", "restore", b"restore", "snapshot", b"snapshot", "state", b"state", "survey", b"survey", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore", "versions", "carry", "forget", "load"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["execute", "inject", "fetch", "delete", "describe", "file", "snapshot", "survey", "make_checkpoint", "restore", "versions", "carry", "forget", "load", "lend"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -242,7 +246,12 @@ class Carry(_message.Message):
 
     STEP_FIELD_NUMBER: _builtins.int
     LOCATIONS_FIELD_NUMBER: _builtins.int
+    FROM_ANOTHER_FIELD_NUMBER: _builtins.int
     step: _builtins.int
+    from_another: _builtins.bool
+    """True: not from a copy, but from another jail of the same runtime, which is asked to lend them. The packet's last
+    descriptor is the line to it.
+    """
     @_builtins.property
     def locations(self) -> Global___Payload:
         """one Locations"""
@@ -252,14 +261,32 @@ class Carry(_message.Message):
         *,
         step: _builtins.int = ...,
         locations: Global___Payload | None = ...,
+        from_another: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_another", b"from_another", "locations", b"locations", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Carry: _TypeAlias = Carry  # noqa: Y015
+
+@_typing.final
+class Lend(_message.Message):
+    """Hand over what is asked for on the socket that is the packet's last descriptor. Answered by Done when that is over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lend: _TypeAlias = Lend  # noqa: Y015
 
 @_typing.final
 class Forget(_message.Message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,6 +27,30 @@ def carrying(step: int, locations: Sequence[Location], listener: Listener, seat:
     message, content = jail_pb2.Request(), _packed(locations)
     message.carry.step = step
     return _request(Ask.CARRY, message, message.carry.locations, content, listener, seat)
+
+
+def borrowing(
+    line: socket.socket, step: int, locations: Sequence[Location], listener: Listener, seat: Seat
+) -> JailRequest:
+    """As `carrying`, from the jail at the other end of the line, which is asked to lend them. Takes the line over."""
+    request = carrying(step, locations, listener, seat)
+    request.message.carry.from_another = True
+    _send_along(request, line)
+    return request
+
+
+def lending(line: socket.socket, listener: Listener) -> JailRequest:
+    """The jail gives what the one at the other end of the line asks for. Takes the line over."""
+    message = jail_pb2.Request()
+    message.lend.SetInParent()
+    request = JailRequest(Ask.LEND, message, listener, timeout=TIMEOUT)
+    _send_along(request, line)
+    return request
+
+
+def _send_along(request: JailRequest, line: socket.socket) -> None:
+    request.descriptors.append(line.fileno())
+    request.owned.append(line.close)
 
 
 def forgetting(locations: Sequence[Location], listener: Listener, seat: Seat) -> JailRequest:

@@ -171,6 +171,10 @@ class Reruns:
         """
         self._mend(carrying(step, locations, listener, OWNER))
 
+    def borrow(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
+        """As `carry`, from the jail that waits beside the present one, whose state is that after the step."""
+        self._mend(self.second_jail.borrow(step, locations, listener))
+
     def forget(self, locations: Sequence[Location], listener: Listener) -> None:
         """Queues the removal of names and files from the live state; as `carry`."""
         self._mend(forgetting(locations, listener, OWNER))

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cenote_worker.history.step import START
+from cenote_worker.hosted.carrying import asking_versions, borrowing, lending
 from cenote_worker.hosted.refill import NO_REFILL, Refill
 from cenote_worker.hosted.written_files import write_all, written_by
+from cenote_worker.results import StreamName
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.trace import Location
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.legacy import Legacy
     from cenote_worker.hosted.runtime import HostedRuntime
 
 _GIVEN_UP = Death(reason="reset", text="it was given up for another that has the same history")
+
+
+class _Unheard:
+    """Of what the lender says nobody hears: whoever borrows hears the end of the line."""
+
+    def output(self, _stream: StreamName, _text: str) -> bool:
+        return True
+
+    def done(self, _outcome: Outcome) -> None: ...
 
 
 class SecondJail:
@@ -83,6 +98,31 @@ class SecondJail:
                 return
             former = runtime.exchange(None)
         self._end(former)
+
+    @property
+    def lends(self) -> bool:
+        """Whether parts of the first one's state can be brought over: not out of a kernel of its own."""
+        first = self._first or self._runtime.jail.supervisor
+        return first is not None and first.isolation != "gvisor"
+
+    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
+        """Queues a question for versions in the first one. The listener gets a VersionsReply, or a RefusedReply."""
+        self._lender.submit(asking_versions(locations, listener, OWNER))
+
+    def borrow(self, step: int, locations: Sequence[Location], listener: Listener) -> JailRequest:
+        """The request by which the second one brings these over from the first one, whose state is that of the step.
+
+        The first one has begun to lend when this returns. What pickling its values does there is done to its state,
+        since no copy of that can be made.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lender.submit(lending(theirs, _Unheard()))
+        return borrowing(ours, step, locations, listener, OWNER)
+
+    @property
+    def _lender(self) -> Supervisor:
+        assert self._first is not None, "only asked while it waits"
+        return self._first
 
     def give_up(self) -> None:
         """The first one goes on, as it was left. If it has ended meanwhile, the runtime's owner hears of that."""

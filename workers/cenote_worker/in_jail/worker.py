@@ -19,7 +19,7 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
-from cenote_worker.in_jail.carrying.carrying import Carrying
+from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
@@ -222,6 +222,9 @@ class Worker:
                 self._move(request, descriptors)
                 self._kernel.settle()
                 reply.done.SetInParent()
+            case "lend":
+                self._lend(descriptors)
+                reply.done.SetInParent()
         return None
 
     def _snapshot(self, label: str) -> int:
@@ -286,12 +289,24 @@ class Worker:
         match request.WhichOneof("body"):
             case "carry":
                 locations = _locations(request.carry.locations, descriptors)
-                with self._refusing("it cannot be rebuilt"):
-                    self._carrying.carry(request.carry.step, locations, self._copies.borrow)
+                with (
+                    _lender(request.carry, descriptors, self._copies.borrow) as borrow,
+                    self._refusing("it cannot be rebuilt"),
+                ):
+                    self._carrying.carry(request.carry.step, locations, borrow)
             case "forget":
                 self._carrying.forget(_locations(request.forget.locations, descriptors))
             case "load":
                 self._carrying.load(request.load.modules)
+
+    def _lend(self, descriptors: list[int]) -> None:
+        """To another jail of this runtime, where no copy of this state can be made."""
+        with (
+            socket.socket(fileno=descriptors.pop(0)) as line,
+            self._refusing("it cannot be lent"),
+            self._kernel.interruptible(),
+        ):
+            self._carrying.give(line)
 
     @contextlib.contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
@@ -334,6 +349,17 @@ def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Locati
     told = jail_pb2.Locations.FromString(bytes(content.unpack()[0])).locations
     content.close()
     return [Location(each) for each in told]
+
+
+@contextlib.contextmanager
+def _lender(carry: jail_pb2.Carry, descriptors: list[int], from_copies: Borrow) -> Iterator[Borrow]:
+    """Where parts of a former state come from: a copy of this process, or another jail, which hears the end of its
+    line if nothing is borrowed after all."""
+    if not carry.from_another:
+        yield from_copies
+        return
+    with socket.socket(fileno=descriptors.pop(0)) as line:
+        yield lambda _step: line
 
 
 def _is_undone(request: jail_pb2.Request, reply: jail_pb2.Reply) -> bool:

@@ -43,6 +43,7 @@ class Ask(Enum):
     CARRY = auto()
     FORGET = auto()
     LOAD = auto()
+    LEND = auto()
 
 
 CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
@@ -76,6 +77,7 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.CARRY: (DoneReply, RefusedReply),
     Ask.FORGET: (DoneReply, RefusedReply),
     Ask.LOAD: (DoneReply,),
+    Ask.LEND: (DoneReply, RefusedReply),
 }
 
 

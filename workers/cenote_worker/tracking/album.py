@@ -48,6 +48,8 @@ class Album:
         """What was handed to libraries and to objects that do not show what they refer to."""
         self._nailed: set[int] = set()
         """Objects whose addresses may be known to somebody."""
+        self.registered = False
+        """Some step has registered a class with an abstract one, which shows nowhere."""
         self.finalizing = False
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()

@@ -123,11 +123,12 @@ _alive = threading._active  # type: ignore[attr-defined]
 
 
 def sees_everything(
-    facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
+    facts: Facts, packages: frozenset[str], namespace: Mapping[str, object], *, registered: bool
 ) -> tuple[str, ...]:
     """Reasons why the code may read and write what nothing says; empty for ordinary code.
 
-    namespace: a user's own function may have the name of one that sees everything.
+    namespace: a user's own function may have the name of one that sees everything. registered: a class has been
+    registered with an abstract one by now; until then, no call of any `register` can have found that it was already.
     """
     reasons = [f"it uses `{word}`" for word in sorted(facts.loads & _EVERYTHING) if word not in namespace]
     reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _FRAMES)]
@@ -144,7 +145,7 @@ def sees_everything(
     words = facts.attributes | facts.loads
     if "builtins" in libraries:
         reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _BY_ANY_NAME)]
-    if "register" in words and libraries & _ABSTRACT:
+    if registered and registers(facts, libraries):
         reasons.append("it registers a class with an abstract one")
     if "decimal" in libraries and _takes_context_whole(facts):
         reasons.append("it may show the flags of the decimal context")
@@ -157,6 +158,11 @@ def _takes_context_whole(facts: Facts) -> bool:
     """Whether it asks for the context, and not for the sake of one of its settings."""
     asks = any(chain.endswith("getcontext()") for chain in facts.chains)
     return asks and _OF_CONTEXTS.isdisjoint(facts.attributes | facts.sets)
+
+
+def registers(facts: Facts, libraries: frozenset[str]) -> bool:
+    """Whether the code may register a class with an abstract one; other things have a `register` as well."""
+    return "register" in facts.attributes | facts.loads and bool((libraries | facts.imports) & _ABSTRACT)
 
 
 def _magics(facts: Facts) -> set[str]:

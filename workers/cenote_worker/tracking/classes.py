@@ -17,7 +17,7 @@ _KEPT = 5_000
 _HEAP_TYPE = 1 << 9
 _COLLECTED = 1 << 14
 
-_HIDING: Final = frozenset(("pyarrow", "numpy", "duckdb"))
+_HIDING: Final = frozenset(("pyarrow", "numpy", "duckdb", "sqlite3"))
 """Libraries whose objects are partly those of C and C++, which refer to Python's behind its back."""
 
 _KEEPING_DATA: Final = frozenset(("sklearn", "scipy", "pandas", "matplotlib"))
@@ -132,8 +132,10 @@ def tells_what_it_holds(cls: type) -> bool:
     top = home.partition(".")[0].lstrip("_")
     if top in _KEEPING_DATA or cls.__name__ in _DATA_OF_POLARS or any(cls is each for each in _PYTHONS):
         return True
+    if top in _HIDING:
+        return False
     standard = home.partition(".")[0] in sys.stdlib_module_names and home != "builtins"
-    return standard or (top not in _HIDING and _is_collected(cls))
+    return standard or _is_collected(cls)
 
 
 def _is_collected(cls: type) -> bool:

@@ -55,8 +55,9 @@ class Graph:
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
     functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
-    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. blind: it holds
-    an object that may refer to others without telling. finalizes: it holds a class with a `__del__`.
+    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. sealed: the
+    digest is of this process's objects only. stays: why it cannot be pickled. blind: it holds an object that may
+    refer to others without telling. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class Graph:
         self.classes: dict[int, type] = {}
         self.facts = _no_facts
         self.opaque = ""
+        self.sealed = False
+        self.stays = ""
         self.blind = False
         self.finalizes = False
         self.root: object = None
@@ -182,6 +185,15 @@ class Graph:
     def unknown(self, reason: str) -> None:
         """The object has content that nobody can see from here."""
         self.opaque = self.opaque or reason
+
+    def seal(self, reason: str) -> None:
+        """It has a part that never changes, of which nobody can see more than that it is the same one."""
+        self.sealed = self.blind = True
+        self.stay(reason)
+
+    def stay(self, reason: str) -> None:
+        """It cannot be brought over from another process; what it is can be seen."""
+        self.stays = self.stays or reason
 
     def follow(self, value: object) -> object:
         """What the garbage collector knows an unknown object to hold. Its content stays unknown."""

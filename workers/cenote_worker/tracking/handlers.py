@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking import arrays, objects
+from cenote_worker.tracking import arrays, compiled, databases, objects, polars_data, tables
 from cenote_worker.tracking.classes import Classes, module_of, mro
 from cenote_worker.tracking.frames import Frames, arrow_handlers
 from cenote_worker.tracking.graph import Handler
@@ -20,6 +20,16 @@ from cenote_worker.tracking.standard import STANDARD
 __builtins__ = BUILTINS
 
 _modules = sys.modules
+
+
+_MADE: Final[dict[str, Callable[[ModuleType], dict[type, Handler]]]] = {
+    "pyarrow": arrow_handlers,
+    "polars": polars_data.handlers,
+    "pydantic_core": compiled.handlers,
+    "sqlite3": databases.handlers,
+    "csv": tables.handlers,
+}
+"""By library, what gives the handlers for its exact types."""
 
 
 class _Libraries:
@@ -33,7 +43,7 @@ class _Libraries:
 
     def look_around(self, met: Collection[str] = ()) -> None:
         """met: those that somebody else knows. Raises whatever a ruined library makes of it."""
-        for library in ("numpy", "pandas", "pyarrow"):
+        for library in ("numpy", "pandas", *_MADE):
             if library not in self.met and library not in met and _is_ready(library):
                 self.met.add(library)
                 self._learn(library, _modules[library])
@@ -46,7 +56,7 @@ class _Libraries:
             self.frames = Frames(module)
             self.exact.update(self.frames.exact)
         else:
-            self.exact.update(arrow_handlers(module))
+            self.exact.update(_MADE[library](module))
 
 
 def _imported_early() -> _Libraries:

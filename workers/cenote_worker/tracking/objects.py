@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
 import sys
 import weakref
@@ -44,12 +43,9 @@ __builtins__ = BUILTINS
 
 _UNSEEN: Final = (
     "asyncio", "threading", "_thread", "concurrent", "multiprocessing", "socket", "selectors", "subprocess", "ctypes",
-    "_asyncio", "_contextvars", "ssl", "sqlite3", "signal",
+    "_asyncio", "_contextvars", "ssl", "signal",
 )  # fmt: skip
 """Modules whose objects lead to what no reference of theirs shows."""
-
-_CLOSED: Final = frozenset((type(_thread.allocate_lock()), _thread.RLock))
-"""Of those, the kinds that lead nowhere: a lock knows who holds it, and nothing else."""
 
 _SKIPPED: Final = frozenset(
     (
@@ -200,8 +196,6 @@ class Objects:
             return _figure(graph)
         if home == "warnings":
             graph.facts |= _TELLS_LINES
-        if cls in _CLOSED:
-            return graph.follow(value)
         if home in _UNSEEN:
             graph.changeable(value)
             graph.out_of_sight(f"a {home}.{qualname(cls)} leads further than can be seen")
@@ -312,6 +306,12 @@ def cell(graph: Graph, value: CellType) -> object:
         return graph.token(value.cell_contents)
     except ValueError:
         return ("empty",)
+
+
+def code(graph: Graph, value: CodeType) -> object:
+    """Whoever has it can make a function of it."""
+    graph.code(value, "")
+    return code_digest(value)
 
 
 def method(graph: Graph, value: MethodType) -> object:

@@ -33,7 +33,8 @@ def fresh() -> Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """See `Graph`. identity: id of the value itself. constant: nothing in it can ever change."""
+    """See `Graph`. identity: id of the value itself. stays: why it cannot be carried over, as far as can be seen from
+    here. constant: nothing in it can ever change."""
 
     identity: int
     version: Version
@@ -48,6 +49,7 @@ class Picture:
     classes: Mapping[int, type] = field(default_factory=lambda: _NO_CLASSES)
     facts: Facts = _NO_FACTS
     opaque: str = ""
+    stays: str = ""
     blind: bool = False
     finalizes: bool = False
 
@@ -81,7 +83,7 @@ def picture_of(
         graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
     return Picture(
         identity=id(root),
-        version=fresh() if graph.opaque else version,
+        version=fresh() if graph.opaque else Version(f"?{version}") if graph.sealed else version,
         holds=graph.holds,
         covered=graph.covered,
         owned=graph.owned,
@@ -93,6 +95,7 @@ def picture_of(
         classes=graph.classes,
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
+        stays=graph.opaque or graph.stays,
         blind=graph.blind,
         finalizes=graph.finalizes,
     )

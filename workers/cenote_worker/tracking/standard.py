@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import contextvars
 import datetime
 import functools
+import itertools
 import math
 import operator
 import pathlib
@@ -19,12 +22,15 @@ from typing import Any, Final
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import objects
-from cenote_worker.tracking.graph import Graph, Handler
+from cenote_worker.tracking.caches import CACHE, cached
+from cenote_worker.tracking.graph import ATOMS, Graph, Handler
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.streams import STREAMS
 
 __builtins__ = BUILTINS
 
 _state_of = random.Random.getstate
+_UNSET: Final = object()
 _text_of_path = pathlib.PurePath.__str__
 _held_by = objects.held_by
 _TAKEN_OVER: Final = frozenset((*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__isabstractmethod__"))
@@ -202,10 +208,45 @@ def _singleton(_graph: Graph, _value: object) -> object:
     return None
 
 
+def _variable(graph: Graph, value: contextvars.ContextVar[object]) -> object:
+    """Of a context, with what it has in that of the cells. Its default is not told otherwise."""
+    graph.changeable(value)
+    graph.stay("a context variable cannot be pickled")
+    default = graph.tokens(_held_by(value))
+    held = value.get(_UNSET)
+    return (default, None if held is _UNSET else (graph.token(held),))
+
+
+def _count(graph: Graph, value: itertools.count[Any]) -> object:
+    """Nothing but its text says how far it is: safe where it counts in plain numbers."""
+    if not {type(each) for each in _held_by(value)} <= ATOMS:
+        return graph.follow(value)
+    graph.changeable(value)
+    return repr(value)
+
+
+def _lock(graph: Graph, value: Any) -> object:
+    """Who has it is not told."""
+    if not repr(value).startswith("<unlocked "):
+        return graph.follow(value)
+    graph.changeable(value)
+    graph.stay("a lock cannot be pickled")
+    return None
+
+
+def _of_thread(graph: Graph, value: Any) -> object:
+    """What the thread that runs the cells has there. While others are alive, nothing of a step is known."""
+    graph.changeable(value)
+    graph.stay("what belongs to a thread cannot be pickled")
+    return graph.inline(value.__dict__)
+
+
 _DESCRIPTORS = (
     types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, type(namedtuple("_Pair", "a").a),  # type: ignore[attr-defined]
 )  # fmt: skip
+
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
@@ -214,11 +255,14 @@ STANDARD: Final[dict[type, Handler]] = {
     datetime.timezone: _text, Decimal: _decimal, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
-    operator.attrgetter: _getter, operator.itemgetter: _getter, operator.methodcaller: _getter,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
     weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
     float: _not_a_number, complex: _not_a_number,
-    object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell,
+    object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell, types.CodeType: objects.code,
     types.MethodType: objects.method, types.BuiltinFunctionType: objects.builtin,
-    types.MethodWrapperType: objects.bound_slot, **dict.fromkeys(_DESCRIPTORS, _descriptor),
+    types.MethodWrapperType: objects.bound_slot, contextvars.ContextVar: _variable,
+    contextvars.Token: Graph.follow, itertools.count: _count,
+    **dict.fromkeys(_GETTERS, _getter), _thread._local: _of_thread, CACHE: cached,
+    **dict.fromkeys((type(_thread.allocate_lock()), _thread.RLock), _lock),
+    **STREAMS, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip

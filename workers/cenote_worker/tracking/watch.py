@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import time
 from collections.abc import Iterable, Set
 from types import CodeType, MappingProxyType
@@ -43,6 +44,7 @@ _NAMES: Final = frozenset(("name", "names", "freq"))
 """Attributes that even an index can be given."""
 
 _now = time.perf_counter
+_registrations = abc.get_cache_token
 
 
 class Watch:
@@ -85,6 +87,7 @@ class Watch:
         )
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else."""
+        self._registrations = _registrations()
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
@@ -256,7 +259,12 @@ class Watch:
         return groups
 
     def _opaque(self, facts: Facts) -> tuple[str, ...]:
-        reasons = list(anything.sees_everything(facts, self._met.packages, self._album.namespace))
+        album, libraries = self._album, self._met.packages
+        if anything.registers(facts, libraries) and _registrations() != self._registrations:
+            album.registered = True
+        reasons = list(
+            anything.sees_everything(facts, libraries, album.namespace, registered=album.registered)
+        )
         if ANYTHING in self._reached:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
@@ -283,7 +291,7 @@ class Watch:
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
         known = ((each, self._album.known(each)) for each in writes)
-        found = {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
+        found = {each: picture.stays for each, picture in known if picture is not None and picture.stays}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
         nailed = {each: "its address may be known" for each in writes if self._album.is_nailed(each)}
         return {**nailed, **shown, **found}
