@@ -55,8 +55,9 @@ class Graph:
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
     functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
-    when the digest says it all. blind: it holds an object that may refer to others without telling. finalizes: it
-    holds a class with a `__del__`.
+    when the digest says it all. restless: some of that may do something as it goes, as files do. blind: it holds an
+    object that may refer to others without telling. calling: one that may have been given functions to call.
+    finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Graph:
         self.words: set[str] = set()
         self.facts = _no_facts
         self.opaque = ""
+        self.restless = False
         self.blind = False
+        self.calling = False
         self.finalizes = False
         self.root: object = None
         self._numbers: dict[int, int] = {}
@@ -178,9 +181,10 @@ class Graph:
             self.refers.update(map(name, facts.loads))
             self.refers.update(map(name, facts.stores))
 
-    def unknown(self, reason: str) -> None:
-        """The object has content that nobody can see from here."""
+    def unknown(self, reason: str, *, quiet: bool = False) -> None:
+        """The object has content that nobody can see from here. quiet: it goes without doing anything."""
         self.opaque = self.opaque or reason
+        self.restless = self.restless or not quiet
 
     def follow(self, value: object) -> object:
         """What the garbage collector knows an unknown object to hold. Its content stays unknown."""

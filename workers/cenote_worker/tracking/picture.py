@@ -46,7 +46,9 @@ class Picture:
     tools: frozenset[str] = frozenset()
     facts: Facts = _NO_FACTS
     opaque: str = ""
+    restless: bool = False
     blind: bool = False
+    calling: bool = False
     finalizes: bool = False
 
     def shows(self, other: Picture) -> bool:
@@ -90,6 +92,8 @@ def picture_of(
         tools=frozenset(graph.tools),
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
+        restless=graph.restless,
         blind=graph.blind,
+        calling=graph.calling,
         finalizes=graph.finalizes,
     )
