@@ -95,6 +95,11 @@ class RuntimeKey:
         capability = _decoded(signed.rpartition(".")[2])
         if capability.runtime != self.runtime:
             raise NotAuthenticatedError(_FOREIGN)
+        if now < capability.issued - MAX_LIFETIME:  # else it would live until the clock is where it was
+            raise NotAuthenticatedError(
+                "this capability is of a later time than this machine's clock; set the clocks alike, and ask the "
+                "gateway for another"
+            )
         if now >= capability.expires:
             raise NotAuthenticatedError("this capability has expired; ask the gateway for another")
         return capability

@@ -74,7 +74,10 @@ def make_request() -> CertificateRequest:
 
 
 def is_due(pem: bytes, now: datetime) -> bool:
-    """Whether half of a certificate's time is over: as much is left for whoever renews it to be away."""
+    """Whether half of a certificate's time is over: as much is left for whoever renews it to be away.
+
+    Or has not begun: the clock by which it was made was set back since.
+    """
     certificate = x509.load_pem_x509_certificate(pem)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return now >= begins + (ends - begins) / 2
+    return not begins <= now < begins + (ends - begins) / 2

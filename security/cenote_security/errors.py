@@ -120,7 +120,7 @@ _WHAT_THERE_IS = {
     "team": "`cenote team ls` lists what there is",
     "token": "`cenote token ls TENANT` lists what there is",
     "good token": "`cenote token ls TENANT` lists what there is",
-    "step": "`state.history` has those that there are",
+    "step": "`state.history`, or `cenote runtime history`, has those that there are",
     "patch": "`plan.patch.id` is what a patch is called that this process has applied",
     "checkpoint": "`CheckpointStore(store)` lists them: `names()` of runtimes, `checkpoints(name)` of one",
 }
@@ -326,9 +326,12 @@ class HistoryUnavailableError(UnavailableError):
 
 
 class NewerHistoryError(UnavailableError):
-    """A newer version of Cenote has written this history. It was left as it is."""
+    """A newer version of Cenote has written this history. It was left as it is.
 
-    def __init__(self, place: str, found: int, known: int) -> None:
+    found: the version of its schema, or that with what is in it that this version does not know.
+    """
+
+    def __init__(self, place: str, found: int | str, known: int) -> None:
         super().__init__(place, found, known)
         self.place = place
         self.found = found

@@ -15,6 +15,7 @@ PROGRAMS = {
     "array and a view": "import numpy as np\nx = np.arange(50_000.0)\ny = x[10:20]",
     "small and odd arrays": "import numpy as np\nx = [np.arange(6).reshape(2, 3), np.zeros((200, 50), order='F')]\n"
     "y = [x[0][0], np.array(['2020-01-01'], 'M8[D]'), np.array([1, 'a', None], object)]",
+    "arrays of some kilobytes": "import numpy as np\nx = np.arange(1_000.0)\ny = np.zeros((9, 50), order='F')",
     "function": "def x(a, *, k=[1]):\n    'doc'\n    return a + len(k)",
     "closure": "def make():\n    n = [0]\n    def bump():\n        n[0] += 1\n        return n[0]\n"
     "    def look():\n        return n[0]\n    return bump, look\nx, y = make()",

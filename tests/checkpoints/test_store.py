@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import fsspec
@@ -18,6 +20,7 @@ from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints import manifest as format_
 from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
+    NewerCheckpointError,
     StoreBusyError,
     StoreFailedError,
     StoreTakenError,
@@ -200,7 +203,7 @@ def test_a_later_format_is_refused_in_words(folder: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(format_, "VERSION", 2)
         store(writer_of(folder), a=b"a")
-    with pytest.raises(CheckpointDamagedError, match="format 2; this version of Cenote reads 1"):
+    with pytest.raises(NewerCheckpointError, match="format 2, this version of Cenote reads 1; use the newer"):
         CheckpointStore(folder).manifest("r")
 
 
@@ -330,6 +333,39 @@ def test_a_writer_whose_base_was_swept_writes_it_again(folder: Path) -> None:
     assert 1 == going_on.sweep(1)
     store(going_on, a=b"a" * CHUNK)
     assert {"a": b"a" * CHUNK} == contents(folder)
+
+
+def test_nothing_is_swept_that_a_newer_version_may_need(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which files its checkpoint is made of is not known here; what this version has made can be restored."""
+    writer = writer_of(folder)
+    big = os.urandom(2 * CHUNK)
+    store(writer, a=big)
+    with monkeypatch.context() as patched:
+        patched.setattr(format_, "VERSION", 2)
+        store(writer, a=big, b=b"2")
+    for step in (3, 4):
+        store(writer, b=b"%d" % step)
+    assert 0 == writer.sweep(1)
+    with pytest.raises(NewerCheckpointError, match="or restore one of 4, 3, 1"):
+        CheckpointStore(folder).manifest("r", 2)
+    monkeypatch.setattr(format_, "VERSION", 2)
+    assert file_of(folder, 1).exists()
+
+
+def test_a_store_that_was_removed_is_begun_anew(folder: Path) -> None:
+    """By a writer that has it: the next checkpoint has everything, and stands for itself."""
+    writer = writer_of(folder)
+    store(writer, a=b"a" * CHUNK)
+    shutil.rmtree(folder)
+    store(writer, a=b"a" * CHUNK, b=b"b")
+    assert {"a": b"a" * CHUNK, "b": b"b"} == contents(folder)
+    with pytest.raises(StoreBusyError):
+        writer_of(folder)
+    shutil.rmtree(folder)
+    with closing(writer_of(folder)), pytest.raises(StoreTakenError):
+        store(writer, a=b"a")
 
 
 def test_a_damaged_file_is_not_swept(folder: Path) -> None:

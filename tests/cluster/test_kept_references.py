@@ -49,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(keeper: KeeperClient, clock: Clock) -> KeptReferences:
-    return KeptReferences(keeper, "n1", 1 << 20, nowhere, clock)
+    return KeptReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=clock)
 
 
 def put(store: KeptReferences, data: bytes = b"value", holder: str = "h1", lease: float = 60) -> str:
@@ -63,7 +63,7 @@ def test_what_was_put_can_be_had_by_other_processes(
     """A second store over the same keeper has the same bytes and says the same of them."""
     data = bytes(range(5)) * (size // 5)
     reference = put(store, data)
-    other = KeptReferences(KeeperClient(keeper.folder), "n1", 1 << 20, nowhere, Clock())
+    other = KeptReferences(KeeperClient(keeper.folder), "n1", 1 << 20, nowhere, Clock(), wall=Clock())
     content = other.content(reference, "t1")
     assert [data] == [bytes(part) for part in content.unpack()]
     content.close()
@@ -123,6 +123,20 @@ def test_a_value_goes_when_its_leases_are_over(
     assert [] == keeper.keys()
 
 
+@pytest.mark.parametrize("years", [-1, 1])
+def test_leases_do_not_follow_the_machines_time(keeper: KeeperClient, years: int) -> None:
+    """Somebody sets it: nothing goes, nothing stays longer, and when it ends is told by the new time."""
+    clock, wall = Clock(), Clock()
+    store = KeptReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=wall)
+    reference = put(store, lease=60)
+    wall.now += years * 365 * 86_400
+    store.sweep()
+    assert wall.now + 60 == store.describe(reference, "t1").expires
+    clock.now += 61
+    store.sweep()
+    assert [] == keeper.keys()
+
+
 def test_a_lease_on_what_is_gone_stays_nowhere(keeper: KeeperClient, store: KeptReferences) -> None:
     """A hold that comes too late leaves none; one that a killed process has left goes with the second sweep, since a
     value is put behind its first lease."""
@@ -135,7 +149,9 @@ def test_a_lease_on_what_is_gone_stays_nowhere(keeper: KeeperClient, store: Kept
             return described
 
     with pytest.raises(UnknownReferenceError):
-        Late(keeper, "n1", 1 << 20, nowhere, Clock()).hold(reference, "t1", holder="late", lease=60)
+        Late(keeper, "n1", 1 << 20, nowhere, Clock(), wall=Clock()).hold(
+            reference, "t1", holder="late", lease=60
+        )
     assert [] == keeper.keys()
     keeper.put("lease/t1/ref_00_5_n1/a holder/with a slash", b"99999.0")
     store.sweep()
@@ -168,7 +184,7 @@ class Elsewhere:
     def __init__(self, first: KeptReferences, folder: Path, clock: Clock) -> None:
         ensure_keeper(folder)
         self.keeper = KeeperClient(folder)
-        self.store = KeptReferences(self.keeper, "n2", 1 << 20, self._bring, clock)
+        self.store = KeptReferences(self.keeper, "n2", 1 << 20, self._bring, clock, wall=clock)
         self.fetched: list[str] = []
         self._first = first
 

@@ -87,6 +87,17 @@ def test_a_certificate_is_renewed_with_another_key_once_half_of_its_time_is_over
     assert {first.own.certificate, first.own.key}.isdisjoint({host().own.certificate, host().own.key})
 
 
+def test_a_clock_that_is_set_back_renews_it(world: World) -> None:
+    """It is not good yet by that time; hosts look at once, not when it is as late as it was."""
+    agent, host = world.agent(), world.host()
+    world.sign(agent)
+    first = host()
+    world.now -= timedelta(days=365)
+    assert agent.request(AUTHORITY.certificate)
+    world.sign(agent)
+    assert first.own.certificate != host().own.certificate
+
+
 def test_the_same_is_asked_until_it_is_answered(world: World) -> None:
     """Whoever asked may have failed before he answered; an answer that comes too late changes nothing."""
     agent = world.agent()

@@ -10,6 +10,7 @@ import pytest
 from cenote.agent import BranchesFailedError, CaveAgent
 from cenote.agent.attempts import Attempt, best
 from cenote.models import Message, ScriptedModel
+from cenote.rl import Environment
 from cenote.runtime import FinalState, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 
@@ -57,6 +58,20 @@ async def test_the_best_branch_is_kept(make: Make) -> None:
     assert response.content == agent.messages[-1].content
     await agent.run("go on: Output")
     agent.runtime.close()
+
+
+async def test_a_score_that_cannot_be_called_is_told_before_the_work() -> None:
+    """No model is called for it, and no jail made."""
+
+    async def waiting(state: FinalState) -> float:
+        return 1.0
+
+    agent = CaveAgent(numbered_model(2))
+    for score in (waiting, 1.0):
+        with pytest.raises(UsageError, match="score is a plain function"):
+            await agent.branch("go", n=2, score=score)
+        with pytest.raises(UsageError, match="score is a plain function"):
+            Environment("go", PythonRuntime, score)
 
 
 async def test_verifiers_look_and_run_checks_that_leave_nothing(make: Make) -> None:

@@ -43,6 +43,16 @@ def test_it_ends_when_it_says(late: float, good: bool) -> None:
         KEY.verify(TEXT, now=NOW + late)
 
 
+@pytest.mark.parametrize(("early", "good"), [(MAX_LIFETIME, True), (MAX_LIFETIME + 1, False), (10**8, False)])
+def test_a_clock_that_is_set_back_prolongs_it_by_little(early: int, good: bool) -> None:
+    """Clocks of machines differ by seconds; one that is far behind would honour what was revoked long ago."""
+    if good:
+        assert CAPABILITY == KEY.verify(TEXT, now=NOW - early)
+        return
+    with pytest.raises(NotAuthenticatedError, match="set the clocks alike"):
+        KEY.verify(TEXT, now=NOW - early)
+
+
 @settings(deadline=None)
 @given(st.integers(0, len(TEXT) - 1), st.characters())
 def test_each_character_counts(place: int, character: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
@@ -71,6 +72,22 @@ def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
 def test_loopback_addresses(host: str) -> None:
     """What only this machine reaches needs no TLS."""
     assert is_loopback(host)
+
+
+def test_a_full_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever starts there, in words that name it."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    lock = DaemonLock(tmp_path / "daemon.lock")
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(UnavailableError, match=r"daemon\.lock' cannot be written: No space left"):
+        lock.write(Running(pid=1, since=0.0))
+    monkeypatch.setattr(os, "pwrite", lambda *_: 3)
+    with pytest.raises(UnavailableError, match="No space left"):
+        lock.write(Running(pid=1, since=0.0))
+    lock.release()
 
 
 def test_the_lock_says_who_runs(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cenote.harness.slice_choice import OUTSIDE, Around, Chooser
@@ -71,6 +73,27 @@ def test_what_is_put_back_is_needed_where_the_change_is() -> None:
     code = "rows.append(1)\nk = len(rows)\nrows.pop()"
     assert ["rows.append(1)", "k = len(rows)"] == chosen(code, "k", after={"k": "int"})
     assert code.split("\n") == chosen(code, "k", wanted="rows", after={"k": "int"})
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of 3.12")
+@pytest.mark.parametrize(
+    "later",
+    ["type X = fill(box)", "class X[T: fill(box)]: pass", "def X[T: (fill(box), int)](): pass"],
+)
+def test_what_is_worked_out_later_may_be_so_in_any_call(later: str) -> None:
+    """Making the type does nothing: that comes when somebody asks for its value."""
+    code = f"box = []\n{later}\ncall(X)\ny = n\nz = box"
+    used, _ = bodies_of(code)
+    assert {"fill", "box"} <= used
+    assert ["box = []", later, "call(X)", "z = box"] == chosen(code, "z")
+    assert ["y = n"] == chosen(code, "y")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of 3.12")
+def test_a_function_with_type_parameters_holds_something() -> None:
+    """Anybody may set attributes of these."""
+    first, second, _ = statements_of("def f(x): pass\ndef f[T](x: T): pass\nf") or ()
+    assert (True, False) == (first.is_plain_function, second.is_plain_function)
 
 
 def test_nothing_is_said_of_what_no_statement_can_have_written() -> None:

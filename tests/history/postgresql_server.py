@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+import psycopg
 import pytest
 
 USER = "postgres"
@@ -30,6 +34,21 @@ class PostgresqlServer:
     def kill(self) -> None:
         """As a crash of its machine would: it ends, and nobody is told."""
         self._control("stop", "--mode", "immediate")
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It answers nobody, and refuses nobody: as a machine that hangs."""
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        os.kill(main, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(main, signal.SIGCONT)
+
+    def execute(self, statement: str) -> None:
+        """Runs one outside of any transaction."""
+        with psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute(statement)
 
     def __enter__(self) -> PostgresqlServer:
         try:

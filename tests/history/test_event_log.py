@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import xxhash
 
-from cenote_security.errors import HistoryTakenError
+from cenote_proto.v1 import history_pb2
+from cenote_security.errors import HistoryTakenError, NewerHistoryError
 from cenote_worker.history.event_log import DAMAGED, open_log
 from cenote_worker.history.events import Event
 from cenote_worker.history.history import History
@@ -105,3 +111,60 @@ def test_it_has_one_writer(path: Path) -> None:
         open_log(path)
     history.close()
     assert [] == found(path)
+
+
+def test_what_a_newer_version_has_written_is_left_alone(path: Path) -> None:
+    """A format or an event that this version does not know: it is refused, and neither cut nor set aside."""
+    written(path)
+    known = path.read_bytes()
+    unknown = history_pb2.HistoryEvent().SerializeToString() + b"\xf2\x3f\x02hi"  # field 1022
+    entry = struct.pack("<QQQ", len(unknown), xxhash.xxh3_64_intdigest(unknown, 4), 4) + unknown
+    for data in (known.replace(b"CENOTEH1", b"CENOTEH2"), known + entry):
+        path.write_bytes(data)
+        with pytest.raises(NewerHistoryError, match="use the newer version"):
+            open_log(path)
+        assert ([path.name], data) == ([each.name for each in path.parent.iterdir()], path.read_bytes())
+
+
+FULL = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from cenote_security.errors import HistoryUnavailableError
+from cenote_worker.history.event_log import open_log
+from cenote_worker.history.step import StepRecord
+
+path, ballast = Path(sys.argv[1]) / "history", Path(sys.argv[1]) / "ballast"
+history = open_log(path)
+history.ended(StepRecord(number=1))
+with suppress(OSError), ballast.open("wb", buffering=0) as file:
+    while True:
+        file.write(bytes(4096))
+refused = 0
+for number in range(2, 20):
+    history.ended(StepRecord(number=number, stdout="x" * 3000))
+    try:
+        history.flush()
+    except HistoryUnavailableError as error:
+        refused += 1
+        assert "No space left" in str(error), error
+assert refused > 10, refused
+ballast.unlink()
+history.ended(StepRecord(number=20))
+history.flush()
+history.close()
+assert list(range(1, 21)) == [each.number for each in open_log(path).tree]
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    """Whoever flushes is told; when there is room again, all steps are there."""
+    script = f"mount -t tmpfs -o size=64k none {tmp_path} && exec {sys.executable} - {tmp_path}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], input=FULL, capture_output=True, text=True, timeout=60
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no right to mount here")
+    assert 0 == done.returncode, done.stderr

@@ -7,6 +7,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,12 +22,13 @@ from cenote_security.errors import (
     NewerHistoryError,
     UsageError,
 )
+from cenote_worker.history import store, writing
 from cenote_worker.history.events import Event, Moved
 from cenote_worker.history.history import History
 from cenote_worker.history.schema import VERSION
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.store import HistoryStore
-from cenote_worker.history.writing import open_history
+from cenote_worker.history.writing import WriteBehind, open_history
 from cenote_worker.trace import Location, name
 
 WRITER = """
@@ -44,6 +47,12 @@ for number in range(1, 100_000):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "history.sqlite"
+
+
+def steps(path: Path) -> list[int]:
+    """Numbers of those that the next process finds."""
+    with closing(open_history(path, "r")) as history:
+        return [each.number for each in history.tree]
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -141,6 +150,93 @@ def test_a_writer_that_was_replaced_is_told(path: Path) -> None:
     again = open_history(path, "r")
     again.close()
     assert [1] == [record.number for record in again.tree]
+
+
+def test_a_database_that_others_hold_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than SQLite does: whoever flushes is told, and what happened meanwhile is there in the end."""
+    monkeypatch.setattr(store, "_BUSY_SECONDS", 0.0)
+    history = open_history(path, "r")
+    with sqlite3.connect(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for number in (1, 2):
+            history.ended(StepRecord(number=number))
+            with pytest.raises(HistoryUnavailableError, match="locked"):
+                history.flush()
+        other.rollback()
+    other.close()
+    history.ended(StepRecord(number=3))
+    history.flush()
+    history.close()
+    assert [1, 2, 3] == steps(path)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_is_gone_is_missed(path: Path, replaced: bool) -> None:
+    """SQLite would go on writing into what has no name any more. Put back, it is gone on with."""
+    history = open_history(path, "r")
+    history.ended(StepRecord(number=1))
+    history.flush()
+    kept = path.rename(path.with_name("kept"))
+    if replaced:
+        path.write_bytes(b"")
+    history.ended(StepRecord(number=2))
+    with pytest.raises(HistoryUnavailableError, match="another file" if replaced else "No such file"):
+        history.flush()
+    kept.rename(path)
+    history.close()
+    assert [1, 2] == steps(path)
+
+
+def test_what_was_written_though_it_failed_is_written_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a line to a server breaks behind a commit, before its answer."""
+    write = HistoryStore.write
+
+    def written(self: HistoryStore, *events: object) -> None:
+        write(self, *events)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        raise HistoryUnavailableError(self.place, "the line broke")
+
+    history = open_history(path, "r")
+    monkeypatch.setattr(HistoryStore, "write", written)
+    history.ended(StepRecord(number=1))
+    with pytest.raises(HistoryUnavailableError, match="line broke"):
+        history.flush()
+    history.ended(StepRecord(number=2))
+    history.flush()
+    history.close()
+    assert [1, 2] == steps(path)
+
+
+def test_nobody_waits_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a store that does not answer: neither who flushes nor who closes."""
+    answers = threading.Event()
+    monkeypatch.setattr(HistoryStore, "write", lambda *_: answers.wait())
+    keep = WriteBehind(HistoryStore(path, "r"), patience=0.1)
+    keep.add(0, StepRecord(number=1))
+    with pytest.raises(HistoryUnavailableError, match=r"no answer for 0\.1 seconds"):
+        keep.flush()
+    keep.close()
+    answers.set()
+
+
+def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history with a gap would be none: what came before it is there, and whoever flushes is told."""
+    monkeypatch.setattr(writing, "MAX_WAITING", 3)
+    answers = threading.Event()
+    write = HistoryStore.write
+    with monkeypatch.context() as patched:
+        patched.setattr(HistoryStore, "write", lambda *_: answers.wait() and write(*_))
+        history = open_history(path, "r")
+        for number in range(1, 6):
+            history.ended(StepRecord(number=number))
+        answers.set()
+        with pytest.raises(HistoryUnavailableError, match="3 events wait"):
+            history.flush()
+        history.close()
+    found = steps(path)
+    assert list(range(1, len(found) + 1)) == found
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:

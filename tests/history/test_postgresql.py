@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from tests.history.records import records, traced
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import HistoryTakenError, HistoryUnavailableError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.history import store
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.store import HistoryStore
 from cenote_worker.history.writing import open_history
@@ -99,3 +101,48 @@ def test_a_server_that_dies_is_told_of(server: PostgresqlServer) -> None:
             HistoryStore(server.url.replace("/postgres?", "/nowhere?"), "r")
         store.write([(1, StepRecord(number=2))])
         assert [1, 2] == store.find()
+
+
+def test_a_server_that_comes_back_gets_what_waited(server: PostgresqlServer) -> None:
+    """Steps that were run while it was away are not lost, and whoever flushes hears that they wait."""
+    history = open_history(server.url, "patient")
+    history.ended(StepRecord(number=1))
+    history.flush()
+    server.kill()
+    history.ended(StepRecord(number=2))
+    with pytest.raises(HistoryUnavailableError, match="Is the server running"):
+        history.flush()
+    server.start()
+    history.ended(StepRecord(number=3))
+    history.close()
+    with HistoryStore(server.url, "patient") as store:
+        assert [1, 2, 3] == store.find()
+
+
+def test_a_server_that_hangs_is_an_error(server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever writes, and for whoever opens: nobody waits for it longer than is said."""
+    monkeypatch.setitem(store._SERVER, "connect_timeout", 2)  # type: ignore[index]
+    history = open_history(server.url, "hung")
+    with server.stopped():
+        history.ended(StepRecord(number=1))
+        with pytest.raises(HistoryUnavailableError, match="timeout"):
+            history.flush()
+        with pytest.raises(HistoryUnavailableError, match="timeout"):
+            HistoryStore(server.url, "other")
+    history.close()
+    with HistoryStore(server.url, "hung") as again:
+        assert [1] == again.find()
+
+
+def test_many_may_begin_with_an_empty_database(server: PostgresqlServer) -> None:
+    """At once: whoever makes the tables, the others find them."""
+    server.execute("CREATE DATABASE fresh")
+    url = server.url.replace("/postgres?", "/fresh?")
+    with ThreadPoolExecutor(8) as pool:
+        ids = set(pool.map(lambda number: _id(url, str(number)), range(8)))
+    assert 8 == len(ids)
+
+
+def _id(url: str, runtime: str) -> str:
+    with HistoryStore(url, runtime) as store:
+        return store.id

@@ -13,7 +13,7 @@ from tests.waiting import until
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote.runtime.remote import patience
-from cenote_security.errors import OutcomeUnknownError, UnavailableError
+from cenote_security.errors import OutcomeUnknownError, RuntimeLostError, UnavailableError
 
 Connect = Callable[..., PythonRuntime]
 
@@ -181,7 +181,7 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
 
 
 def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
-    """Its client is told at once what has become of it."""
+    """Its client is told at once what has become of it: not that nothing has run, as of a wrong name."""
     runtime = connect(own_platform)
     started = threading.Event()
     errors: list[BaseException] = []
@@ -197,4 +197,6 @@ def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> Non
     assert started.wait(20)
     own_platform.delete_all()
     thread.join(20)
-    assert ["UnknownRuntimeError"] == [type(error).__name__ for error in errors]
+    (error,) = errors
+    assert isinstance(error, RuntimeLostError)
+    assert "removed" in str(error)

@@ -93,8 +93,9 @@ def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
 def test_a_forked_child(platform: SmallPlatform) -> None:
     """It is told that connections survive no fork, at once; its parent and its own embedded runtimes go on."""
     code = """
-        import gc, os
+        import gc, os, warnings
         from cenote import CenoteError, PythonRuntime
+        warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # Python's own, from 3.12 on
         runtime = PythonRuntime()
         runtime.execute("x = 1")
         reference = runtime.share("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.remote.small_platform import SmallPlatform
 
 from cenote.connection import connect
 from cenote.gateway.tls import made_certificates
+from cenote.runtime.remote import platform_client
 from cenote_security.errors import NotAuthenticatedError, UnavailableError
 
 Listen = Callable[[Path | None], str]
@@ -63,6 +65,16 @@ def test_one_side_has_another_tls(
         monkeypatch.setenv("CENOTE_CA", str(tmp_path / trusted / "ca.pem"))
     with pytest.raises(UnavailableError, match=remedy):
         connect(address, "t").describe()
+
+
+def test_nobody_answers_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may be there who has too much to do: nothing is said of starting a platform."""
+    monkeypatch.setattr(platform_client, "DEADLINE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="in time: a platform there has too much to do") as failed:
+            connect(address, "t").describe()
+    assert "cenote up" not in str(failed.value)
 
 
 def test_nobody_has_a_token(platform: SmallPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,14 @@ def test_an_episode(environment: Environment) -> None:
         environment.step("more")
 
 
+def test_what_is_no_text_is_no_action(environment: Environment) -> None:
+    """It is refused, and the episode goes on."""
+    environment.reset()
+    with pytest.raises(UsageError, match="a text, not int"):
+        environment.step(3)  # type: ignore[arg-type]
+    assert environment.step("no block").done
+
+
 def test_reset_brings_the_beginning_back(environment: Environment) -> None:
     """Whatever an episode did to the variables, in the same runtime."""
     environment.reset()

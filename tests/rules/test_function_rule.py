@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cenote_security.rules import FunctionRule, SecurityChecker
@@ -31,6 +33,24 @@ def reasons(code: str, *names: str) -> list[str]:
 def test_a_builtin_is_seen_where_it_is_named(code: str) -> None:
     """Handing a function on to be called is as good as calling it."""
     assert set(reasons(code, "eval")) == {"function eval is not allowed here"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of 3.12")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "type X = m.system('ls')\nimport os as m",
+        "def f[T: m.system('ls')](): pass\nimport os as m",
+        "class A[*T, U: (int, m.system('ls'))]: pass\nimport os as m",
+        "class A:\n  type X = m.system('ls')\nimport os as m",
+        pytest.param(
+            "def f[**P = m.system('ls')](): pass\nimport os as m",
+            marks=pytest.mark.skipif(sys.version_info < (3, 13), reason="syntax of 3.13"),
+        ),
+    ],
+)
+def test_what_is_evaluated_on_demand_may_use_names_bound_behind_it(code: str) -> None:
+    assert reasons(code, "os.system") == ["function os.system is not allowed here"]
 
 
 @pytest.mark.parametrize(

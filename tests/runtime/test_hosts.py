@@ -263,3 +263,22 @@ async def test_an_async_host_function_may_leave_work_for_later() -> None:
         assert "cannot use the runtime that called it" in str(result.error)
         await left[0]
         assert (await runtime.execute("done")).value == "True"
+
+
+def test_what_is_set_on_a_stand_in_is_refused(make_runtime) -> None:
+    """It would stay in the jail, where a later cell would read it as if the client's object had it."""
+
+    class Light:
+        def __init__(self) -> None:
+            self.on = False
+
+        def switch(self, on: bool) -> None:
+            self.on = on
+
+    runtime = make_runtime(variables=[Variable("light", Light(), host=True)])
+    for code in ("light.on = True", "light.switch = print", "del light.switch"):
+        error = runtime.execute(code).error
+        assert "AttributeError" == error.type
+        assert "would not reach the client; call a method of light: switch" in error.message
+    assert "AttributeError" == runtime.execute("light.on").error.type
+    assert runtime.execute("import copy; copy.copy(light).switch(True)").success

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -306,3 +307,52 @@ def test_a_value_that_hangs_while_it_is_pickled(make_runtime, monkeypatch: pytes
     with pytest.raises(NotTransferableError, match="KeyboardInterrupt"):
         runtime.share("x")
     assert 1 == runtime.retrieve("y")
+
+
+class Ranged:
+    """With a property that keeps what it has found, beside a lock in Python 3.11."""
+
+    @cached_property
+    def top(self) -> int:
+        return 9
+
+
+def test_classes_with_cached_properties(make_runtime) -> None:
+    """They go into a jail, on to another one, and into a branch."""
+    runtime = make_runtime(variables=[Variable("ranged", Ranged())])
+    assert "(9, {'top': 9})" == runtime.execute("(ranged.top, vars(ranged))").value
+    with PythonRuntime() as other, runtime.fork() as branch:
+        other.inject(Variable("handed", runtime.share("ranged")))
+        assert "9" == other.execute("handed.top").value
+        assert "9" == branch.execute("type(ranged)().top").value
+
+
+def test_a_function_with_a_cache_is_refused_with_a_way_out(make_runtime) -> None:
+    """It pickles itself as a name that a jail has not; the error says what can be sent instead."""
+
+    @cache
+    def slow(n: int) -> int:
+        return n
+
+    runtime = make_runtime()
+    for item in (Function(slow), Variable("table", [slow])):
+        with pytest.raises(NotTransferableError, match=r"slow` has a cache .* without the decorator"):
+            runtime.inject(item)
+    runtime.inject(Function(slow, host=True))
+    assert "3" == runtime.execute("slow(3)").value
+
+
+def test_what_is_not_wrapped_is_told_how(make_runtime) -> None:
+    """A function or class by itself has all that its wrapper needs."""
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    runtime = make_runtime()
+    for item, hint in (
+        (double, r"write Function\(double\)"),
+        (Point, r"write Type\(Point\)"),
+        (3, "not int$"),
+    ):
+        with pytest.raises(UsageError, match=hint):
+            runtime.inject(item)

@@ -39,7 +39,7 @@ def put(store: LocalReferences, origin: Origin = OURS, lease: float = 10) -> Ref
 
 def test_what_is_known_of_a_reference() -> None:
     """What it is, whose, since when, for how long."""
-    store = LocalReferences(room=2 * SIZE, clock=Clock())
+    store = LocalReferences(room=2 * SIZE, clock=Clock(), wall=Clock())
     record = put(store)
     assert (INFO, SIZE, 1, 1_000.0, 1_010.0, OURS) == (
         record.info,
@@ -66,7 +66,7 @@ def test_an_id_is_not_guessed() -> None:
 
 def test_it_goes_with_its_last_holder() -> None:
     """And its memory with it, but for those that have taken it."""
-    store = LocalReferences(room=SIZE, clock=Clock())
+    store = LocalReferences(room=SIZE, clock=Clock(), wall=Clock())
     before = len(opened(MEMORY))
     record = put(store)
     store.hold(record.id, "us", holder="two", lease=10)
@@ -84,13 +84,27 @@ def test_it_goes_with_its_last_holder() -> None:
 def test_it_goes_with_its_last_lease() -> None:
     """Holding it twice is holding it longer, never shorter."""
     clock = Clock()
-    store = LocalReferences(room=SIZE, clock=clock)
+    store = LocalReferences(room=SIZE, clock=clock, wall=clock)
     record = put(store, lease=10)
     store.hold(record.id, "us", holder="one", lease=20)
     store.hold(record.id, "us", holder="one", lease=5)
     clock.now = 1_019.9
     assert 1_020.0 == store.describe(record.id, "us").expires
     clock.now = 1_020.0
+    with pytest.raises(UnknownReferenceError):
+        store.describe(record.id, "us")
+    store.close()
+
+
+@pytest.mark.parametrize("years", [-1, 1])
+def test_leases_do_not_follow_the_machines_time(years: int) -> None:
+    """Somebody sets it: nothing goes, nothing stays longer, and when it ends is told by the new time."""
+    clock, wall = Clock(), Clock()
+    store = LocalReferences(room=SIZE, clock=clock, wall=wall)
+    record = put(store, lease=20)
+    wall.now += years * 365 * 86_400
+    assert (record.created, wall.now + 20) == (1_000.0, store.describe(record.id, "us").expires)
+    clock.now += 20
     with pytest.raises(UnknownReferenceError):
         store.describe(record.id, "us")
     store.close()
@@ -107,7 +121,7 @@ def test_an_ended_lease_frees_the_memory_by_itself() -> None:
 def test_a_lease_without_end() -> None:
     """For holders that are sure to release."""
     clock = Clock()
-    store = LocalReferences(room=SIZE, clock=clock)
+    store = LocalReferences(room=SIZE, clock=clock, wall=clock)
     record = put(store, lease=math.inf)
     clock.now = 1e12
     assert record == store.describe(record.id, "us")
@@ -168,7 +182,7 @@ def test_values_of_one_tenant_are_bounded_however_small(monkeypatch: pytest.Monk
 
 def test_holders_are_bounded() -> None:
     """One at the limit holds; one past it is refused; one that holds already may again."""
-    store = LocalReferences(room=SIZE, clock=Clock())
+    store = LocalReferences(room=SIZE, clock=Clock(), wall=Clock())
     record = put(store)
     for number in range(MAX_HOLDERS - 1):
         store._kept[record.id].leases[str(number)] = 2_000.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cenote.harness import ApplyOptions, ApplyResult, Patch, PatchConflictError
+from cenote.harness import ApplyOptions, ApplyResult, Patch, PatchConflictError, TextEdit
 from cenote.runtime import Function, PythonRuntime
 from cenote.runtime.ground import RuntimeGround
 from cenote_security.errors import NotKeptError
@@ -60,6 +60,28 @@ def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> N
     assert "(1, 2, 7, 2)" == runtime.execute("a, b, c, later").value
     with pytest.raises(PatchConflictError, match="has nothing of it"):
         runtime.state.revert(first)
+
+
+def test_a_step_keeps_its_first_number(runtime: PythonRuntime) -> None:
+    """Patches give steps new numbers: what was step 2 can be called so behind any number of them."""
+    state = runtime.state
+    ran(runtime, "a = 1", "b = a + 1", "c = b + 1")
+    patched(runtime, 0, "a = 2")
+    patched(runtime, 0, "a = 3")
+    for patch in (
+        Patch.replace_step(2, "b = a + 10"),
+        Patch.edit(2, "@@ -1 +1 @@\n-b = a + 1\n+b = a + 10\n"),
+        Patch.edit_text(2, [TextEdit(search="b = a + 1", replacement="b = a + 10")]),
+    ):
+        state.apply(state.plan(patch))
+        assert 14 == runtime.retrieve("c")
+        state.revert(patch.id)
+    for patch in (Patch.insert_step(2, "b *= 2"), Patch.remove_step(3)):
+        state.apply(state.plan(patch))
+    assert ["a = 3", "b = a + 1", "b *= 2"] == codes(runtime)
+    assert 8 == runtime.retrieve("b")
+    with pytest.raises(PatchConflictError, match="no step 3"):
+        state.plan(Patch.remove_step(3))
 
 
 def test_a_patch_of_a_line_that_was_left_is_not_taken_back(runtime: PythonRuntime) -> None:

@@ -1,8 +1,9 @@
-"""The traps of `traps.txt`, as data."""
+"""The traps of `traps.txt`, and of those beside it for this Python, as data."""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +32,9 @@ def _trap(text: str) -> Trap:
 
 
 def load() -> tuple[Trap, ...]:
-    text = (Path(__file__).parent / "traps.txt").read_text()
-    return tuple(_trap(part) for part in re.split(r"(?m)^== ", text)[1:])
+    files = ["traps.txt", *(f"traps-3.{minor}.txt" for minor in (12, 13) if sys.version_info >= (3, minor))]
+    texts = [(Path(__file__).parent / file).read_text() for file in files]
+    return tuple(_trap(part) for text in texts for part in re.split(r"(?m)^== ", text)[1:])
 
 
 TRAPS = load()

@@ -29,6 +29,7 @@ def test_a_reservation_is_granted_up_to_the_limit_and_not_beyond() -> None:
     assert 1 == Account(Budget(tokens=100)).reserve(tokens(100))
     error = refused(Account(Budget(tokens=100)), tokens(101))
     assert ("tokens", 101, 100) == (error.resource, error.needed, error.left)
+    assert "101 needed with room for an answer (`Budget.answer`), 100 left" in str(error)
 
 
 def test_what_others_have_reserved_is_waited_for() -> None:

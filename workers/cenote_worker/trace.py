@@ -16,7 +16,8 @@ from typing import Final, NewType
 import xxhash
 
 Location = NewType("Location", str)
-"""`name:df`, `file:data/a.csv` (relative to the working directory), `hidden:random`, `module:json`; see below."""
+"""`name:df`, `file:data/a.csv` (relative to the working directory), `hidden:random`, `module:json`,
+`import:xml.dom`; see below."""
 
 Version = NewType("Version", str)
 
@@ -63,6 +64,14 @@ def module(dotted: str) -> Location:
     return Location(f"module:{dotted}")
 
 
+def imported(dotted: str) -> Location:
+    """Whether a module is there as an attribute of the package that it is part of."""
+    return Location(f"import:{dotted}")
+
+
+KINDS: Final = ("name:", "file:", "hidden:", "module:", "import:")
+"""How locations begin."""
+
 LIBRARIES: Final = module("*")
 """Which libraries have something in them that user code has set: any step may meet what is set in a further one."""
 
@@ -73,7 +82,7 @@ def content_version(data: bytes) -> Version:
 
 
 def kind_of(location: Location) -> str:
-    """`name`, `file`, `hidden` or `module`; empty for ANYTHING."""
+    """`name`, `file`, `hidden`, `module` or `import`; empty for ANYTHING."""
     return location.partition(":")[0] if location != ANYTHING else ""
 
 

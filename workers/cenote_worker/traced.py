@@ -9,7 +9,7 @@ from typing import Final
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.trace import ANYTHING, Location, StepTrace, ValueKind, Version, untold
+from cenote_worker.trace import ANYTHING, KINDS, Location, StepTrace, ValueKind, Version, untold
 
 MAX_LOCATIONS: Final = 5_000
 """Read, written or grouped by one step: at the longest they fill a third of a reply."""
@@ -32,8 +32,6 @@ MAX_SIZE: Final = 4 * 2**20
 
 _SMALL: Final = MAX_SIZE // 64
 """Bytes of a message that is not too large as objects: what takes two bytes there, an empty text, takes 113 here."""
-
-_KINDS: Final = ("name:", "file:", "hidden:", "module:")
 
 
 def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
@@ -146,6 +144,6 @@ def _read_kinds(messages: Sequence[jail_pb2.ValueKind]) -> Mapping[Location, Val
 
 
 def _location(text: str) -> Location:
-    if len(text) > MAX_LOCATION or (text != ANYTHING and not text.startswith(_KINDS)):
+    if len(text) > MAX_LOCATION or (text != ANYTHING and not text.startswith(KINDS)):
         raise ProtocolViolation("a trace with a location that is none")
     return Location(text)

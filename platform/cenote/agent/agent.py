@@ -26,7 +26,7 @@ from cenote.agent.state_labels import StateLabels
 from cenote.agent.system_prompt import PromptParts
 from cenote.models import Message, Model
 from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.final_state import Score
+from cenote.runtime.final_state import Score, check_score
 from cenote.runtime.host_desk import Target
 from cenote.runtime.sync import PythonRuntime
 from cenote.skills import Skill, SkillDiscovery
@@ -205,6 +205,7 @@ class CaveAgent(SubAgent):
         Raises BranchesFailedError when no branch comes to a score, and what `fork` raises: nothing has changed then.
         """
         self._check_free(task)
+        check_score(score)
         self._busy = True
         try:
             model = self.model if max_tokens is None else Allowance(self.model, max_tokens)

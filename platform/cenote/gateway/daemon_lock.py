@@ -6,6 +6,7 @@ while somebody holds it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -45,9 +46,18 @@ class DaemonLock:
         os.ftruncate(self._fd, 0)  # what it says of one that was killed
 
     def write(self, running: Running) -> None:
-        """Says who holds it. Readers see the old text, nothing or the new text, and take nothing for nobody yet."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(asdict(running)).encode(), 0)
+        """Says who holds it. Readers see the old text, nothing or the new text, and take nothing for nobody yet.
+
+        Raises UnavailableError where there is no room for that.
+        """
+        text = json.dumps(asdict(running)).encode()
+        try:
+            os.ftruncate(self._fd, 0)
+            written = os.pwrite(self._fd, text, 0)
+        except OSError as error:
+            raise UnavailableError(f"{str(self._path)!r} cannot be written: {error.strerror}") from None
+        if written != len(text):
+            raise UnavailableError(f"{str(self._path)!r} cannot be written: {os.strerror(errno.ENOSPC)}")
 
     def release(self) -> None:
         """The file stays: a name that goes while others open it would make two locks."""

@@ -96,10 +96,10 @@ def main(options: str, pipe: int) -> int:
     with open(pipe, "wb") as told:
         try:
             lock = DaemonLock(wanted.state.watch)
+            lock.write(Running(pid=os.getpid(), since=time.time()))
         except CenoteError as error:
             announce(told, error)
             return 1
-        lock.write(Running(pid=os.getpid(), since=time.time()))
         try:
             return Watcher(wanted, told).run()
         finally:

@@ -94,7 +94,8 @@ class LiveState(ExecutionState):
         self.refresh()
         kept = self._site.kept()
         try:
-            return make_plan(patch, self._past.line(self.head), kept)
+            line = self._past.line(self.head)
+            return make_plan(patch.renumbered(self._past.present(line)), line, kept)
         except NoWayError as none:
             if not (why := self._site.why_not_begun_again()):
                 raise
@@ -194,7 +195,7 @@ class RuntimeState(LiveState, Generic[Face]):
 
     def revert(self, patch_id: str, options: ApplyOptions | None = None) -> ApplyResult:
         """Takes back a patch that this process has applied, and nothing else: what came after it stays, other
-        patches too. As `apply`.
+        patches too. As `apply`. patch_id: `plan.patch.id`.
 
         Raises UnknownEntryError for any other; PatchConflictError where a later patch has changed the same lines, or
         nothing of it is in the line to the head.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cenote.harness.step import Step
 from cenote.harness.symbols import symbol_of
@@ -64,6 +64,14 @@ class Past:
     def line(self, end: int) -> list[StepRecord]:
         self.check(end)
         return self._history.tree.line(end)
+
+    def present(self, line: Iterable[StepRecord]) -> Callable[[int], int]:
+        """Of a step's number, that of the step in this line which stands for the same one, through whatever patches;
+        the number itself where none does.
+        """
+        first = self._history.tree.first
+        present = {first(record.number): record.number for record in line}
+        return lambda number: present.get(first(number), number)
 
     def fork(self, one: int, other: int) -> tuple[int, list[StepRecord], list[StepRecord]]:
         """Where the lines to two steps part, and what each has behind that."""

@@ -203,12 +203,27 @@ class Patch:
             parent=self.id,
         )
 
+    def renumbered(self, present: Callable[[int], int]) -> Patch:
+        """The same patch of the same steps, by the numbers that these have now. present: gives them."""
+        return replace(self, changes=tuple(_renumbered(change, present) for change in self.changes))
+
     def applied(self, records: Sequence[StepRecord]) -> tuple[LineStep, ...]:
         """The patched line. Raises PatchConflictError."""
         line = recorded_line(records)
         for change in self.changes:
             line = change.on(line)
         return line
+
+
+def _renumbered(change: Change, present: Callable[[int], int]) -> Change:
+    match change:
+        case ReplaceStep() | EditStep() | RemoveStep():
+            return replace(change, number=present(change.number))
+        case InsertStep():
+            return replace(change, after=present(change.after))
+        case EditText(target=int(number)):
+            return replace(change, target=present(number))
+    return change
 
 
 def _text(given: str) -> str:

@@ -149,6 +149,8 @@ def spoken(location: Location) -> str:
             return f"the file `{key}`"
         case "hidden":
             return f"the state of {key}"
+        case "import":
+            return f"whether `{key}` is imported"
         case "module" if location == LIBRARIES:
             return "what was set in libraries"
         case "module":

@@ -29,7 +29,18 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, tells_names, why_again, why_misplaced, why_unsteady
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
+from cenote_worker.trace import (
+    ABSENT,
+    ANYTHING,
+    TREE,
+    Location,
+    StepTrace,
+    Version,
+    imported,
+    key_of,
+    kind_of,
+    name,
+)
 
 
 class Walk:
@@ -132,6 +143,9 @@ class Walk:
         if trace.modules and not self._course.continues:
             self._prepare(self._surroundings())
             self._ground.load(trace.modules)
+            for location in map(imported, trace.modules):
+                if location in trace.writes:
+                    self._live.correct(location, trace.writes[location])
         new = self._ground.reuse(record)
         self._recheck(self._want.fold(record.number, trace))
         reason = "nothing that it depends on is different"
@@ -191,8 +205,9 @@ class Walk:
             raise
 
     def _surroundings(self) -> set[Location]:
-        """What programs reach without a name: stale files and hidden state are put right before anything runs."""
-        return {location for location in self._stale if kind_of(location) != "name"}
+        """What programs reach without a name: stale files and hidden state are put right before anything runs. Nobody
+        meets a module that is imported and that he does not speak of."""
+        return {location for location in self._stale if kind_of(location) not in ("name", "import")}
 
     def _needs(self, position: int, step: LineStep) -> set[Location]:
         needs = set(self._course.needs.get(position, ()))

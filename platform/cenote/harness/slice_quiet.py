@@ -7,6 +7,7 @@ out once, so that whoever knows the types need not look at the syntax again.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -33,6 +34,9 @@ _EXPRESSIONS: Final = (
     ast.FormattedValue, ast.ListComp, ast.SetComp, ast.DictComp, ast.comprehension, ast.Starred, ast.keyword,
 )  # fmt: skip
 _DISPLAYS: Final = (ast.Tuple, ast.List, ast.Dict, ast.Set)
+ALIASES: Final = (ast.TypeAlias,) if sys.version_info >= (3, 12) else ()
+"""Statements that bind a type whose value is worked out when somebody asks for it."""
+
 _GRAMMAR: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 TypeOf = Callable[[str], str]
@@ -99,10 +103,10 @@ def _is_quiet(statement: ast.stmt, needs: _Needs) -> bool:
         case ast.If(test=test, body=body, orelse=other):
             return _only_reads(test, needs) and all(_is_quiet(each, needs) for each in (*body, *other))
         case ast.FunctionDef():
-            return is_plain(statement)
+            return _only_defines(statement)
         case ast.ClassDef(bases=[], keywords=[], decorator_list=[], body=body):
             return all(_is_member(each) for each in body)
-    return isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
+    return isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass, *ALIASES))
 
 
 def _only_reads(node: ast.AST, needs: _Needs) -> bool:
@@ -141,7 +145,13 @@ def _is_names(target: ast.expr, value: ast.expr) -> bool:
 
 
 def is_plain(node: ast.FunctionDef) -> bool:
-    """Whether it makes a function which holds nothing that could be changed."""
+    """Whether it makes a function which holds nothing that could be changed, as type parameters can be."""
+    return not getattr(node, "type_params", ()) and _only_defines(node)
+
+
+def _only_defines(node: ast.FunctionDef) -> bool:
+    """Whether making the function runs nothing, and gives it nothing but constants. Of type parameters bounds and
+    defaults are worked out later."""
     arguments = node.args
     given = (
         *arguments.args,
@@ -177,7 +187,7 @@ def _is_annotation(node: ast.expr) -> bool:
 def _is_member(node: ast.stmt) -> bool:
     match node:
         case ast.FunctionDef():
-            return is_plain(node)
+            return _only_defines(node)
         case ast.Expr(value=ast.Constant()) | ast.Pass():
             return True
         case ast.Assign(targets=[ast.Name()], value=ast.Constant()):

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final
 
 from cenote.harness.plan_names import bound_by
-from cenote.harness.slice_quiet import Quiet, TypeOf, all_atoms, is_plain
+from cenote.harness.slice_quiet import ALIASES, Quiet, TypeOf, all_atoms, is_plain
 from cenote.harness.syntax import MAX_CODE, UnreadCode, parse
 from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import Span
@@ -19,7 +19,9 @@ from cenote_worker.results import Span
 MAX_READ: Final = 500_000
 """Characters of cells whose statements are kept: what is told of them takes up to a hundred times as much."""
 
-_INNER: Final = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp))
+_INNER: Final = frozenset(
+    (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp, *ALIASES)
+)
 _WITHOUT_NAMES: Final = frozenset(
     (
         ast.Load,
@@ -114,7 +116,8 @@ class ReadCells:
 
 
 def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Global names that functions, methods and lambdas of the cell use; and those that they bind or store into.
+    """Global names that code of the cell uses which may run later: functions, methods, lambdas, values of type aliases
+    and bounds of type parameters; and those that it binds or stores into.
 
     What is no Python has none: nothing has run. Raises UnreadCode.
     """
@@ -125,7 +128,7 @@ def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
     except RecursionError:
         raise UnreadCode from None
     used, bound = set[str](), set[str]()
-    for inner in _functions(table):
+    for inner in _run_later(table):
         for symbol in inner.get_symbols():
             if symbol.is_global():
                 used.add(symbol.get_name())
@@ -230,6 +233,8 @@ def _sure(node: ast.stmt) -> Iterator[str]:
         case ast.Import(names=names) | ast.ImportFrom(names=names):
             for alias in names:
                 yield from bound_by(alias)
+        case _ if isinstance(node, ALIASES):
+            yield from _targets(node.name)
 
 
 def _targets(target: ast.expr) -> Iterator[str]:
@@ -243,12 +248,12 @@ def _targets(target: ast.expr) -> Iterator[str]:
             yield from _targets(value)
 
 
-def _functions(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+def _run_later(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     waiting = [table]
     while waiting:  # no recursion: lambdas are nested more deeply than that can go
         inside = waiting.pop().get_children()
         waiting += inside
-        yield from (inner for inner in inside if inner.get_type() == "function")
+        yield from (inner for inner in inside if inner.get_type() != "class")
 
 
 def _stored_into(tree: ast.AST) -> Iterator[str]:

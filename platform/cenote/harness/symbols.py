@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from cenote_security.errors import UsageError
-from cenote_worker.trace import Location, name
-
-_KINDS: Final = ("name:", "file:", "hidden:", "module:")
+from cenote_worker.trace import KINDS, Location, name
 
 
 def location_of(symbol: str) -> Location:
@@ -19,7 +15,7 @@ def location_of(symbol: str) -> Location:
         raise UsageError(
             f"a symbol is the name of a variable, or such as `file:data.csv`, not {type(symbol).__name__}"
         )
-    return Location(symbol) if symbol.startswith(_KINDS) else name(symbol)
+    return Location(symbol) if symbol.startswith(KINDS) else name(symbol)
 
 
 def symbol_of(location: Location) -> str:

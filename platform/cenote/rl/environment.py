@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self, TypedDict
 
 from cenote.agent.block_parser import BlockParser
 from cenote.agent.observation import NOTHING, cut, observe
-from cenote.runtime.final_state import FinalState, Score
+from cenote.runtime.final_state import FinalState, Score, check_score
 from cenote.runtime.sync import PythonRuntime
 from cenote_security.errors import (
     CenoteError,
@@ -97,6 +97,7 @@ class Environment:
     ) -> None:
         if max_steps < 1:
             raise UsageError(f"an episode has at least one step, not {max_steps!r}")
+        check_score(score)
         self.task = task
         self._make_runtime = make_runtime
         self._score = score
@@ -137,6 +138,8 @@ class Environment:
         episode, runtime = self._episode, self.runtime
         if episode is None or episode.done:
             raise UsageError("the episode is over; call reset() first")
+        if not isinstance(action, str):
+            raise UsageError(f"an action is a model's answer, a text, not {type(action).__name__}")
         episode.steps += 1
         parser = BlockParser(self._language)
         parser.feed(action)

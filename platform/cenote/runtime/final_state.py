@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.results import ExecutionResult, VariableInfo
 
 if TYPE_CHECKING:
@@ -45,3 +46,12 @@ class FinalState:
 
 Score: TypeAlias = Callable[[FinalState], float]
 """A plain function that says how good a final state is; the higher the better."""
+
+
+def check_score(score: object) -> None:
+    """Before any work is done for it. Raises UsageError for what is no plain function."""
+    if not callable(score) or iscoroutinefunction(score):
+        what = "an async one" if callable(score) else type(score).__name__
+        raise UsageError(
+            f"score is a plain function of the final state, not {what}; it is called on a thread"
+        )

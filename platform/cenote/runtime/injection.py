@@ -88,11 +88,21 @@ def stays_here(item: Injectable) -> bool:
     return isinstance(item, Variable) and (item.host or is_agent(item.value))
 
 
+def _hint(item: object) -> str:
+    """How to wrap what is not wrapped; empty for anything that needs a name first."""
+    if isinstance(item, type):
+        return f"; write Type({item.__name__})"
+    name = getattr(item, "__name__", "")
+    return f"; write Function({name})" if callable(item) and name.isidentifier() else ""
+
+
 def _check_names(items: list[Injectable]) -> None:
     seen: set[str] = set()
     for item in items:
         if not isinstance(item, Variable | Function | Type):
-            raise UsageError(f"inject takes Variable, Function or Type, not {type(item).__name__}")
+            raise UsageError(
+                f"inject takes Variable, Function or Type, not {type(item).__name__}{_hint(item)}"
+            )
         if item.name in seen:
             raise NameExistsError(item.name)
         seen.add(item.name)

@@ -6,6 +6,7 @@ the user's own modules go by value, since a jail does not see the user's files.
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ import cloudpickle
 
 from cenote_security.errors import NotTransferableError
 from cenote_worker.content import Content
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 
@@ -91,6 +93,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise TypeError("an open file stays where it is; send what you read from it")
         if (schema := reduced_schema(obj)) is not None:
             return schema
+        if type(obj) is CACHED and (is_foreign(obj) or "<locals>" in obj.__qualname__):
+            refuse_cache(obj)
+        if type(obj) is functools.cached_property:
+            return reduced_property(obj)
         if isinstance(obj, _OF_MODULES):
             self._by_value(obj.__module__)
         elif isinstance(obj, types.ModuleType):
@@ -131,8 +137,8 @@ def _foreign_modules_by_value() -> Iterator[Callable[[object], None]]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def is_foreign(cls: type) -> bool:
-    """Whether a class is the user's own: a jail gets it by value, since it cannot import it."""
+def is_foreign(cls: Any) -> bool:
+    """Whether a class or function is the user's own: a jail gets it by value, since it cannot import it."""
     if cls.__module__ == "__main__":
         return True
     module = sys.modules.get(cls.__module__)

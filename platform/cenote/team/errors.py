@@ -21,7 +21,8 @@ class BudgetExceededError(RejectedError):
         self.left = left
 
     def __str__(self) -> str:
-        needed = f"{self.needed:.12g} needed, " if self.needed else ""
+        reserved = " with room for an answer (`Budget.answer`)" if self.resource in ("tokens", "cost") else ""
+        needed = f"{self.needed:.12g} needed{reserved}, " if self.needed else ""
         return (
             f"the team's budget of {self.resource} does not cover this: {needed}{self.left:.12g} left; "
             f"finish with what there is, or give the team a larger budget"

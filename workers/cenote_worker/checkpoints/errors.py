@@ -82,6 +82,29 @@ class CheckpointDamagedError(CheckpointError):
         return f"checkpoint {self.number} of {self.name!r} is damaged: {found}; {remedy}"
 
 
+class NewerCheckpointError(CheckpointError):
+    """A newer version of Cenote has made this checkpoint. It was left as it is.
+
+    found, known: formats. restorable: numbers of checkpoints of the same runtime that can be read here, newest first.
+    """
+
+    def __init__(self, name: str, number: int, found: int, known: int, restorable: tuple[int, ...]) -> None:
+        super().__init__(name, number, found, known, restorable)
+        self.name = name
+        self.number = number
+        self.found = found
+        self.known = known
+        self.restorable = restorable
+
+    def __str__(self) -> str:
+        others = ", ".join(map(str, self.restorable))
+        remedy = f", or restore one of {others}" if others else ""
+        return (
+            f"checkpoint {self.number} of {self.name!r} has format {self.found}, this version of Cenote reads "
+            f"{self.known}; use the newer version{remedy}"
+        )
+
+
 class IncompleteRestoreError(CheckpointError):
     """A checkpoint cannot give back everything that the runtime had. Nothing was started.
 

@@ -84,7 +84,11 @@ class LocalFolder:
         return (self._path / _LOCK).exists()
 
     def is_claimed(self, fence: int) -> bool:
-        return self._lock >= 0 and _fence_in(self._lock) == fence
+        if self._lock < 0:
+            return False
+        # A folder that was removed and made again has another file there, and another writer.
+        there = os.path.samestat(os.fstat(self._lock), (self._path / _LOCK).stat())
+        return there and _fence_in(self._lock) == fence
 
     def release(self) -> None:
         lock, self._lock = self._lock, -1

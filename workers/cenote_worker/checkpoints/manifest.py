@@ -45,6 +45,14 @@ class MalformedManifest(Exception):
     """What should be a manifest that can be read here is none; the text says why."""
 
 
+class NewerManifest(MalformedManifest):
+    """Whole, and of a later format. found: which."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(f"it is of format {found}; this version of Cenote reads {VERSION}")
+        self.found = found
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a chunk lies. file: number of a checkpoint. stored: bytes there. coding: RAW or ZLIB."""
@@ -136,7 +144,7 @@ def manifest_length(footer: bytes) -> int:
         raise MalformedManifest("the file is cut off, or no checkpoint")
     _, length, version, _ = _FOOTER.unpack(footer)
     if version != VERSION:
-        raise MalformedManifest(f"it is of format {version}; this version of Cenote reads {VERSION}")
+        raise NewerManifest(version)
     return int(length)
 
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
 
 from cenote_security.errors import UnknownEntryError, UsageError
-from cenote_worker.checkpoints.errors import CheckpointDamagedError, StoreFailedError
+from cenote_worker.checkpoints.errors import CheckpointDamagedError, NewerCheckpointError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
 from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
 from cenote_worker.checkpoints.manifest import (
     FOOTER,
+    VERSION,
     MalformedManifest,
     Manifest,
+    NewerManifest,
     decode,
     manifest_length,
 )
@@ -99,7 +101,7 @@ class CheckpointStore:
     def manifest(self, name: str, checkpoint: int | str | None = None) -> Manifest:
         """By number or label, the newest of that label; by default the newest of all.
 
-        Raises UnknownEntryError, CheckpointDamagedError.
+        Raises UnknownEntryError, CheckpointDamagedError, NewerCheckpointError.
         """
         folder = self.folder(name)
         with failures(folder.place):
@@ -116,13 +118,18 @@ class CheckpointStore:
         try:
             with failures(folder.place):
                 return read_manifest(folder, number)
+        except NewerManifest as error:
+            others = self._others(name, number)
+            raise NewerCheckpointError(name, number, error.found, VERSION, others) from None
         except MalformedManifest as error:
             raise self.damaged(name, number, (str(error),)) from None
 
+    def _others(self, name: str, number: int) -> tuple[int, ...]:
+        return tuple(info.number for info in self.checkpoints(name) if info.number != number)
+
     def damaged(self, name: str, number: int, damage: tuple[str, ...]) -> CheckpointDamagedError:
         """The error that says so, and what else can be restored."""
-        others = tuple(info.number for info in self.checkpoints(name) if info.number != number)
-        return CheckpointDamagedError(name, number, damage, others)
+        return CheckpointDamagedError(name, number, damage, self._others(name, number))
 
 
 def read_manifest(folder: Folder, number: int) -> Manifest:

@@ -47,12 +47,23 @@ class CheckpointWriter:
         """Where the chunks of the newest checkpoint of this runtime lie."""
 
     def begin(self) -> Draft:
-        """The next checkpoint. Raises StoreFailedError."""
+        """The next checkpoint; in full, if the folder was removed meanwhile.
+
+        Raises StoreFailedError, StoreBusyError where somebody else has begun that folder anew.
+        """
         with failures(self._folder.place):
-            # Somebody may have swept what a restored state was made of.
+            # Somebody may have swept what a restored state was made of, or removed everything.
             there = frozenset(self._folder.numbers())
+            if not there and not self._folder.was_claimed():
+                self._claim_anew()
             known = {key: place for key, place in self.known.items() if place.file in there}
             return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
+
+    def _claim_anew(self) -> None:
+        self._folder.release()
+        if (fence := self._folder.claim()) is None:
+            raise StoreBusyError(self._name)
+        self._fence = fence
 
     def publish(
         self,

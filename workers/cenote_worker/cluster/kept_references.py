@@ -51,14 +51,19 @@ class KeptReferences:
         node: str,
         room: int | None,
         elsewhere: Elsewhere | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
         quotas: MachineQuotas | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """clock: of leases, one for all processes of the machine, which no change of its time ends or prolongs.
+        wall: that time, for people.
+        """
         self._values = KeptValues(keeper, room)
         self._leases = KeptLeases(keeper, clock)
         self._node = node
         self._elsewhere = elsewhere
         self._clock = clock
+        self._wall = wall
         self._quotas = quotas
 
     def put(
@@ -67,7 +72,7 @@ class KeptReferences:
         try:
             # 128 bits that nobody meets by trying; the node and the size, so that finding it takes no directory.
             reference = f"ref_{secrets.token_hex(16)}_{content.size:x}_{self._node}"
-            record = _encoded(info, origin, content, self._clock())
+            record = _encoded(info, origin, content, self._wall())
             self._keep(reference, origin.tenant, record, content, holder, lease)
         finally:
             content.close()
@@ -210,7 +215,7 @@ class KeptReferences:
             parts=facts["parts"],
             holders=len(leases),
             created=facts["created"],
-            expires=max(leases, default=self._clock()),
+            expires=max(leases, default=self._clock()) + self._wall() - self._clock(),
             origin=Origin(**facts["origin"]),
             node=_node_of(reference),
         )

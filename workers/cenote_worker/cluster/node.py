@@ -295,7 +295,7 @@ class Node:
                 elif one.hibernate_after and one.quiet > one.hibernate_after:
                     self._hibernate(one.runtime, one.hibernate_after)
         self._references.sweep()
-        sweep_spares(self._keeper, time.time() - SPARE_SECONDS)
+        sweep_spares(self._keeper, time.monotonic() - SPARE_SECONDS)
 
     def facts(self) -> NodeFacts:
         count, size = self._references.used()

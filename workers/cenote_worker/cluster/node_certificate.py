@@ -87,7 +87,8 @@ class KeptCertificate:
     def __call__(self) -> TlsMaterial:
         """Raises UnavailableError where there is none."""
         now = self._clock()
-        if self._looked is None or now - self._looked >= LOOK_EVERY:
+        # A clock that was set back is no reason to wait until it is where it was.
+        if self._looked is None or not timedelta() <= now - self._looked < LOOK_EVERY:
             self._look()
             self._looked = now
         if self._material is None:

@@ -15,7 +15,7 @@ _PLACE: Final = "spare/"
 
 def put_spare(keeper: KeeperClient, ends: JailEnds) -> str:
     """Leaves a jail in the keeper, and gives the key by which it is fetched."""
-    key = f"{_PLACE}{time.time():.0f}/{secrets.token_hex(8)}"
+    key = f"{_PLACE}{time.monotonic():.0f}/{secrets.token_hex(8)}"
     try:
         keeper.put(key, ends.record(), ends.descriptors())
     finally:
@@ -33,7 +33,7 @@ def take_spare(keeper: KeeperClient, key: str) -> JailEnds:
 
 
 def sweep_spares(keeper: KeeperClient, before: float) -> None:
-    """Gives up those that were put before a time, in seconds since the epoch, and were never fetched."""
+    """Gives up those that were put before a time, on the monotonic clock, and were never fetched."""
     for key in keeper.keys(_PLACE):
         if float(key.split("/")[1]) < before:
             keeper.drop(key)

@@ -12,10 +12,12 @@ the death of this process at any instant; a machine that loses its power may los
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 import struct
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,15 +26,24 @@ from typing import Final
 
 import xxhash
 
-from cenote_security.errors import HistoryTakenError, HistoryUnavailableError, MalformedValueError
+from cenote_security.errors import (
+    HistoryTakenError,
+    HistoryUnavailableError,
+    MalformedValueError,
+    NewerHistoryError,
+)
 from cenote_worker.history.events import Event
 from cenote_worker.history.history import History
 from cenote_worker.history.messages import from_event, to_event
 from cenote_worker.history.step import StepRecord
 
-_MAGIC: Final = b"CENOTEH1"
+_FORMAT: Final = 1
+_MAGIC: Final = b"CENOTEH%d" % _FORMAT
 _FIRST: Final = struct.Struct("<8s32s")
 _ENTRY: Final = struct.Struct("<QQQ")
+
+MAX_WAITING: Final = 16 * 2**20
+"""Bytes of events that wait for room on the disk. With more of them the file is given up."""
 
 DAMAGED: Final = ".damaged"
 """Behind the name of a file that was set aside."""
@@ -43,20 +54,29 @@ _log = logging.getLogger("cenote.history")
 class EventLog:
     """The Keep of a History. One writer at a time: it holds a lock of the kernel's, which is gone with its process.
 
-    A file that fails is not written to any more: a history with a gap would be no history. `flush` says so.
+    What a file has no room for waits, and is tried again with whatever comes next, and at `flush`. A file for which
+    too much waits is not written to any more: a history with a gap would be no history. `flush` says so.
     """
 
     def __init__(self, path: Path) -> None:
         """Makes what is missing. Raises HistoryTakenError while somebody writes it, HistoryUnavailableError."""
         self._path = path
-        self._failure: HistoryUnavailableError | None = None
         self._file = _opened(path)
+        self._end = 0
+        """Of what is whole in it."""
+        self._lock = threading.Lock()
+        """Over what follows: `flush` comes from other threads than events do."""
+        self._waiting = bytearray()
+        """What is to come behind that."""
+        self._failure: HistoryUnavailableError | None = None
+        """Why something waits, or no more is written."""
+        self._given_up = False
 
     def read(self) -> tuple[str, list[Event]]:
         """The id of the history, and its events; once, before anything is added.
 
         What its last writer did not come to the end of is cut off. Raises MalformedValueError for a damaged file,
-        HistoryUnavailableError.
+        NewerHistoryError for one with anything that this version does not know, HistoryUnavailableError.
         """
         with _explained(self._path):
             data = memoryview(self._path.read_bytes())
@@ -64,14 +84,14 @@ class EventLog:
                 return self._begun(), []
             magic, id = _FIRST.unpack_from(data)
             if magic != _MAGIC:
-                raise MalformedValueError("it is no history, or one of a format that is not known")
+                self._refuse(magic)
             events: dict[int, Event] = {}
             end = _FIRST.size
             for position, event, behind in _entries(data):
                 if position > len(events):
                     raise MalformedValueError(f"event {len(events)} is missing")
-                events[position], end = to_event(event), behind
-            os.ftruncate(self._file, end)
+                events[position], end = self._event(event), behind
+            self._cut(end)
             return id.decode("ascii", "replace"), list(events.values())
 
     def set_aside(self) -> str:
@@ -84,40 +104,94 @@ class EventLog:
 
     def _begun(self) -> str:
         id = uuid.uuid4().hex
-        os.ftruncate(self._file, 0)
-        os.write(self._file, _FIRST.pack(_MAGIC, id.encode()))
+        self._cut(0)
+        self._append(_FIRST.pack(_MAGIC, id.encode()))
         return id
+
+    def _refuse(self, magic: bytes) -> None:
+        number = magic.removeprefix(_MAGIC[:-1])
+        if number.isdigit() and len(number) == 1:
+            raise NewerHistoryError(str(self._path), int(number), _FORMAT)
+        raise MalformedValueError("it is no history")
+
+    def _event(self, data: bytes) -> Event:
+        """One whose sum is right. So what is wrong with it was written like that, by a version that knows more."""
+        try:
+            return to_event(data)
+        except MalformedValueError as error:
+            raise NewerHistoryError(str(self._path), f"{_FORMAT} with {error}", _FORMAT) from None
+
+    def _append(self, data: bytes | bytearray) -> None:
+        """All of it, or nothing. Raises OSError."""
+        if self._failure is not None:
+            self._cut(self._end)
+        written = os.write(self._file, data)
+        if written != len(data):
+            self._cut(self._end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._end += written
+
+    def _cut(self, end: int) -> None:
+        os.ftruncate(self._file, end)
+        self._end = end
 
     # -- Keep --
 
     def add(self, position: int, event: Event) -> None:
-        if self._failure is not None or self._file < 0:
-            return
         data = from_event(event)
-        entry = _ENTRY.pack(len(data), _sum(position, data), position) + data
+        with self._lock:
+            if not self._given_up and self._file >= 0:
+                self._waiting += _ENTRY.pack(len(data), _sum(position, data), position) + data
+                self._write()
+
+    def _write(self) -> None:
+        """What waits. What cannot be written waits on."""
         try:
-            written = os.write(self._file, entry)
-            if written != len(entry):
-                raise OSError("no room is left")
+            self._append(self._waiting)
         except OSError as error:
-            self._failure = HistoryUnavailableError(str(self._path), error.strerror or str(error))
-            _log.warning("steps are not written to their history any more: %s", self._failure)
+            self._has_failed(error)
+        else:
+            if self._failure is not None:
+                _log.warning("steps are written to the history %s again", self._path)
+            self._failure = None
+            self._waiting.clear()
+
+    def _has_failed(self, error: OSError) -> None:
+        failure = HistoryUnavailableError(str(self._path), error.strerror or str(error))
+        if self._failure is None:
+            _log.warning("steps wait to be written to their history: %s", failure)
+        self._failure = failure
+        if len(self._waiting) > MAX_WAITING:
+            self._given_up = True
+            self._waiting.clear()
+            _log.error("steps are not written to their history any more: %s", failure)
 
     def shed(self, position: int, record: StepRecord) -> None:
         self.add(position, record)
 
     def flush(self) -> None:
         """Waits until everything so far is on disk. Raises HistoryUnavailableError when something is not written."""
-        if self._failure is not None:
-            raise self._failure
-        if self._file >= 0:
-            os.fdatasync(self._file)
+        with self._lock:
+            if self._waiting:
+                self._write()
+            if self._failure is not None:
+                raise self._failure
+            if self._file >= 0:
+                with _explained(self._path):
+                    os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Closing twice is fine."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        """Writes what waits, if that can be now. Closing twice is fine."""
+        with self._lock:
+            if self._waiting:
+                self._write()
+            if lost := len(self._waiting):
+                self._given_up = True
+                self._waiting.clear()
+                _log.error("%d bytes of events are missing in a history: %s", lost, self._failure)
+            file, self._file = self._file, -1
+            if file >= 0:
+                os.close(file)
 
 
 def _entries(data: memoryview) -> Iterator[tuple[int, bytes, int]]:

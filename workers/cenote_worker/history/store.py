@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
+from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -39,6 +39,15 @@ _PAGE: Final = 1_000
 """Events read at a time."""
 
 _BUSY_SECONDS: Final = 5.0
+
+_SERVER: Final = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
+"""For libpq. A server that is stopped, or behind a line that is cut, is an error within half a minute."""
+
+_STATEMENT: Final = 30_000
+"""Milliseconds that a server may take for one statement, waiting for others' locks included."""
+
+_ONE_CLAIM: Final = 0x63656E6F7465
+"""Of the lock under which tables are made: two who make them at once would both fail."""
 
 _KEY: Final = 500
 """Characters of a location in the index. PostgreSQL's entries end at 2,700 bytes; a file's path may be longer."""
@@ -118,10 +127,17 @@ class HistoryStore:
         with self._explained(), self._engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
+    def size(self) -> int:
+        """How many events there are."""
+        query = select(func.max(EVENTS.c.position)).where(EVENTS.c.runtime == self.runtime)
+        with self._explained(), self._engine.connect() as connection:
+            last = connection.execute(query).scalar()
+        return 0 if last is None else int(last) + 1
+
     def write(self, added: Sequence[tuple[int, Event]], shed: Sequence[tuple[int, StepRecord]] = ()) -> None:
         """All of it, or nothing. Raises HistoryTakenError once another writer has opened it."""
         steps = [(position, each) for position, each in added if isinstance(each, StepRecord)]
-        with self._explained(), self._engine.begin() as connection:
+        with self._explained(), self._transaction() as connection:
             self._check_still_ours(connection)
             _insert(connection, EVENTS, (self._event_row(position, each) for position, each in added))
             _insert(connection, STEPS, (self._step_row(position, record) for position, record in steps))
@@ -147,7 +163,9 @@ class HistoryStore:
 
     def _claim(self) -> str:
         """Makes this the writer. Gives the id of the history."""
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
+            if self._lock is None:
+                self._wait_for_others(connection)
             METADATA.create_all(connection)
             found = connection.execute(select(SCHEMA.c.version)).scalar()
             if found is None:
@@ -164,6 +182,19 @@ class HistoryStore:
             fresh = {"runtime": self.runtime, "id": uuid.uuid4().hex, "writer": self._writer}
             connection.execute(insert(HISTORIES).values(fresh))
             return fresh["id"]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        if self._lock is not None:
+            self._lock.check_file()
+        with self._engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text(f"SET LOCAL statement_timeout = {_STATEMENT}"))
+            yield connection
+
+    def _wait_for_others(self, connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_ONE_CLAIM)))
 
     def _check_still_ours(self, connection: Connection) -> None:
         """An update, not a question: it takes the lock that keeps another from claiming it in the middle."""
@@ -248,7 +279,9 @@ def _url(place: str | Path) -> URL:
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() != "sqlite":
         # A server has a hundred connections for all: a runtime that writes nothing must not hold one of them.
-        return create_engine(url, poolclass=NullPool)
+        terms = _SERVER if url.drivername in ("postgresql+psycopg", "postgresql+psycopg2") else {}
+        given = {name: value for name, value in terms.items() if name not in url.query}
+        return create_engine(url, poolclass=NullPool, connect_args=given)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")

@@ -19,7 +19,9 @@ class WriterLock:
         """
         try:
             database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            file = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._database, self._known = database, _identity(os.fstat(file))
+            os.close(file)
             self._file = os.open(f"{database}.writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise HistoryUnavailableError(str(database), error.strerror or str(error)) from error
@@ -29,8 +31,26 @@ class WriterLock:
             self.close()
             raise HistoryTakenError(str(database)) from None
 
+    def check_file(self) -> None:
+        """Whether the database still lies under its name: SQLite goes on writing into one that was removed.
+
+        Raises HistoryUnavailableError.
+        """
+        try:
+            found = _identity(self._database.stat())
+        except OSError as error:
+            raise HistoryUnavailableError(str(self._database), error.strerror or str(error)) from error
+        if found != self._known:
+            raise HistoryUnavailableError(
+                str(self._database), "another file was put in its place; put the former one back"
+            )
+
     def close(self) -> None:
         """Closing twice is fine."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -63,15 +63,6 @@ def _flat(value: Any) -> Any:
     return (value if value.flags.c_contiguous else value.T).reshape(-1).view("u1")
 
 
-def owning(memory: bytes, shape: tuple[int, ...], dtype: Any, order: str, writeable: bool) -> Any:
-    """An array with a copy of this memory of its own. numpy would leave it in what it is unpickled from."""
-    numpy = importlib.import_module("numpy")
-    array = numpy.empty(shape, dtype, order)
-    _flat(array)[:] = numpy.frombuffer(memory, numpy.uint8)
-    array.flags.writeable = writeable
-    return array
-
-
 def over_memory(
     memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
 ) -> Any:
@@ -88,6 +79,15 @@ def over_memory(
     if not writeable:
         view.flags.writeable = False
     return view
+
+
+def copied_from(
+    memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, writeable: bool
+) -> Any:
+    """An array with memory of its own, laid out alike. What numpy rebuilds lies in what it was stored in."""
+    copied = over_memory(memory, offset, shape, strides, dtype, writeable=False).copy(order="K")
+    copied.flags.writeable = writeable
+    return copied
 
 
 def _permuted(value: Any) -> View:

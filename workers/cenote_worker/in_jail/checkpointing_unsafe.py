@@ -23,14 +23,14 @@ from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import over_memory, owning, plain_bytes_of, view_of
+from cenote_worker.in_jail.array_views import copied_from, over_memory, plain_bytes_of, view_of
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
-_CACHED = type(functools.lru_cache(len))
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
 _BODY = 3
@@ -52,12 +52,21 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Writes one group of values. After `dump`, `memo` holds every object that it met: who shares what."""
 
     def __init__(
-        self, stream: io.BytesIO, buffers: list[memoryview], namespace: Mapping[str, object], anchors: Anchors
+        self,
+        stream: io.BytesIO,
+        buffers: list[memoryview],
+        namespace: Mapping[str, object],
+        anchors: Anchors,
+        *,
+        owned: int = 0,
     ) -> None:
+        """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
+        stored in, which can neither be resized nor say that they own it."""
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
+        self._owned = owned
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -70,9 +79,13 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._cell(obj)
         if id(obj) in self._anchors:
             return Landing.anchor, self._anchors[id(obj)]
-        if kind is _CACHED and obj.__wrapped__.__globals__ is self._namespace:
+        if kind is CACHED and (
+            obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
+        ):
             # By itself it would be stored as a name, to be looked up in a module that is not filled yet.
             raise NotKept("a cache of functools holds results that cannot be read out of it")
+        if kind is functools.cached_property:
+            return reduced_property(obj)
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
         if (closed := reduced_closed_file(obj)) is not None:
@@ -83,7 +96,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a memoryview would come back as a copy")
         if (view := view_of(obj)) is not None:
             return over_memory, view
-        if (array := _array(obj)) is not None:
+        if (array := self._array(obj)) is not None:
             return array
         if id(obj) in _SENTINELS:
             return getattr, (dataclasses, _SENTINELS[id(obj)])
@@ -110,6 +123,24 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         )
         made = (function.__code__, function.__name__, cells or None, *home)
         return Landing.function, made, state, None, None, Landing.fill_function
+
+    def _array(self, value: Any) -> tuple[Any, ...] | None:
+        """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
+        flat = plain_bytes_of(value)
+        if flat is None:
+            return None
+        make = copied_from
+        if flat.nbytes >= OUT_OF_BAND:
+            make = copied_from if flat.nbytes <= self._owned else over_memory
+            self._owned -= flat.nbytes if make is copied_from else 0
+        return make, (
+            pickle.PickleBuffer(flat),
+            0,
+            value.shape,
+            value.strides,
+            value.dtype,
+            value.flags.writeable,
+        )
 
     def _cell(self, cell: types.CellType) -> Any:
         if id(cell) in self._bare:
@@ -215,18 +246,6 @@ def _of_sklearn(value: Any) -> Any:
 
 def _with_attributes(value: Any, attributes: dict[str, Any]) -> None:
     vars(value).update(attributes)
-
-
-def _array(value: Any) -> tuple[Any, ...] | None:
-    """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
-    flat = plain_bytes_of(value)
-    if flat is None:
-        return None
-    if flat.nbytes < OUT_OF_BAND:
-        order = "C" if value.flags.c_contiguous else "F"
-        return owning, (flat.tobytes(), value.shape, value.dtype, order, value.flags.writeable)
-    place = 0, value.shape, value.strides, value.dtype, value.flags.writeable
-    return over_memory, (pickle.PickleBuffer(flat), *place)
 
 
 def _maker(function: types.FunctionType) -> str:

@@ -154,33 +154,56 @@ def function_stub(
     return stub
 
 
-class HostObject:
+class _StandIn:
+    """Stands for something in the client. What is set here would stay here, so it is refused, not lost."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"setting `{name}` here would not reach the client; {self._instead(name)}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"deleting `{name}` here would not reach the client; {self._instead(name)}")
+
+    def _instead(self, name: str) -> str:
+        raise NotImplementedError
+
+
+class HostObject(_StandIn):
     """Stands for a live object in the client. Its public methods are called there."""
 
+    _name: str
+
     def __init__(self, channel: HostChannel, spec: jail_pb2.HostTarget) -> None:
-        self.__doc__ = spec.doc or None
-        self._name = spec.name
+        own = vars(self)
+        own.update(__doc__=spec.doc or None, _name=spec.name)
         for method in spec.methods:
-            setattr(self, method.name, function_stub(channel, _address(spec), method, method.name))
+            own[method.name] = function_stub(channel, _address(spec), method, method.name)
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):  # copy and pickle ask, before there is anything to answer with
             raise AttributeError(name)
-        methods = ", ".join(method for method in vars(self) if not method.startswith("_"))
-        text = (
-            f"{self._name} is an object in the client; only its methods are here: {methods or 'it has none'}"
-        )
+        text = f"{self._name} is an object in the client; only its methods are here: {self._methods()}"
         raise AttributeError(text, name=name, obj=self)
+
+    def _instead(self, _name: str) -> str:
+        return f"call a method of {self._name}: {self._methods()}"
+
+    def _methods(self) -> str:
+        return ", ".join(method for method in vars(self) if not method.startswith("_")) or "it has none"
 
     def __repr__(self) -> str:
         return f"<{self._name}: an object in the client; its methods run there>"
 
 
-class SubAgentRuntime:
+class SubAgentRuntime(_StandIn):
     """The runtime of a sub-agent. Values go from jail to jail and through no model."""
 
+    _caller: _Caller
+
     def __init__(self, caller: _Caller) -> None:
-        self._caller = caller
+        vars(self)["_caller"] = caller
+
+    def _instead(self, name: str) -> str:
+        return f"update_variable({name!r}, value) sets a variable of the sub-agent"
 
     def update_variable(self, name: str, value: object) -> None:
         """Sets a variable of the sub-agent to a value, or to what a reference stands for."""
@@ -199,14 +222,20 @@ class SubAgentRuntime:
         return self._caller.call("runtime.describe", (), {})
 
 
-class SubAgent:
+class SubAgent(_StandIn):
     """An agent with a runtime of its own, to be given tasks: `reply = await agent.run("...")`."""
 
+    _name: str
+    _caller: _Caller
+    runtime: SubAgentRuntime
+
     def __init__(self, channel: HostChannel, spec: jail_pb2.HostTarget) -> None:
-        self.__doc__ = spec.doc or type(self).__doc__
-        self._name = spec.name
-        self._caller = _Caller(channel, _address(spec))
-        self.runtime = SubAgentRuntime(self._caller)
+        caller = _Caller(channel, _address(spec))
+        doc = spec.doc or type(self).__doc__
+        vars(self).update(__doc__=doc, _name=spec.name, _caller=caller, runtime=SubAgentRuntime(caller))
+
+    def _instead(self, name: str) -> str:
+        return f"{self._name}.runtime.update_variable({name!r}, value) sets a variable of that agent"
 
     async def run(self, task: str) -> AgentReply:
         """Runs the sub-agent on a task until it answers."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import Any
 
 import cloudpickle
 
 from cenote_worker.content import Content
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.pickled_unsafe import KeepInBand, dumps
 
@@ -23,5 +25,9 @@ def dump(value: object) -> Content:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is CACHED and (obj.__module__ == "__main__" or "<locals>" in obj.__qualname__):
+            refuse_cache(obj)
+        if type(obj) is functools.cached_property:
+            return reduced_property(obj)
         schema = reduced_schema(obj)
         return super().reducer_override(obj) if schema is None else schema

@@ -109,7 +109,8 @@ class _Kept:
     created: float
     leases: dict[str, float] = field(default_factory=dict)
 
-    def record(self, reference: str) -> ReferenceRecord:
+    def record(self, reference: str, epoch: float) -> ReferenceRecord:
+        """epoch: what to add to a lease's end to have seconds since the epoch."""
         return ReferenceRecord(
             id=reference,
             info=self.info,
@@ -117,7 +118,7 @@ class _Kept:
             parts=self.content.count,
             holders=len(self.leases),
             created=self.created,
-            expires=max(self.leases.values()),
+            expires=max(self.leases.values()) + epoch,
             origin=self.origin,
         )
 
@@ -137,11 +138,17 @@ class LocalReferences:
     """
 
     def __init__(
-        self, room: int, clock: Callable[[], float] = time.time, quotas: MachineQuotas | None = None
+        self,
+        room: int,
+        clock: Callable[[], float] = time.monotonic,
+        quotas: MachineQuotas | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """clock: of leases, which no change of the machine's time ends or prolongs. wall: that time, for people."""
         self._room = room
         self._quotas = quotas
         self._clock = clock
+        self._wall = wall
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._timer: threading.Timer | None = None
@@ -157,12 +164,18 @@ class LocalReferences:
                 check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
                 reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
                 now = self._clock()
-                kept = self._kept[reference] = _Kept(content, info, origin, now, {holder: now + lease})
+                kept = _Kept(content, info, origin, self._wall(), {holder: now + lease})
+                self._kept[reference] = kept
                 self._schedule()
-                return kept.record(reference)
+                return kept.record(reference, self._epoch)
         except CenoteError:
             content.close()
             raise
+
+    @property
+    def _epoch(self) -> float:
+        """When the clock of leases began, as far as anybody's time can tell now."""
+        return self._wall() - self._clock()
 
     def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
         return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
@@ -178,7 +191,7 @@ class LocalReferences:
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord:
         with self._lock:
-            return self._find(reference, tenant).record(reference)
+            return self._find(reference, tenant).record(reference, self._epoch)
 
     def content(self, reference: str, tenant: str) -> Content:
         with self._lock:
@@ -191,7 +204,7 @@ class LocalReferences:
                 raise UsageError(f"a reference has at most {MAX_HOLDERS} holders")
             kept.leases[holder] = max(self._clock() + lease, kept.leases.get(holder, 0.0))
             self._schedule()
-            return kept.record(reference)
+            return kept.record(reference, self._epoch)
 
     def release(self, reference: str, tenant: str, *, holder: str) -> None:
         with self._lock:
@@ -205,7 +218,7 @@ class LocalReferences:
             ids = sorted(
                 name for name, kept in self._kept.items() if kept.origin.tenant == tenant and name > after
             )
-            return [self._kept[name].record(name) for name in ids[:limit]]
+            return [self._kept[name].record(name, self._epoch) for name in ids[:limit]]
 
     def used(self) -> tuple[int, int]:
         """How many values there are, and their bytes."""

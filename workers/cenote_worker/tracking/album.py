@@ -5,7 +5,7 @@ A picture holds until something could have changed its object: the next step tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
 import xxhash
@@ -48,6 +48,8 @@ class Album:
         """What was handed to libraries and to objects that do not show what they refer to."""
         self.states: dict[str, Version] = {}
         """Hidden state as it was looked at last, however long ago."""
+        self._nailed: set[int] = set()
+        """Objects whose addresses may be known to somebody."""
         self.finalizing = False
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()
@@ -144,6 +146,18 @@ class Album:
         lends = picture.blind or picture.calling or kind_of(location) == "module"
         return picture.refers | self._lent.get(location, frozenset()) if lends else picture.refers
 
+    def nail(self, location: Location) -> bool:
+        """The addresses of its objects may be known from now on. Whether there are any that can change."""
+        picture = self._pictures.get(location)
+        if picture is None or not picture.holds:
+            return False
+        self._nailed.update(picture.holds)
+        return True
+
+    def is_nailed(self, location: Location) -> bool:
+        picture = self._pictures.get(location)
+        return picture is not None and not self._nailed.isdisjoint(picture.holds)
+
     def with_code(self, locations: Iterable[Location]) -> set[Location]:
         """Those of them that have functions or classes of the user's."""
         known = ((each, self._pictures.get(each)) for each in locations)
@@ -219,14 +233,23 @@ class Album:
     def groups(self, locations: Iterable[Location]) -> tuple[frozenset[Location], ...]:
         """The given ones with all that can only be moved together with them."""
         groups, done = list[frozenset[Location]](), set[Location]()
+        described = self._described()
         for location in locations:
             if location not in done:
-                group = self._group(location)
+                group = self._group(location, described)
                 done |= group
                 groups.append(frozenset(group))
         return tuple(groups)
 
-    def _group(self, location: Location) -> set[Location]:
+    def _described(self) -> dict[str, list[Location]]:
+        """By name of a function or class: whose pictures refer to it."""
+        found = dict[str, list[Location]]()
+        for location, picture in self._pictures.items():
+            for variable in picture.kin:
+                found.setdefault(variable, []).append(location)
+        return found
+
+    def _group(self, location: Location, described: Mapping[str, list[Location]]) -> set[Location]:
         group, waiting = set[Location](), [location]
         while waiting:
             member = waiting.pop()
@@ -237,19 +260,15 @@ class Album:
             if picture is not None:
                 waiting.extend(self.sharing(member))
                 waiting.extend(map(name, picture.kin))
-            variable = key_of(member)
-            waiting.extend(other for other, held in self._pictures.items() if variable in held.kin)
+            waiting.extend(described.get(key_of(member), ()))
         return group
 
     def described_by(self, locations: Iterable[Location]) -> dict[Location, set[Location]]:
         """By name: others whose pictures only refer to its function or class. Without those that have none."""
         wanted = {key_of(each): each for each in locations if each in self._pictures}
-        found = dict[Location, set[Location]]()
-        for other, picture in self._pictures.items() if wanted else ():
-            for variable in picture.kin:
-                if variable in wanted and wanted[variable] != other:
-                    found.setdefault(wanted[variable], set()).add(other)
-        return found
+        described = self._described() if wanted else {}
+        found = {each: set(described.get(variable, ())) - {each} for variable, each in wanted.items()}
+        return {each: others for each, others in found.items() if others}
 
     def _alias(self, location: Location, picture: Picture, mates: set[Location]) -> str:
         """Which of its objects are which of an older name's. The oldest name has them to itself."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -66,6 +66,8 @@ _BY_NAME: Final = {
 }
 """By library: what looks names up in `__main__` that its caller does not speak of, or sees what is not watched."""
 
+_OF_CONTEXTS: Final = frozenset(("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps"))
+
 _ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
 """Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
 
@@ -93,7 +95,7 @@ _TIMES: Final = frozenset(
 _PLACES: Final = frozenset(
     ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
      "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
-     "TracebackException", "StackSummary", "walk_tb")
+     "TracebackException", "StackSummary", "walk_tb", "__firstlineno__")
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 
@@ -107,6 +109,12 @@ _UNSEEDED: Final = (
     "set_seed()",
 )
 
+_TOOLS: Final = range(6)
+"""Numbers of those who may be told by `sys.monitoring`; others are the interpreter's own."""
+
+_tool_of: Callable[[int], str | None] = (
+    sys.monitoring.get_tool if sys.version_info >= (3, 12) else lambda _tool: None
+)
 _modules = sys.modules
 _alive = threading._active  # type: ignore[attr-defined]
 
@@ -134,9 +142,17 @@ def sees_everything(
         reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _BY_ANY_NAME)]
     if "register" in words and libraries & _ABSTRACT:
         reasons.append("it registers a class with an abstract one")
+    if "decimal" in libraries and _takes_context_whole(facts):
+        reasons.append("it may show the flags of the decimal context")
     for library in sorted(libraries & _BY_NAME.keys()):
         reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)
+
+
+def _takes_context_whole(facts: Facts) -> bool:
+    """Whether it asks for the context, and not for the sake of one of its settings."""
+    asks = any(chain.endswith("getcontext()") for chain in facts.chains)
+    return asks and _OF_CONTEXTS.isdisjoint(facts.attributes | facts.sets)
 
 
 def _magics(facts: Facts) -> set[str]:
@@ -160,6 +176,13 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):
         reasons.append("it seeds a generator from the system")
     return tuple(dict.fromkeys(reasons))
+
+
+def is_told() -> bool:
+    """Whether a function of somebody's is told of code that runs, so that any step may do what that function does."""
+    if sys.gettrace() or sys.getprofile():
+        return True
+    return any(_tool_of(tool) is not None for tool in _TOOLS)
 
 
 def others_at_work() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.classes import module_of, mro
+from cenote_worker.tracking.classes import attributes, module_of, mro
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.objects import held_by
 
@@ -105,6 +105,8 @@ def array(
     if not covered:
         graph.changeable(value if itself is None else itself)
     held = None if base is None or _only_shows(graph, value, base) else graph.token(base)
+    if base is not None and _tells_addresses(base):
+        graph.shown.append((start, start + owner.nbytes))
     offset = value.__array_interface__["data"][0] - start
     place = graph.place(owner), offset, _steps(value), value.flags.writeable
     return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
@@ -125,6 +127,13 @@ def _steps(value: np.ndarray[Any, Any]) -> list[int]:
     if not value.size:
         return []
     return [stride if length > 1 else 0 for length, stride in zip(value.shape, value.strides, strict=True)]
+
+
+def _tells_addresses(base: object) -> bool:
+    """Whether all that is known of the memory is where it is. What numpy itself makes so refers to the array."""
+    has = any("__array_interface__" in attributes(cls) for cls in mro(type(base)))
+    has = has or "__array_interface__" in (_table(base) or ())
+    return has and not module_of(type(base)).startswith("numpy.")
 
 
 def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.facts import facts_of
 
 __builtins__ = BUILTINS
 
@@ -77,8 +78,10 @@ class Noted:
     looked for on the import path. named: modules with the names in them that pickles and other texts spoke of.
     unplaced: a file was opened that may be in any folder, since nobody tells which folder its path is relative to."""
 
-    def __init__(self, namespace: dict[str, object]) -> None:
+    def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
+        """parts: the code of the step itself."""
         self._namespace = namespace
+        self._parts = parts
         self.read: set[str] = set()
         self.changed: set[str] = set()
         self.listed: set[str] = set()
@@ -156,10 +159,14 @@ class Noted:
             self._note(self.listed, path if type(path) in (str, bytes) else ".")
 
     def _reflect(self, event: str, arguments: tuple[object, ...]) -> None:
-        """By the user's code: libraries do it to themselves, unless they run a text that imports the user's names."""
+        """By the user's code: libraries do it to themselves, unless they run a text that imports the user's names, or
+        that speaks of them."""
         code = arguments[0] if arguments else None
-        if _asking().f_globals is self._namespace or (type(code) is CodeType and _imports_names(code)):
+        text = code if type(code) is CodeType and _is_text(code) else None
+        if _asking().f_globals is self._namespace or (text is not None and _imports_names(text)):
             self.reflected.add(event)
+        elif text is not None and not any(text is part for part in self._parts):
+            self.named |= {("__main__", word) for word in facts_of(text).loads}
 
     def _frame(self, arguments: tuple[object, ...]) -> None:
         frame = arguments[0] if arguments else None
@@ -177,11 +184,14 @@ def _is_relative(path: object) -> bool:
     return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
 
 
-def _imports_names(code: CodeType) -> bool:
-    """Whether it is of a text, as no module is, and imports names of the user's."""
+def _is_text(code: CodeType) -> bool:
+    """Whether it is of a text, as no module is."""
     place = code.co_filename
-    if place[:1] != "<" or place[:8] == "<frozen ":
-        return False
+    return place[:1] == "<" and place[:8] != "<frozen "
+
+
+def _imports_names(code: CodeType) -> bool:
+    """Whether it imports names of the user's."""
     inner = [constant for constant in code.co_consts if type(constant) is CodeType]
     return "__main__" in code.co_names or any(map(_imports_names, inner))
 

@@ -103,6 +103,11 @@ class Classes:
         return found
 
 
+def can_be_set_on(cls: type) -> bool:
+    """Not a class that is built into the interpreter or a library of C."""
+    return bool(_flags(cls) & _HEAP_TYPE)
+
+
 def _is_exported(cls: type, own_modules: Mapping[str, ModuleType]) -> bool:
     home = module_of(cls)
     if home in ("__main__", "") or home in own_modules:

@@ -5,6 +5,7 @@ Bytecode and not the symbol table: `x += 1` loads `x`, which a symbol table call
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,17 +14,19 @@ from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.exception_table import catches
+from cenote_worker.tracking.instructions import instructions
 
 __builtins__ = BUILTINS
 
 _KEPT = 5_000
 """Code objects whose facts are remembered."""
 
+_WORD: Final = re.compile(r"[^\W\d]\w*")
 _OPTIMIZED = 0x1  # of functions and comprehensions: their own names are fast locals
-_EXTENDED = opmap["EXTENDED_ARG"]
-_CACHE = opmap["CACHE"]
 _CALL = opmap["CALL"]
 _IMPORT = opmap["IMPORT_NAME"]
+_FROM = opmap["IMPORT_FROM"]
 _BINDS = opmap["STORE_NAME"]
 _MAKE = opmap["MAKE_FUNCTION"]
 _CONST = opmap["LOAD_CONST"]
@@ -38,6 +41,9 @@ _STORES = _codes("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL")
 _OWN_NAMES = _codes("STORE_NAME", "DELETE_NAME")
 _ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
 _ATTRIBUTE_STORES = _codes("STORE_ATTR", "DELETE_ATTR")
+_CALLS = _codes("CALL", "CALL_FUNCTION_EX", "CALL_KW")
+_SUBSCRIPT_STORES = _codes("STORE_SUBSCR", "DELETE_SUBSCR")
+_SIMPLE = _codes("LOAD_CONST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 _NAMING = _LOADS | _STORES | _ATTRIBUTES | _ATTRIBUTE_STORES | {_IMPORT}
 _SILENT = _codes("PUSH_NULL", "PRECALL", "SET_FUNCTION_ATTRIBUTE", "NOP", "RESUME")
 _SHIFT: Final = {opmap["LOAD_GLOBAL"]: 1}
@@ -52,6 +58,10 @@ if "LOAD_SUPER_ATTR" in opmap:
 _FORWARD = frozenset(hasjrel) - {code for name, code in opmap.items() if "BACKWARD" in name}
 _NEVER = 1 << 62
 _STAR = opmap.get("IMPORT_STAR", -1)
+_BY_TEXT: Final = frozenset(
+    ("getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__", "__getattr__")
+)
+"""Functions that are given the name of an attribute as a text."""
 _INTRINSIC = opmap.get("CALL_INTRINSIC_1", -1)
 _INTRINSIC_STAR = 2
 
@@ -63,7 +73,9 @@ class Facts:
     loads, stores: global names; a deletion is both. attributes: names of attributes read. sets: those set or
     deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
     without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
-    bound before they are read. within: global names that functions and classes defined in it read.
+    bound before they are read. within: global names that functions and classes defined in it read. on_results: it
+    sets something on, or in, what a call has given. submodules: what is imported from within packages, by dotted
+    names, some of which may be no modules. texts: those of the attributes that stand in texts.
     """
 
     loads: frozenset[str] = frozenset()
@@ -75,6 +87,9 @@ class Facts:
     star: bool = False
     first: frozenset[str] = frozenset()
     within: frozenset[str] = frozenset()
+    on_results: bool = False
+    submodules: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
         return Facts(
@@ -86,6 +101,9 @@ class Facts:
             imports=self.imports | other.imports,
             star=self.star or other.star,
             within=self.within | other.within,
+            on_results=self.on_results or other.on_results,
+            submodules=self.submodules | other.submodules,
+            texts=self.texts | other.texts,
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
@@ -107,6 +125,9 @@ class _Scan:
     chains: set[str] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     star: bool = False
+    on_results: bool = False
+    submodules: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
     first: set[str] = field(default_factory=set)
     within: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
@@ -117,7 +138,8 @@ class _Scan:
         facts = Facts(
             loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
-            within=frozenset(self.within),
+            within=frozenset(self.within), on_results=self.on_results,
+            submodules=frozenset(self.submodules), texts=frozenset(self.texts),
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
@@ -158,22 +180,11 @@ def facts_of_cell(*parts: CodeType | None) -> Facts:
     return facts
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """Operation, argument, and offset in the code."""
-    raw, extended = code.co_code, 0
-    for index in range(0, len(raw), 2):
-        operation = raw[index]
-        if operation == _EXTENDED:
-            extended = (extended | raw[index + 1]) << 8
-        elif operation != _CACHE:
-            yield operation, raw[index + 1] | extended, index
-            extended = 0
-
-
 def _scan(code: CodeType, *, in_class: bool) -> _Scan:
     scan = _Scan()
-    steps = list(_instructions(code))
-    chain, sure_from = "", _NEVER if code.co_exceptiontable or code.co_flags & _OPTIMIZED or in_class else 0
+    steps = list(instructions(code))
+    unsure = in_class or code.co_flags & _OPTIMIZED or (code.co_exceptiontable and catches(code, steps))
+    chain, package, sure_from = "", "", _NEVER if unsure else 0
     for index, (operation, argument, offset) in enumerate(steps):
         if operation in _FORWARD:
             sure_from = max(sure_from, steps[index + 1][2] + 2 * argument)
@@ -182,11 +193,20 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             if operation == _BINDS and offset >= sure_from and name not in scan.loads | scan.met:
                 scan.first.add(name)
             _note(scan, operation, name, in_class)
+            if operation == _IMPORT:
+                package = name
+                scan.submodules.update((name,) if "." in name else ())
+            elif operation == _FROM:
+                scan.submodules.add(f"{package}.{name}")
             chain = _extended(scan, chain, operation, name)
         elif operation == _CONST and type(code.co_consts[argument]) is CodeType:
             _note_inner(scan, code, code.co_consts[argument], steps[index + 1 : index + 9])
-        elif operation == _CALL and argument == 0 and chain:
-            scan.chains.add(f"{chain}()")
+        elif operation == _CONST and in_class and _annotates(code, steps[index + 1]):
+            scan.loads.update(_WORD.findall(str(code.co_consts[argument])))
+        elif operation in _CALLS:
+            scan.on_results = scan.on_results or _is_set_on(steps[index + 1 : index + 5])
+            if operation == _CALL and argument == 0 and chain:
+                scan.chains.add(f"{chain}()")
         elif operation == _STAR or (operation == _INTRINSIC and argument == _INTRINSIC_STAR):
             scan.star = True
         if operation not in _SILENT and operation not in _NAMING:
@@ -195,7 +215,34 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
         scan.chains -= {"locals()", "vars()"}  # of a function's own names
     if _speaks_of_main(code):
         scan.imports.add("__main__")
+    if not _BY_TEXT.isdisjoint(code.co_names):
+        scan.texts.update(_texts(code.co_consts))
+        scan.attributes |= scan.texts
     return scan
+
+
+def _texts(constants: tuple[object, ...]) -> Iterator[str]:
+    """Parts of texts that may be names of attributes, also of those in tuples."""
+    for constant in constants:
+        if type(constant) is str:
+            yield from filter(str.isidentifier, constant.split("."))
+        elif isinstance(constant, tuple | frozenset):
+            yield from _texts(tuple(constant))
+
+
+def _is_set_on(following: _Steps) -> bool:
+    """Whether what has been given just before, or an attribute of it, is set something on."""
+    rest = [step[0] for step in following]
+    while rest and rest[0] in _ATTRIBUTES:
+        rest.pop(0)
+    return rest[:1] != [] and (
+        rest[0] in _ATTRIBUTE_STORES or (rest[0] in _SIMPLE and not _SUBSCRIPT_STORES.isdisjoint(rest[1:2]))
+    )
+
+
+def _annotates(code: CodeType, following: tuple[int, int, int]) -> bool:
+    """Whether a constant is put among the annotations: whoever makes the class may look up what a text names."""
+    return following[0] in _LOADS and code.co_names[following[1]] == "__annotations__"
 
 
 def _speaks_of_main(code: CodeType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -68,15 +69,16 @@ class FileWatch:
         facts: Facts,
         packages: frozenset[str],
         budget: Budget,
+        parts: tuple[CodeType, ...] = (),
     ) -> None:
-        """facts, packages: what is known before it runs of the code, and of the libraries that it reaches."""
+        """facts, packages: what is known before it runs of its code, `parts`, and of libraries that it reaches."""
         self._files = files
         if _may_write_unseen(facts, packages):
             files.look_at_temporary()
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
         self._temporary = {file(key): files.version(key, budget) for key in files.left}
-        self.noted = Noted(namespace)
+        self.noted = Noted(namespace, parts)
         audit.listen(self.noted)
 
     def end(self, facts: Facts, packages: frozenset[str], budget: Budget) -> tuple[Seen, Seen]:

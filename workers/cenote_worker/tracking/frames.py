@@ -103,7 +103,9 @@ class Frames:
 
     def _index(self, graph: Graph, value: Any) -> object:
         _named(graph, value)
-        return (qualname(type(value)), self._part(graph, value._data, covered=True), graph.token(value._name))
+        shown = self._part(graph, value._data, covered=True)
+        freq = graph.token(getattr(value, "_freq", None))
+        return (qualname(type(value)), shown, freq, graph.token(value._name))
 
     def _extension(self, graph: Graph, value: Any) -> object:
         """One that a user holds by itself, and may write to."""
@@ -154,8 +156,8 @@ def _is_of_class(cls: type, key: str, value: object) -> bool:
 
 
 def _named(graph: Graph, index: Any) -> None:
-    """Of an index nothing can change but its names, which all frames that have it show. Few steps set them, so that
-    having an index in common does not make one thing of two frames."""
+    """Of an index nothing can change but its names and its frequency, which all frames that have it show. Few steps
+    set them, so that having an index in common does not make one thing of two frames."""
     (graph.changeable if index is graph.root else graph.cover)(index)
 
 

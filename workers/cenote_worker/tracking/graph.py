@@ -54,10 +54,10 @@ class Graph:
     array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
-    functions are called there. facts: of the user's code in it. opaque: why nothing is known of its content; empty
-    when the digest says it all. restless: some of that may do something as it goes, as files do. blind: it holds an
-    object that may refer to others without telling. calling: one that may have been given functions to call.
-    finalizes: it holds a class with a `__del__`.
+    functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
+    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. restless: some
+    of that may do something as it goes, as files do. blind: it holds an object that may refer to others without
+    telling. calling: one that may have been given functions to call. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Graph:
         self.packages: set[str] = set()
         self.tools: set[str] = set()
         self.words: set[str] = set()
+        self.classes: dict[int, type] = {}
         self.facts = _no_facts
         self.opaque = ""
         self.restless = False

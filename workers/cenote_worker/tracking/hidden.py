@@ -35,6 +35,8 @@ _manager = logging.Logger.manager
 IN_MEMORY: Final = "fsspec.implementations.memory"
 """What has the files at `memory://`."""
 _root = logging.getLogger()
+_OF_LOGGERS: Final = frozenset((*vars(logging.Logger("")), "manager"))
+"""What a logger has of itself."""
 
 DRAWN: Final = ("random", "numpy.random")
 """Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
@@ -158,7 +160,13 @@ def _logger(logger: logging.Logger) -> object:
         (type(handler).__qualname__, handler.level, len(handler.filters), _format(handler.formatter))
         for handler in logger.handlers
     ]
-    return (logger.level, logger.propagate, logger.disabled, handlers, len(logger.filters))
+    table = vars(logger)
+    others = [(key, _atom(table[key])) for key in table if key not in _OF_LOGGERS]
+    return (logger.level, logger.propagate, logger.disabled, handlers, len(logger.filters), others)
+
+
+def _atom(value: object) -> object:
+    return value if type(value) in (str, int, float, bool, bytes, type(None)) else fresh()
 
 
 def _format(formatter: logging.Formatter | None) -> object:
@@ -244,7 +252,7 @@ CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "warnings": _showing_warnings,
     "pandas": _formatters,
 }
-_PLAIN_LOGGER: Final = (0, True, False, list[object](), 0)
+_PLAIN_LOGGER: Final = (0, True, False, list[object](), 0, list[object]())
 """One that has only been asked for, as imports do."""
 
 

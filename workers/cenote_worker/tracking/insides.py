@@ -85,13 +85,13 @@ def is_container(value: object) -> bool:
     return not {dict, list, set}.isdisjoint(mro(type(value)))
 
 
-def items_of(value: Any) -> list[object]:
-    """Of a container; none of one that is too large."""
+def items_of(value: Any, most: int = LARGE) -> list[object]:
+    """Of a container; none of one that has more."""
     bases = mro(type(value))
     if dict in bases:
-        return [*dict.keys(value), *dict.values(value)] if dict.__len__(value) <= LARGE else []
+        return [*dict.keys(value), *dict.values(value)] if dict.__len__(value) <= most else []
     kind: Any = list if list in bases else set
-    return list(kind.__iter__(value)) if kind.__len__(value) <= LARGE else []
+    return list(kind.__iter__(value)) if kind.__len__(value) <= most else []
 
 
 def _attributes(value: object) -> list[object]:

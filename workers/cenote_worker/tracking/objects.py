@@ -27,10 +27,20 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import module, name
 from cenote_worker.tracking import extensions
-from cenote_worker.tracking.classes import Classes, attributes, is_class, module_of, mro, qualname
+from cenote_worker.tracking.classes import (
+    Classes,
+    attributes,
+    can_be_set_on,
+    is_class,
+    module_of,
+    mro,
+    qualname,
+)
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
+from cenote_worker.tracking.instructions import said_anywhere
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.settings import sets_by_name
 
 __builtins__ = BUILTINS
 
@@ -72,12 +82,12 @@ def code_digest(code: CodeType) -> str:
     known = _codes.get(id(code))
     if known is not None and known[0] is code:
         return known[1]
+    said, held = said_anywhere(code)
     constants = [
-        code_digest(constant) if type(constant) is CodeType else _constant(constant)
-        for constant in code.co_consts
+        code_digest(constant) if type(constant) is CodeType else _constant(constant) for constant in held
     ]
     parts = (
-        code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
+        said, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags,
         code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_qualname, code.co_exceptiontable,
     )  # fmt: skip
     digest = xxhash.xxh3_128_hexdigest(packed(parts))
@@ -115,7 +125,7 @@ class Objects:
         cells = value.__closure__ or ()
         return (
             "function", code_digest(value.__code__), value.__qualname__, value.__name__,
-            value.__doc__ and str(value.__doc__),
+            graph.token(value.__module__), value.__doc__ and str(value.__doc__),
             graph.token(value.__defaults__), graph.token(value.__kwdefaults__), graph.tokens(cells),
             graph.token(value.__annotations__), graph.inline(value.__dict__) if value.__dict__ else None,
         )  # fmt: skip
@@ -124,6 +134,8 @@ class Objects:
         """By its name, but for what a user has passed into it: a decorator's function, a callback."""
         home = str(value.__globals__.get("__name__", ""))
         graph.tool(home.partition(".")[0], value.__qualname__)
+        if sets_by_name(value.__name__):
+            graph.packages.add(home)
         held = [
             graph.tokens(value.__closure__ or ()),
             graph.inline(value.__dict__) if value.__dict__ else None,
@@ -142,6 +154,8 @@ class Objects:
     def cls(self, graph: Graph, value: type) -> object:
         if self._classes.is_library(value, graph.own_modules):
             graph.packages.add(module_of(value).partition(".")[0])
+            if can_be_set_on(value):
+                graph.classes[id(value)] = value
             return ("library", module_of(value), qualname(value))
         home = module_of(value)
         if home in graph.own_modules:
@@ -156,7 +170,7 @@ class Objects:
         # A class that is rebuilt in another process has its special names elsewhere; nobody asks in which order.
         body = {key: items[key] for key in sorted(items, key=_special_first) if key not in _SKIPPED}
         return (
-            "class", simple, _name(value), graph.tokens(_bases(value)),
+            "class", home, simple, _name(value), graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
         )  # fmt: skip
 
@@ -295,12 +309,13 @@ _PLAIN: Final[dict[type, Any]] = {
 def _exception(graph: Graph, value: BaseException) -> object:
     get = {
         key: BaseException.__dict__[key].__get__
-        for key in ("args", "__cause__", "__context__", "__traceback__")
+        for key in ("args", "__cause__", "__context__", "__traceback__", "__suppress_context__")
     }
     if get["__traceback__"](value) is not None:
         graph.out_of_sight("the traceback of an exception leads to all local names")
     own = [_slot(graph, getter, value) for getter in _fields(type(value))]
-    return graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value))), own
+    told = graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value)))
+    return told, get["__suppress_context__"](value), own
 
 
 def _fields(cls: type) -> Iterator[Any]:

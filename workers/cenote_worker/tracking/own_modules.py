@@ -27,6 +27,8 @@ class OwnModules:
 
     def __init__(self, *, joining: bool = False) -> None:
         self.found: dict[str, ModuleType] = {}
+        self.new = frozenset[str]()
+        """All dotted names that the latest look has found to be imported since the one before."""
         ours = (each for each in _modules if each.partition(".")[0] in _OURS)
         self._seen = KnownModules(ours) if joining else KnownModules.imported()
         self._end = (0, None) if joining else _end()
@@ -34,15 +36,17 @@ class OwnModules:
     def refresh(self) -> tuple[str, ...]:
         """Looks for modules imported since; gives the names of the packages and single modules among them."""
         if (end := _end()) == self._end:
+            self.new = frozenset()
             return ()
         self._end = end
         new = self._seen.unknown()
         self._seen.add(new)
+        self.new = frozenset(each for each in new if type(each) is str)
         for dotted in new:
             module = _modules.get(dotted)
             if type(module) is ModuleType and not _is_main(module) and _is_own(module):
                 self.found[dotted] = module
-        return tuple(sorted(dotted for dotted in new if type(dotted) is str and "." not in dotted))
+        return tuple(sorted(dotted for dotted in self.new if "." not in dotted))
 
 
 def _end() -> tuple[int, str | None]:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from operator import is_
-from types import ModuleType
-from typing import Any, Final
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Final, Protocol
 
 import xxhash
 
@@ -52,6 +52,12 @@ _ELSEWHERE: Final = frozenset(
 )  # fmt: skip
 """What changes as hidden state does, or is seen otherwise."""
 
+_GIVING_NEW: Final = frozenset(("builtins", "copy", "logging", "json"))
+"""What functions of theirs give is nobody else's, or hidden state."""
+
+_SPOKEN_OF: Final = 100_000
+"""Items of a table of a library's that code speaks of itself; what is larger is not compared."""
+
 _SET_BY_ATTRIBUTES: Final = frozenset(("pandas", "decimal", "os", "matplotlib", "matplotlib.pyplot"))
 """What is set on objects of theirs is hidden state."""
 
@@ -66,6 +72,13 @@ class Before:
     tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
     containers: dict[tuple[str, str], list[object]] = field(default_factory=dict)
     modules: dict[str, tuple[ModuleType, Insides]] = field(default_factory=dict)
+
+
+class MetInLibraries(Protocol):
+    """What a step can get at without speaking of it: by the names of modules, and classes by their ids."""
+
+    packages: frozenset[str]
+    classes: dict[int, type]
 
 
 class Patches:
@@ -95,15 +108,17 @@ class Patches:
                 self._called.add(library)
         return {module(each) for each in self.found if each not in self._called or each in libraries}
 
-    def before(self, facts: Facts, libraries: Set[str], own_modules: Mapping[str, ModuleType]) -> Before:
+    def before(self, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]) -> Before:
         """Looks at what code that sets attributes can get at by its names, and by what those hold."""
-        containers = {place: items_of(held) for place, _, held in self._containers(facts, own_modules)}
+        containers = {
+            place: items_of(held, _SPOKEN_OF) for place, _, held in self._containers(facts, own_modules)
+        }
         called = {str(each.__name__): each for each in homes(self._called_by(facts))}
         modules = {key: (each, insides(each)) for key, each in called.items() if key not in own_modules}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
             return Before(containers=containers, modules=modules)
         tables = dict[str, tuple[object, dict[str, object]]]()
-        for target in self._targets(facts, libraries):
+        for target in self._targets(facts, met):
             dotted = self._library_name(target, own_modules)
             if dotted:
                 tables[dotted] = target, dict(_table(target))
@@ -116,11 +131,12 @@ class Patches:
         yield from map(self._namespace.get, facts.loads)
         yield from map(_modules.get, facts.imports)
 
-    def _targets(self, facts: Facts, libraries: Set[str]) -> Iterator[object]:
+    def _targets(self, facts: Facts, met: MetInLibraries) -> Iterator[object]:
         for chain in facts.chains | facts.imports:
             if chain[-1:] != "=":
                 yield self._resolve(chain.removesuffix("()"))
-        yield from map(_modules.get, libraries)
+        yield from map(_modules.get, met.packages)
+        yield from met.classes.values()
         if "type" in facts.loads or "__class__" in facts.attributes:
             for variable in facts.loads & self._namespace.keys():
                 yield from mro(type(self._namespace[variable]))
@@ -146,6 +162,7 @@ class Patches:
         been handed anything.
         """
         unseen = self._after_calls(facts, libraries, own_modules) | self._inside(before)
+        unseen |= self._on_results(facts, own_modules)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
             if chain[-1:] == "=" and (holder := self._holder(owner, own_modules)):
@@ -154,7 +171,7 @@ class Patches:
                 for dotted in [dotted for dotted, (known, _) in before.tables.items() if known is found]:
                     self._keys(dotted, found).add(key)
         for (dotted, key), home, held in self._containers(facts, own_modules):
-            if not _same(before.containers.get((dotted, key)), items_of(held)):
+            if not _same(before.containers.get((dotted, key)), items_of(held, _SPOKEN_OF)):
                 self._keys(dotted, home).add(key)
         for dotted, (target, was) in before.tables.items():
             now = _table(target)
@@ -174,6 +191,22 @@ class Patches:
         self._keys(dotted, home)
         self._unseen[dotted] = fresh()
         return dotted
+
+    def _on_results(self, facts: Facts, own_modules: Mapping[str, ModuleType]) -> set[str]:
+        """Notes libraries whose functions have given something that was set something on: it may be their own."""
+        if not facts.on_results:
+            return set()
+        found = map(self._resolve, facts.chains)
+        functions = [each for each in found if type(each) in (FunctionType, BuiltinFunctionType)]
+        unseen = set[str]()
+        for home in {str(each.__module__): each for each in functions}:
+            module = _modules.get(home)
+            dotted = self._library_name(module, own_modules)
+            if dotted and dotted not in _SET_BY_ATTRIBUTES and dotted not in _GIVING_NEW:
+                self._keys(dotted, module)
+                self._unseen[dotted] = fresh()
+                unseen.add(dotted)
+        return unseen
 
     def _inside(self, before: Before) -> set[str]:
         """Notes what modules that were called into have otherwise than before."""

@@ -21,6 +21,7 @@ __builtins__ = BUILTINS
 _random = os.urandom
 _NO_FACTS: Final = Facts()
 _NOTHING: Final[Mapping[int, int]] = {}
+_NO_CLASSES: Final[Mapping[int, type]] = {}
 _UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
@@ -44,6 +45,7 @@ class Picture:
     kin: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
+    classes: Mapping[int, type] = field(default_factory=lambda: _NO_CLASSES)
     facts: Facts = _NO_FACTS
     opaque: str = ""
     restless: bool = False
@@ -90,6 +92,7 @@ def picture_of(
         kin=frozenset(graph.kin),
         packages=frozenset(graph.packages),
         tools=frozenset(graph.tools),
+        classes=graph.classes,
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
         restless=graph.restless,

@@ -50,6 +50,11 @@ FEATURES: Final = frozenset(
 _modules = sys.modules
 
 
+def sets_by_name(function: str) -> bool:
+    """Whether it is called as those that set something are."""
+    return function.startswith(_SETTING) or function in _SETTERS
+
+
 def libraries_set(
     facts: Facts, packages: frozenset[str], namespace: Mapping[str, object]
 ) -> dict[str, ModuleType]:

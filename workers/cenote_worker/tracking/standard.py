@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+import operator
 import pathlib
 import random
 import re
@@ -26,6 +27,8 @@ __builtins__ = BUILTINS
 _state_of = random.Random.getstate
 _text_of_path = pathlib.PurePath.__str__
 _held_by = objects.held_by
+_TAKEN_OVER: Final = frozenset((*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "__isabstractmethod__"))
+"""What a static or class method has of its function."""
 
 
 def _list(graph: Graph, value: list[object]) -> object:
@@ -46,9 +49,9 @@ def _dict(graph: Graph, value: dict[object, object]) -> object:
 
 
 def _set(graph: Graph, value: set[object]) -> object:
-    """In the order that a loop over it would see."""
+    """In the order that a loop over it would see; and with the room it has, on which depends where more will go."""
     graph.changeable(value)
-    return graph.tokens(value)
+    return (value.__sizeof__(), graph.tokens(value))
 
 
 def _frozenset(graph: Graph, value: frozenset[object]) -> object:
@@ -99,6 +102,11 @@ def _moment(graph: Graph, value: datetime.datetime) -> object:
     return (value.replace(tzinfo=None).isoformat(), value.fold, None if zone is None else graph.token(zone))
 
 
+def _clock(graph: Graph, value: datetime.time) -> object:
+    zone = value.tzinfo
+    return (value.replace(tzinfo=None).isoformat(), value.fold, None if zone is None else graph.token(zone))
+
+
 def _text(_graph: Graph, value: object) -> object:
     return repr(value)
 
@@ -123,12 +131,23 @@ def _partial(graph: Graph, value: functools.partial[object]) -> object:
     return graph.tokens((value.func, value.args, value.keywords, table or None))
 
 
+def _getter(graph: Graph, value: operator.attrgetter[Any] | operator.itemgetter[Any]) -> object:
+    """Of `operator`, with the names that it looks up, which no code speaks of."""
+    reduced: Any = value.__reduce__()
+    factory, given = reduced
+    parts = (*factory.args, *given) if type(factory) is functools.partial else given
+    graph.words.update(word for part in parts if type(part) is str for word in part.split("."))
+    return graph.tokens((factory, given))
+
+
 def _property(graph: Graph, value: property) -> object:
     return graph.tokens((value.fget, value.fset, value.fdel, value.__doc__))
 
 
 def _wrapped(graph: Graph, value: staticmethod[Any, Any] | classmethod[Any, Any, Any]) -> object:
-    return graph.token(value.__func__)
+    """With what was set on it: of its own it has only what it has taken over from the function."""
+    table = {key: item for key, item in value.__dict__.items() if key not in _TAKEN_OVER}
+    return (graph.token(value.__func__), graph.mapping(table) if table else None)
 
 
 def _cached_property(graph: Graph, value: functools.cached_property[object]) -> object:
@@ -191,10 +210,11 @@ _DESCRIPTORS = (
 STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
     OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
-    slice: _slice, datetime.datetime: _moment, datetime.time: _text, datetime.date: _text, datetime.timedelta: _text,
+    slice: _slice, datetime.datetime: _moment, datetime.time: _clock, datetime.date: _text, datetime.timedelta: _text,
     datetime.timezone: _text, Decimal: _decimal, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
+    operator.attrgetter: _getter, operator.itemgetter: _getter, operator.methodcaller: _getter,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
     weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
     float: _not_a_number, complex: _not_a_number,

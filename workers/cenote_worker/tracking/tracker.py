@@ -9,9 +9,9 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, key_of, kind_of, name
 from cenote_worker.tracking import hidden as hidden_state
+from cenote_worker.tracking import submodules
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.facts import facts_of_cell
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.picture import fresh
@@ -44,7 +44,7 @@ class Tracker:
 
     def begin(self, *parts: CodeType | None, displays: bool = False) -> Watch:
         """A step is about to run this code. displays: the value of its last part becomes `_` and is shown."""
-        return Watch(self._album, self._files, self._own_modules, facts_of_cell(*parts), displays=displays)
+        return Watch(self._album, self._files, self._own_modules, *parts, displays=displays)
 
     def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
         """Of what is there now. Two versions are equal only if the content is."""
@@ -83,6 +83,8 @@ class Tracker:
         match kind_of(location):
             case "name" | "module":
                 return self._album.version(location, budget)
+            case "import":
+                return submodules.version(key_of(location))
             case "hidden":
                 return states.get(key_of(location), ABSENT)
             case "file":

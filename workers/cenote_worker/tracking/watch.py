@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Set
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -17,16 +16,17 @@ from cenote_worker.trace import (
     StepTrace,
     Version,
     hidden,
+    imported,
     key_of,
     kind_of,
     module,
     name,
 )
-from cenote_worker.tracking import anything
+from cenote_worker.tracking import anything, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.facts import Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.footprint import Reach, bound_only
@@ -39,7 +39,7 @@ MIN_SECONDS: Final = 0.06
 SHARE: Final = 0.05
 """What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
 
-_NAMES: Final = frozenset(("name", "names"))
+_NAMES: Final = frozenset(("name", "names", "freq"))
 """Attributes that even an index can be given."""
 
 _now = time.perf_counter
@@ -49,10 +49,12 @@ class Watch:
     """Made before the step; `end` gives its trace."""
 
     def __init__(
-        self, album: Album, files: Files, own_modules: OwnModules, facts: Facts, *, displays: bool
+        self, album: Album, files: Files, own_modules: OwnModules, *parts: CodeType | None, displays: bool
     ) -> None:
+        """parts: the code of the step, one after the other."""
+        facts = facts_of_cell(*parts)
         self._album, self._own_modules, self._cell = album, own_modules, facts
-        self._others = anything.others_at_work()
+        self._others, self._told = anything.others_at_work(), anything.is_told()
         own_modules.refresh()
         album.handlers.look_around()
         if self._others:
@@ -79,8 +81,11 @@ class Watch:
             used |= hidden_state.settings()
         self._states = hidden_state.versions(used)
         self._libraries = album.patches.version
-        self._patchable = album.patches.before(facts | self._met.facts, self._met.packages, own_modules.found)
-        self._files = FileWatch(files, album.namespace, facts | self._met.facts, self._met.packages, budget)
+        everything = facts | self._met.facts
+        self._patchable = album.patches.before(everything, self._met, own_modules.found)
+        self._files = FileWatch(
+            files, album.namespace, everything, self._met.packages, budget, tuple(filter(None, parts))
+        )
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else."""
         self._started = _now()
@@ -88,7 +93,7 @@ class Watch:
     def end(self, failure: str = "") -> StepTrace:
         """The step is over. failure: why it did not come to its end; what it did until then stays."""
         budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
-        imported = self._own_modules.refresh()
+        modules = self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
         patches = self._album.patches
@@ -109,9 +114,12 @@ class Watch:
         # Who has a function or class that lost its name has all of it now: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
+        modules += self._compare_imports(facts, reads, writes)
         self._lend_blind(writes, bound)
         reads |= files_read
         writes |= files_changed
+        if "id" in facts.loads and "id" not in self._album.namespace:
+            self._nail_down(writes, bound, budget)
         if opaque:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         trace = StepTrace(
@@ -119,7 +127,7 @@ class Watch:
             writes=MappingProxyType(writes),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
             groups=self._groups(reads, writes, budget),
-            modules=imported,
+            modules=modules,
             opaque=opaque,
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),
@@ -185,6 +193,12 @@ class Watch:
         """What the step has of the user's code, and what that speaks of."""
         return self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
 
+    def _nail_down(self, writes: dict[Location, Version], bound: set[Location], budget: Budget) -> None:
+        """Somebody may keep the addresses of what it has: from now on that cannot be moved."""
+        for each in sorted(bound | self._reached - {ANYTHING}):
+            if kind_of(each) == "name" and self._album.nail(each):
+                writes.setdefault(each, self._album.version(each, budget))
+
     def _may_be_another(self, location: Location) -> bool:
         """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
         variable = key_of(location)
@@ -235,6 +249,18 @@ class Watch:
         if (set_now := self._album.patches.version) != self._libraries:
             writes[LIBRARIES] = set_now
 
+    def _compare_imports(
+        self, facts: Facts, reads: dict[Location, Version], writes: dict[Location, Version]
+    ) -> tuple[str, ...]:
+        """Parts of libraries: those that it looks for were imported before or were not, and those that it imports are
+        there now in any case. Gives those of them that were not there before."""
+        new, own = self._own_modules.new, self._own_modules.found.keys()
+        wanted = set(submodules.spoken_of(facts, self._album.namespace, own)) - self._cell.submodules
+        reads |= {imported(each): ABSENT if each in new else submodules.version(each) for each in wanted}
+        there = {each for each in (facts.submodules - own) | (wanted & new) if submodules.version(each)}
+        writes |= {imported(each): submodules.IMPORTED for each in there}
+        return tuple(sorted(there & new))
+
     def _groups(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
     ) -> tuple[frozenset[Location], ...]:
@@ -251,7 +277,7 @@ class Watch:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
             reasons.append("other threads or tasks were at work")
-        if sys.gettrace() or sys.getprofile():
+        if self._told or anything.is_told():
             reasons.append("a function is told of all that runs")
         if (
             self._album.finalizing
@@ -275,7 +301,8 @@ class Watch:
         known = ((each, self._album.known(each)) for each in writes)
         found = {each: picture.opaque for each, picture in known if picture is not None and picture.opaque}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
-        return {**shown, **found}
+        nailed = {each: "its address may be known" for each in writes if self._album.is_nailed(each)}
+        return {**nailed, **shown, **found}
 
 
 class Met:
@@ -283,6 +310,7 @@ class Met:
 
     def __init__(self, album: Album, reached: Iterable[Location]) -> None:
         self.facts, packages, tools = Facts(), set[str](), set[str]()
+        self.classes = dict[int, type]()
         self.referred, self.unclear = set[Location](), set[str]()
         for each in reached:
             picture = album.known(each)
@@ -290,6 +318,7 @@ class Met:
                 self.facts |= picture.facts
                 packages |= picture.packages
                 tools |= picture.tools
+                self.classes.update(picture.classes)
                 self.referred |= (refers := album.refers(each, picture))
                 if ANYTHING in refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
@@ -299,6 +328,7 @@ class Met:
         self.facts |= other.facts
         self.packages |= other.packages
         self.tools |= other.tools
+        self.classes |= other.classes
         self.referred |= other.referred
         self.unclear |= other.unclear
         return self

@@ -164,7 +164,12 @@ def meaning(error: grpc.aio.AioRpcError, address: str, *, token: str | None = No
             return UsageError(
                 f"what answers at {address} is not a Cenote platform, or another version of it ({detail})"
             )
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return UnavailableError(
+                f"no answer from {address} in time: a platform there has too much to do, or cannot be reached from "
+                f"here; try again, with fewer clients at once, or check the address"
+            )
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return UnavailableError(f"no platform answers at {address} ({detail}); {_remedy(detail)}")
     return UnavailableError(f"the platform at {address} failed: {detail}")
 

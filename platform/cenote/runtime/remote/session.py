@@ -293,6 +293,8 @@ def _too_large(call: Call) -> UsageError | None:
 
 def _left_with(call: Call, error: CenoteError, runtime: str) -> CenoteError:
     """What a request is told whose answer will not come."""
+    if call.sent and isinstance(error, UnknownRuntimeError):  # it was there when this began
+        return RuntimeLostError("it was removed, or its lease has run out, while this was under way")
     if call.changes and call.sent and not isinstance(error, UsageError | RuntimeLostError):
         return OutcomeUnknownError(runtime, call.frame.key, str(error))
     return error

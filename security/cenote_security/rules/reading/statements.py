@@ -214,7 +214,13 @@ def read_type_parameter(reader: Reader, node: ast.AST) -> None:
     """`T: bound = default` in a type parameter list, both evaluated on demand."""
     for part in (getattr(node, "bound", None), getattr(node, "default_value", None)):
         if part is not None:
-            reader.visit(part)
+            _evaluated_later(reader, part)
+
+
+def _evaluated_later(reader: Reader, value: ast.expr) -> None:
+    """As the body of a function without parameters: by names that may be bound behind it."""
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    closure(reader, ast.copy_location(ast.Lambda(args=nothing, body=value), value))
 
 
 STATEMENTS: Handlers = {
@@ -252,7 +258,7 @@ if sys.version_info >= (3, 12):
     def read_type_alias(reader: Reader, node: ast.TypeAlias) -> None:
         """`type X = ...` evaluates its value when asked for it, which is any time."""
         _type_parameters(reader, node)
-        reader.visit(node.value)
+        _evaluated_later(reader, node.value)
         reader.bind(node.name.id, None)
 
     STATEMENTS = {

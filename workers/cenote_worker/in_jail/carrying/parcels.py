@@ -22,6 +22,9 @@ __builtins__ = BUILTINS
 PATIENCE: Final = 60.0
 """Seconds. A fork that hangs on a lock of a thread that was not copied is not waited for any longer."""
 
+_OWNED: Final = 4 * 2**20
+"""Bytes of arrays that come over into memory of their own, as programs can tell, which takes some milliseconds."""
+
 
 def order(line: socket.socket, wanted: jail_pb2.Wanted) -> None:
     """Asks for a parcel. Raises OSError."""
@@ -88,7 +91,7 @@ def packed(
     """
     values = {name: value for name, value in namespace.items() if name in names}
     stream, buffers = io.BytesIO(), list[memoryview]()
-    pickler = StatePickler(stream, buffers, namespace, anchors)
+    pickler = StatePickler(stream, buffers, namespace, anchors, owned=_OWNED)
     pickler.dump((values, states))
     met = pickler.memo.copy()
     if id(namespace) in met:

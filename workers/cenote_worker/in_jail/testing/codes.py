@@ -8,6 +8,7 @@ from pathlib import Path
 from types import CodeType
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.instructions import said_anywhere
 
 __builtins__ = BUILTINS
 
@@ -39,10 +40,11 @@ def _all(code: CodeType) -> Iterator[CodeType]:
 
 
 def _said(code: CodeType) -> str:
-    constants = [_constant(each) for each in code.co_consts]
+    said, held = said_anywhere(code)
+    constants = [_constant(each) for each in held]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-    return repr((code.co_code, code.co_exceptiontable, constants, names, shape))
+    return repr((said, code.co_exceptiontable, constants, names, shape))
 
 
 def _constant(value: object) -> str:

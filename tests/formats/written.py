@@ -1,0 +1,87 @@
+"""One of each stored format, as this version of Cenote writes it: `python -m tests.formats.written DATE`.
+
+What an archive of it has in it, older versions have to be able to write as well: so this uses little.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.log import AuditLog
+from cenote.gateway.database import Database
+from cenote.gateway.tenants import Tenants
+from cenote.gateway.tokens import Tokens
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.history.event_log import open_log
+from cenote_worker.history.step import StepRecord
+
+ARCHIVES: Final = Path(__file__).parent
+
+SANDBOX: Final = SandboxPolicy(preload=(), snapshots="none")
+
+KEY: Final = b"k" * 32
+"""Of the audit log."""
+
+CELLS: Final = (
+    "x = base + 15",
+    "open('f.txt', 'w').write('hello')\ntext = open('f.txt').read()",
+    "rows = [x]\nalias = rows\nrows.append(fetch(2))",
+    "1 / 0",
+    "total = sum(rows) + len(text)\ntotal",
+)
+
+
+def fetch(number: int) -> int:
+    """Ten times that, from outside."""
+    return number * 10
+
+
+def given() -> dict[str, list[object]]:
+    """What a client has to give each runtime that is restored."""
+    return {"variables": [Variable("base", 5)], "functions": [Function(fetch, host=True)]}
+
+
+def write(folder: Path) -> None:
+    """history.sqlite · store · record · gateway.db, token · audit"""
+    history = str(folder / "history.sqlite")
+    with PythonRuntime(sandbox=SANDBOX, history=history, store=str(folder / "store"), name="r") as runtime:
+        runtime.inject(*given()["variables"], *given()["functions"])  # type: ignore[arg-type]
+        for code in CELLS:
+            runtime.execute(code, cause="model call 17")
+        runtime.checkpoint("kept")
+        runtime.execute("later = 1")
+        runtime.checkpoint()
+    record = open_log(folder / "record")
+    record.begins_with(["raw"])
+    record.ended(StepRecord(number=1, code="x = 1", author="ann", cause="call-1"))
+    record.ended(StepRecord(number=2, code="x / 0", status="failed", stdout="é"))
+    record.moved(1, "rollback")
+    record.close()
+    with Database(folder / "gateway.db") as database:
+        tenant = Tenants(database).create("acme")
+        (folder / "token").write_text(Tokens(database).issue(tenant.id, note="golden").text)
+    with AuditLog(folder / "audit", KEY) as log:
+        log.append(Event(kind="test", facts={"number": 1}), Event(kind="test", facts={"text": "é"}))
+
+
+def main() -> None:
+    with TemporaryDirectory() as made:
+        write(Path(made))
+        with tarfile.open(ARCHIVES / f"{sys.argv[1]}.tar.xz", "w:xz") as archive:
+            archive.add(made, ".", filter=_nobodys)
+
+
+def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+if __name__ == "__main__":
+    main()
