@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tests.adoption.conftest import Node, join, value
-from tests.adoption.supervising import JAIL, NAME, stored
+from tests.adoption.conftest import Node, Victim, join, value
+from tests.adoption.supervising import JAIL, NAME, replaced, stored
 
+from cenote.runtime.patcher import apply_patch
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.content import INLINE_LIMIT
+from cenote_worker.hosted.patching import PatchWatch
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import Patched
 
 COUNT = "import time\nfor i in range(40):\n    print(i)\n    time.sleep(0.01)\nx += 1\nx"
 
@@ -63,3 +67,49 @@ def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
     runtime = node.begin(keeping)
     assert ("42", 3) == (value(runtime, "x"), runtime.step)
     assert [1, 2, 3] == [number for number, _, _, _ in steps(runtime)]
+
+
+def patch(node: Node, runtime: HostedRuntime, code: str) -> Patched:
+    """With another first step. A walk that learns something begins in one more jail."""
+    spare(node)
+    watch = PatchWatch(progress=lambda _: None, cancelled=lambda: False)
+    return apply_patch(runtime, replaced(runtime, 1, code), watch)
+
+
+def spare(node: Node) -> None:
+    for _ in range(3):
+        node.spare(snapshots=False)
+
+
+def begun(node: Node, last: str) -> Victim:
+    """A runtime that keeps no states, and that was given something between its cells, twice."""
+    victim = node.victim(how="stored", snapshots=False)
+    victim.execute("n = 1", "n")
+    for number, code in enumerate(("a = given[0] + n", last)):
+        victim.value("n" if number == 0 else "a = given[0] + n")
+        victim.tell("inject", f"gift {number}", name="given", value=5 + number, size=INLINE_LIMIT)
+        victim.value(f"gift {number}")
+        victim.execute(code, code)
+    victim.value(last)
+    return victim
+
+
+def test_what_was_put_in_is_put_in_again(node: Node) -> None:
+    """By another process than it was given to, the value that was replaced too."""
+    begun(node, "b = given[0] + n").kill()
+    runtime = node.adopt(keeping=stored(node.folder / "store"))
+    assert "applied" == patch(node, runtime, "n = 10").status
+    assert "(15, 16)" == value(runtime, "a, b")
+
+
+def test_a_patch_that_was_killed_behind_it_has_never_been(node: Node) -> None:
+    """It had put one in again, into a second jail. The next one does it to the end."""
+    victim = begun(node, "import time\nwhile n == 10: time.sleep(0.01)\nb = given[0] + n")
+    spare(node)
+    victim.tell("patch", "begun", number=1, code="n = 10")
+    victim.wait_for(lambda report: report["key"] == "begun" and report.get("before") == 5)
+    victim.kill()
+    runtime = node.adopt(keeping=stored(node.folder / "store"))
+    assert "(6, 7)" == value(runtime, "a, b")
+    assert "applied" == patch(node, runtime, "n = 20").status
+    assert "(25, 26)" == value(runtime, "a, b")

@@ -161,6 +161,27 @@ FAITHFUL = {
         "(list(k), list(v))",
         ([1, 3], [2, 4]),
     ),
+    "a named tuple": (
+        "from typing import NamedTuple\n"
+        "class P(NamedTuple):\n  a: int\n  b: str = 'x'\n  def twice(self): return 2 * self.a\n"
+        "p = P(2)",
+        "",
+        "(p, p.twice(), type(p) is P, P._field_defaults, P.__slots__, P.__orig_bases__ == (NamedTuple,))",
+        ((2, "x"), 4, True, {"b": "x"}, (), True),
+    ),
+    "a generic class with slots": (
+        "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass Q(Generic[T]):\n  __slots__ = ('b',)\nq = Q()",
+        "q.b = 3",
+        "(q.b, Q.__parameters__ == (T,), Q.__slots__, hasattr(q, '__dict__'))",
+        (3, True, ("b",), False),
+    ),
+    "type parameters of other kinds": (
+        "from typing import Callable, ParamSpec, TypeVarTuple\n"
+        "P = ParamSpec('P')\nTs = TypeVarTuple('Ts')\nd = [P, Ts, Callable[P, int]]",
+        "",
+        "(d[0] is P, d[1] is Ts, d[2].__parameters__ == (P,), P.__name__, Ts.__module__)",
+        (True, True, True, "P", "__main__"),
+    ),
     "large memory, out of band": ("a = np.arange(9999)\nb = a[9998:]", "a[9998] = 1", "b.tolist()", [1]),
 }
 

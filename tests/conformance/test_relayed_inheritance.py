@@ -5,6 +5,7 @@ from tests.soundness.test_inherited_histories import (
     Client,
     closing,
     test_steps_before_a_fork_and_a_sleep,
+    test_values_put_in_before_a_fork_and_a_sleep,
 )
 
 

@@ -11,6 +11,7 @@ from tests.soundness.test_audited_patches import (
     test_a_history_that_cannot_begin_again_says_so,
     test_a_sound_patch_passes_and_nothing_outside_is_done_again,
     test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back,
+    test_what_a_client_has_put_in_since_is_there_too,
     test_what_changes_with_each_run_is_no_alarm,
 )
 

@@ -233,6 +233,17 @@ class Forked:
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
 
+    def stored(self) -> Mapping[int, int]:
+        return {}
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
+        now = self.versions(versions)
+        return frozenset(each for each, version in versions.items() if now.get(each) != version)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def holding(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

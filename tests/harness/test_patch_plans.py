@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tests.harness.laboratory import Laboratory
@@ -12,7 +12,7 @@ from cenote.harness.plan import Plan
 from cenote.harness.plan_forecast import make_plan
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import StepTrace, Version, file, name
+from cenote_worker.trace import ANYTHING, StepTrace, Version, file, hidden, name
 
 
 def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:
@@ -145,3 +145,48 @@ def test_a_removed_step_takes_its_result_along() -> None:
     plan = planned(ran(["a = 1", "b = 2", "c = a"]), Patch.remove_step(1))
     assert ([3], [2]) == numbers(plan)[:2]
     assert "it reads `a`, which is different now" == plan.rerun[0].reason
+
+
+MUTATED = ["x = [0]", "y = len(x)", "x.append(1)", "z = [5]"]
+
+
+def stored(codes: Sequence[str], at: Mapping[int, int], **trace: object) -> Plan:
+    """Of a patch of the second step, with the present state alone kept. trace: what is otherwise in the first."""
+    laboratory = ran(codes)
+    first, *others = laboratory.line()
+    assert first.trace is not None
+    records = [replace(first, trace=replace(first.trace, **trace)), *others]  # type: ignore[arg-type]
+    return make_plan(Patch.replace_step(2, "y = len(x) + 1"), records, (), at)
+
+
+def test_a_stored_state_is_begun_with_where_none_is_kept() -> None:
+    """What lies behind it is run, since nothing can be carried into another process."""
+    plan = stored(MUTATED, {0: 0, 1: 0, 3: 0})
+    assert ("checkpoint", 1) == (plan.strategy, plan.base)
+    assert ([2, 3, 4], [1], []) == numbers(plan)
+    assert "from the checkpoint after step 1" in plan.explain()
+
+
+def test_without_one_all_is_run() -> None:
+    plan = stored(MUTATED, {0: 0})
+    assert ("start", [1, 2, 3, 4]) == (plan.strategy, numbers(plan)[0])
+
+
+def test_a_kept_state_that_is_as_new_comes_first() -> None:
+    """From there results can be carried."""
+    laboratory = ran(MUTATED, keep=[1])
+    patch = Patch.replace_step(2, "y = len(x) + 1")
+    plan = make_plan(patch, laboratory.line(), laboratory.kept(), {0: 0, 1: 0})
+    assert ("snapshot", 1) == (plan.strategy, plan.base)
+
+
+def test_behind_a_step_that_may_have_done_anything_none_is_begun_with() -> None:
+    """Unless the live state has lost what that was, as it began with a stored one itself."""
+    anything = {"opaque": ("exec",), "writes": {ANYTHING: Version("?")}}
+    assert "start" == stored(MUTATED, {0: 0, 1: 0}, **anything).strategy
+    assert "checkpoint" == stored(MUTATED, {0: 0, 1: 1}, **anything).strategy
+
+
+def test_state_that_no_checkpoint_has_is_made_again() -> None:
+    traced = {"writes": {name("x"): Version("1"), hidden("sklearn"): Version("2")}}
+    assert "start" == stored(MUTATED, {0: 0, 1: 0}, **traced).strategy

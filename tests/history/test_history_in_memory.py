@@ -10,15 +10,17 @@ from tests.history.records import traced
 
 from cenote_security.errors import MalformedValueError, RejectedError
 from cenote_worker.history.bounds import (
+    MAX_ALL_PUT_IN,
     MAX_FILE,
     MAX_FILES,
     MAX_OUTPUTS,
+    MAX_PUT_IN,
     MAX_TEXT,
     MAX_TOLD,
     MAX_TRACES,
     SMALL,
 )
-from cenote_worker.history.events import Declared, Described, RanTest, SuiteOutcome
+from cenote_worker.history.events import Declared, Described, PutIn, RanTest, SuiteOutcome
 from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_NOTED, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
 from cenote_worker.history.step import HostCallRecord, StepRecord
@@ -226,6 +228,34 @@ def test_clients_plan_without_what_is_in_the_files() -> None:
     assert excerpt.ByteSize() < 200
     copy.read(map(to_event, excerpt.events))
     assert {digest: None} == copy.files
+
+
+def test_what_is_put_in_is_kept_within_bounds() -> None:
+    """Each content once, and no more than there is room for; clients hear of it without what is in it."""
+    history, copy = History(), History()
+    contents = [bytes([number]) * MAX_PUT_IN for number in range(MAX_ALL_PUT_IN // MAX_PUT_IN)]
+    for number, each in enumerate((*contents, *contents)):
+        history.keep_value(str(number % len(contents)), each)
+    history.keep_value("one more", b"x")
+    assert (len(contents), True) == (history.size, history.values["0"] is contents[0])
+    copy.read(map(to_event, from_history(history, 0).events))
+    assert dict.fromkeys(history.values) == copy.values
+
+
+def test_steps_are_without_what_is_gone() -> None:
+    """Of those that put in something which the history has not kept itself; copies hear of it."""
+    history, copy = History(), History()
+    history.keep_value("kept", b"x")
+    for number, content in enumerate(("kept", "held", "held", ""), 1):
+        history.ended(StepRecord(number=number, kind="injection", names=("a",), content=content))
+    history.begins_with(["b"], values=[PutIn(names=("b",), content="at first")])
+    assert {"held", "at first"} == history.values_elsewhere
+    for content in ("kept", "held", "held", "unheard of"):
+        history.value_gone(content)
+    copy.read(map(to_event, from_history(history, 0).events))
+    for each in (history, copy):
+        assert [True, False, False, False] == [record.repeatable for record in each.tree]
+        assert {"at first"} == each.values_elsewhere
 
 
 class Heard:

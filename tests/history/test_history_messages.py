@@ -16,8 +16,11 @@ from cenote_worker.history.events import (
     Event,
     FileKept,
     Moved,
+    PutIn,
     RanTest,
     SuiteOutcome,
+    ValueGone,
+    ValueKept,
 )
 from cenote_worker.history.messages import from_event, to_event
 from cenote_worker.results import VariableInfo
@@ -40,11 +43,19 @@ test_records = st.builds(
     seconds=st.just(0.5),
     step=st.integers(0, 9),
 )
+put_in = st.builds(PutIn, names=st.lists(texts).map(tuple), content=texts, replaces=st.booleans())
 events: st.SearchStrategy[Event] = st.one_of(
     records(),
     st.builds(Moved, head=st.integers(0, 9), reason=texts),
-    st.builds(Begun, names=st.lists(texts).map(tuple), files=st.dictionaries(texts, texts, max_size=2)),
+    st.builds(
+        Begun,
+        names=st.lists(texts).map(tuple),
+        files=st.dictionaries(texts, texts, max_size=2),
+        values=st.lists(put_in, max_size=2).map(tuple),
+    ),
     st.builds(FileKept, digest=texts, data=st.none() | st.binary(max_size=9)),
+    st.builds(ValueKept, digest=texts, data=st.none() | st.binary(max_size=9)),
+    st.builds(ValueGone, content=texts),
     st.builds(
         Described,
         step=st.integers(0, 9),

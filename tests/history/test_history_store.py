@@ -251,18 +251,21 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     assert before == path.read_bytes()
 
 
-def test_an_older_schema_is_gone_on_with(path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_an_older_schema_is_gone_on_with(path: Path, version: int) -> None:
     """What it has is read as it is; a version that knew no other than that is told that there is more now."""
     HistoryStore(path, "r").close()
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE history_schema SET version = 1")
+        database.execute(f"UPDATE history_schema SET version = {version}")
     database.close()
     history = open_history(path, "r")
     digest = history.keep_file(b"written by a client")
+    history.keep_value("digest", b"put in by a client")
     history.close()
     again = open_history(path, "r")
     again.close()
     assert {digest: b"written by a client"} == again.files
+    assert {"digest": b"put in by a client"} == again.values
     with sqlite3.connect(path) as database:
         assert [(VERSION,)] == list(database.execute("SELECT version FROM history_schema"))
     database.close()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from tests import descriptors
+from tests.descriptors import all_closed
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import RejectedError
-from cenote_worker.content import Content
+from cenote_worker.content import INLINE_LIMIT, Content
+from cenote_worker.history.bounds import MAX_PUT_IN
+from cenote_worker.history.events import Event
+from cenote_worker.history.history import History
+from cenote_worker.history.step import StepRecord
+from cenote_worker.hosted import noted as limits
 from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
 from cenote_worker.hosted.noted import MAX_INJECTIONS, MAX_TIMES, NotedInjections
@@ -18,9 +27,38 @@ def injection(name: str, size: int = 0) -> Injection:
     return Injection(values=Content(size=size, count=0, inline=b""), names=(name,), replaces=name)
 
 
+def memory(name: str, size: int) -> Injection:
+    return Injection(values=Content.of_bytes(bytes(size)), names=(name,), replaces=name)
+
+
+class EventsLost:
+    """See Keep."""
+
+    def add(self, _position: int, _event: Event) -> None:
+        pass
+
+    def shed(self, _position: int, _record: StepRecord) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def inode(injection: Injection) -> int:
+    assert injection.values.memory is not None
+    return os.fstat(injection.values.memory.fileno()).st_ino
+
+
+def step(number: int, given: Injection) -> StepRecord:
+    return StepRecord(number=number, kind="injection", names=given.names, content=given.content)
+
+
 def test_all_together_may_take_so_much_and_no_more() -> None:
     """Whatever they are called; one that takes the place of another takes its room as well."""
-    noted = NotedInjections(NoLegacy())
+    noted = NotedInjections(NoLegacy(), History())
     noted.add(injection("a", 2 * MEMORY))
     noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY), MEMORY)
     with pytest.raises(RejectedError, match="at the most"):
@@ -33,12 +71,12 @@ def test_what_is_said_of_host_functions_takes_room_as_well() -> None:
     long = jail_pb2.HostTarget(name="f", signature="x" * MAX_TIMES * MEMORY)
     offer = Injection(values=NOTHING, hosts=(long,))
     with pytest.raises(RejectedError):
-        NotedInjections(NoLegacy()).check_room(offer, MEMORY)
+        NotedInjections(NoLegacy(), History()).check_room(offer, MEMORY)
 
 
 def test_there_may_be_so_many_and_no_more() -> None:
     """Empty ones, too."""
-    noted = NotedInjections(NoLegacy())
+    noted = NotedInjections(NoLegacy(), History())
     for number in range(MAX_INJECTIONS):
         noted.restore(injection(f"x{number}"))
     with pytest.raises(RejectedError, match="at most"):
@@ -48,4 +86,93 @@ def test_there_may_be_so_many_and_no_more() -> None:
 
 def test_a_runtime_of_ones_own_process_has_no_such_limit() -> None:
     """Nothing is kept there for another process, and no tenant is next to it."""
-    NotedInjections(NO_LEGACY).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)
+    NotedInjections(NO_LEGACY, History()).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)
+
+
+@pytest.mark.parametrize("size", [5, INLINE_LIMIT + 1, MAX_PUT_IN])
+@pytest.mark.parametrize("keep", [None, EventsLost()])
+def test_small_values_that_were_replaced_can_always_be_had(size: int, keep: EventsLost | None) -> None:
+    """As they were, whoever closes what: held as long as that costs nothing, then in the history; where that is
+    written down, at once.
+    """
+    history = History(keep)
+    noted = NotedInjections(NO_LEGACY, history)
+    with all_closed(descriptors.MEMORY):
+        given = [memory("a", size) for _ in range(limits.MAX_FORMER_VALUES + 2)]
+        for each in given:
+            noted.add(each)
+        assert 1 == len(noted.all())
+        held = noted.former()
+        assert (0 if keep or size == 5 else limits.MAX_FORMER_VALUES) == len(held)
+        for each in given:
+            again = noted.find(each.content)
+            assert again is not None
+            assert (("a",), "a", bytes(size)) == (again.names, again.replaces, again.values.whole())
+            again.close()
+        for each in held:
+            each.close()
+        noted.close()
+
+
+def test_large_ones_are_held_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without copying them; the oldest is let go first, and its step says so then. What jails begin with stays."""
+    monkeypatch.setattr(limits, "MAX_FORMER", 2 * (MAX_PUT_IN + 1))
+    history = History()
+    noted = NotedInjections(NO_LEGACY, history)
+    with all_closed(descriptors.MEMORY):
+        given = [memory("a", MAX_PUT_IN + 1) for _ in range(4)]
+        for number, each in enumerate(given, 1):
+            noted.add(each)
+            history.ended(step(number, each))
+        assert [False, True, True, True] == [noted.keeps(each.content) for each in given]
+        assert [False, True, True, True] == [record.repeatable for record in history.tree]
+        assert {} == history.values
+        again = noted.find(given[1].content)
+        assert again is not None
+        assert inode(again) == inode(given[1])
+        again.close()
+        noted.close()
+
+
+def test_no_more_is_held_than_a_runtime_may_have() -> None:
+    """Small ones are in the history then."""
+    noted = NotedInjections(NO_LEGACY, History(), 2 * INLINE_LIMIT)
+    with all_closed(descriptors.MEMORY):
+        given = [memory("a", INLINE_LIMIT + 1) for _ in range(4)]
+        for each in given:
+            noted.add(each)
+        former = noted.former()
+        assert (1, [True] * 4) == (len(former), [noted.keeps(each.content) for each in given])
+        for each in former:
+            each.close()
+        noted.close()
+
+
+def test_so_many_are_held_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a descriptor."""
+    monkeypatch.setattr(limits, "MAX_FORMER_VALUES", 2)
+    noted = NotedInjections(NO_LEGACY, History())
+    with all_closed(descriptors.MEMORY):
+        for _ in range(5):
+            noted.add(memory("a", MAX_PUT_IN + 1))
+        former = noted.former()
+        assert 2 == len(former)
+        for each in former:
+            each.close()
+        noted.close()
+
+
+def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
+    """By whoever goes on with its history; what it has noted itself is there."""
+    history = History()
+    gone, there = memory("a", MAX_PUT_IN + 1), memory("b", MAX_PUT_IN + 1)
+    former = NotedInjections(NO_LEGACY, History())
+    for number, each in enumerate((gone, there), 1):
+        former.identify(each)
+        history.ended(step(number, each))
+    noted = NotedInjections(NO_LEGACY, history)
+    noted.restore(there)
+    noted.sweep()
+    assert [False, True] == [record.repeatable for record in history.tree]
+    gone.close()
+    noted.close()

@@ -1,10 +1,11 @@
-"""Why a fresh jail does not begin as a history does."""
+"""What a history begins with, and why a fresh jail cannot begin with it."""
 
 from __future__ import annotations
 
+from cenote_worker.history.events import PutIn
 from cenote_worker.history.history import History
 from cenote_worker.hosted.injection import NOTHING, Injection
-from cenote_worker.hosted.unlike_starts import otherwise, unkept_files
+from cenote_worker.hosted.unlike_starts import start_of, unkept_files
 from cenote_worker.supervisor.requests import OWNER, Seat
 
 
@@ -12,25 +13,41 @@ def put_in(*names: str, step: int = 0, seat: Seat = OWNER) -> Injection:
     return Injection(values=NOTHING, names=names, step=step, seat=seat)
 
 
-def test_what_was_put_in_since_is_not_the_start() -> None:
-    """Unless the jail began with it that the history begins with, as behind a reset."""
+def begun(*values: PutIn, names: tuple[str, ...] = ()) -> History:
     history = History()
-    history.begins_with(["a"])
-    first, later = put_in("a"), put_in("b", "c", step=3)
-    assert "" == otherwise(history, [first], [])
-    assert "a client has put in `b`, `c` since" == otherwise(history, [first, later], [])
-    assert "" == otherwise(history, [first, later], [first, later])
+    history.begins_with(names or [name for each in values for name in each.names], values=values)
+    return history
 
 
-def test_what_was_there_at_first_has_to_be_there() -> None:
-    """Private names are those of their author; what is there besides is for the versions to tell."""
-    history = History()
-    history.begins_with(["a", "ann/b"])
-    ann = Seat(author="ann", private=True)
-    assert "" == otherwise(history, [put_in("a", "more"), put_in("b", seat=ann)], [])
-    assert "`ann/b`, put in before the first step, is not here any more" == otherwise(
-        history, [put_in("a", "b")], []
-    )
+def test_what_was_put_in_first_is_put_in_again_in_its_order() -> None:
+    """By what it is known by, whatever was put in since: that is for its own step to do again."""
+    history = begun(PutIn(names=("a", "b"), content="1"), PutIn(names=("ann/c",), content="2"))
+    start = start_of(history, [put_in("d", step=3)], {"1", "2"}.__contains__)
+    assert (("1", "2"), "") == (start.beginnings, start.obstacle)
+
+
+def test_what_is_gone_has_to_be_there_again() -> None:
+    """Put in before the first step under the same names, in one injection or several; else its names are said."""
+    history = begun(PutIn(names=("a", "ann/b"), content="1"), PutIn(names=("c",), content="2"))
+    a, b = put_in("a", "more"), put_in("b", seat=Seat(author="ann", private=True))
+    start = start_of(history, [a, b, put_in("c", step=3)], {"2"}.__contains__)
+    assert ((a, b, "2"), "") == (start.beginnings, start.obstacle)
+    start = start_of(history, [a, put_in("b")], {"2"}.__contains__)
+    assert "`ann/b`, put in before the first step, is not here any more" == start.obstacle
+
+
+def test_histories_that_do_not_tell_go_by_names() -> None:
+    """Those that an older version of Cenote has written."""
+    history = begun(names=("a", "b"))
+    both = put_in("a", "b")
+    assert (both,) == start_of(history, [both, put_in("a", step=2)], lambda _: False).beginnings
+    assert ("b",) == start_of(history, [put_in("a")], lambda _: False).missing
+
+
+def test_what_a_client_has_deleted_need_not_be_there() -> None:
+    """Before the first step."""
+    history = begun(PutIn(names=("a", "b"), content="gone"), names=("b",))
+    assert ("b",) == start_of(history, [], lambda _: False).missing
 
 
 def test_files_whose_content_is_not_kept_are_not_written_again() -> None:

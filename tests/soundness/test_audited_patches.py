@@ -14,6 +14,8 @@ from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker import trace
+from cenote_worker.history.bounds import MAX_PUT_IN
+from cenote_worker.hosted import noted
 from cenote_worker.hosted.runtime import HostedRuntime
 
 HostedBy = Callable[[PythonRuntime], HostedRuntime]
@@ -112,13 +114,28 @@ def test_an_unsound_patch_raises_an_alarm_and_can_be_taken_back(hosted_by: Hoste
         assert ("applied", Audit(outcome="same")) == (again.status, again.audit)
 
 
-def test_a_history_that_cannot_begin_again_says_so(runtime: PythonRuntime) -> None:
-    """What a client has put in since is in no code."""
+def test_what_a_client_has_put_in_since_is_there_too(runtime: PythonRuntime) -> None:
+    """In the full run it comes where it came."""
     runtime.inject(Variable("late", [1]))
-    runtime.execute("later = late[0]")
+    runtime.execute("later = late.pop()")
+    runtime.update_variable("late", [2])
     audit = patched(runtime, 4, "print('patched')")
     assert audit is not None
-    assert ("not checked", True) == (audit.outcome, "a client has put in `late` since" in audit.reason)
+    assert "same" == audit.outcome
+
+
+def test_a_history_that_cannot_begin_again_says_so(
+    runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client has put in and replaced is held no more where it is large."""
+    monkeypatch.setattr(noted, "MAX_FORMER", 0)
+    runtime.inject(Variable("late", bytes(MAX_PUT_IN + 1)))
+    runtime.update_variable("late", 1)
+    runtime.update_variable("late", bytes(MAX_PUT_IN + 1))
+    runtime.update_variable("late", 2)
+    audit = patched(runtime, 4, "print('patched')")
+    assert audit is not None
+    assert ("not checked", True) == (audit.outcome, "`late`, is not kept any more" in audit.reason)
 
 
 def test_a_branch_is_audited_from_the_start_of_its_history(runtime: PythonRuntime) -> None:

@@ -21,6 +21,7 @@ from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.checkpoints.local_folder import LocalDraft
+from cenote_worker.hosted import noted
 
 Keep = Callable[[PythonRuntime], PythonRuntime]
 
@@ -111,6 +112,18 @@ def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kep
     assert (BEFORE if kept is forked else PATCHED) == source.execute(LOOK).value
 
 
+@pytest.mark.parametrize("kept", [forked, asleep])
+def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
+    """Each comes again where it came, those that a later one has replaced too."""
+    source = closing.enter_context(client.began())
+    for value in ([4], [5]):
+        source.update_variable("raw", value)
+        source.execute("c += raw.pop() + a")
+    runtime = closing.enter_context(kept(source))
+    assert "applied" == patched(runtime, "a = raw.pop() + 5").status
+    assert ("([], 43)", 1) == (runtime.execute("raw, c").value, client.calls)
+
+
 def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp_path: Path) -> None:
     """The next one finds the state before the patch, patches it from the record, and leaves that to one more."""
     child = subprocess.run([sys.executable, "-m", __name__, str(tmp_path)], cwd=ROOT, timeout=60, check=False)
@@ -140,8 +153,9 @@ def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.M
         assert PATCHED == runtime.execute(LOOK).value
 
 
-def test_what_the_start_was_and_is_not_is_named(client: Client, closing: ExitStack) -> None:
-    """Values that are others by now, or not there, or that a client has put in since: and nothing has changed."""
+def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that were too large for the record are others by now, or not there: and nothing has changed."""
+    monkeypatch.setattr(noted, "MAX_PUT_IN", 0)
     client.began().close()
     with client.restored(1, 3) as runtime:
         with pytest.raises(NoWayError, match=r"found another value.* of raw"):
@@ -151,9 +165,24 @@ def test_what_the_start_was_and_is_not_is_named(client: Client, closing: ExitSta
         patched(runtime, "a = raw.pop() + 5")
     with client.restored(1, 2) as runtime:
         runtime.update_variable("raw", [4])
-        with pytest.raises(NoWayError, match="has put in `raw` since"):
-            patched(runtime, "a = raw.pop() + 5")
-        assert "([4], 2)" == runtime.execute("raw, a").value
+        runtime.update_variable("raw", [4, 4])
+        assert "applied" == patched(runtime, "a = raw.pop() + 5").status
+        assert "([4, 4], 7)" == runtime.execute("raw, a").value
+
+
+@pytest.mark.parametrize("raw", [(), (1, 3)])
+def test_another_process_has_what_was_put_in(client: Client, raw: tuple[int, ...]) -> None:
+    """At first, and later in between; whatever it gives its own runtime now."""
+    with client.began() as runtime:
+        runtime.update_variable("raw", [4])
+        runtime.execute("c += raw.pop() + a")
+        runtime.update_variable("raw", [5])
+    with client.restored(*raw) as runtime:
+        assert "applied" == patched(runtime, "a = raw.pop() + 5").status
+        assert ("([5], 31)", 0) == (runtime.execute("raw, c").value, client.calls - 1)
+        runtime.hibernate()
+        assert "applied" == patched(runtime, "a = raw.pop() + 6").status
+        assert "([5], 32)" == runtime.execute("raw, c").value
 
 
 def _killed(folder: Path) -> None:
@@ -168,3 +197,17 @@ def _killed(folder: Path) -> None:
 
 if __name__ == "__main__":
     _killed(Path(sys.argv[1]))
+
+
+def test_behind_a_sleep_the_line_ends_where_a_patch_has_left_it(tmp_path: Path) -> None:
+    """Also where its last steps were not run again: they have the last number, and no cell of the jail has it."""
+    with PythonRuntime(store=tmp_path, name="r", sandbox=SandboxPolicy(preload=())) as runtime:
+        for cell in ("a = 1", "b = a", "print('last')"):
+            assert runtime.execute(cell).success
+        assert (3,) == patched(runtime, "a = 2").steps_reused
+        head = runtime.state.head
+        runtime.hibernate()
+        assert head == runtime.snapshot("kept").step
+        runtime.execute("b = 7")
+        runtime.rollback(head)
+        assert ("2", "print('last')") == (runtime.execute("b").value, runtime.state.steps[-2].code)

@@ -15,7 +15,7 @@ from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
-from cenote_worker.results import Span
+from cenote_worker.results import MAX_ALONG, Span
 from cenote_worker.supervisor import edge
 
 
@@ -117,6 +117,19 @@ def _sized(field: int, body: bytes) -> bytes:
     """A field that is a message, as it is on the wire."""
     length = bytes(len(body) >> shift & 0x7F | 0x80 for shift in (0, 7, 14))
     return bytes([field << 3 | 2]) + length + b"\0" + body
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_so_many_classes_go_along_with_values(over: int) -> None:
+    """Whose names are as long as others."""
+    frame = jail_pb2.WorkerFrame()
+    frame.reply.done.along.extend(["A" * (edge.MAX_NAME + 1)] * (MAX_ALONG - 1))
+    frame.reply.done.found.extend(["B"] * (1 + over))
+    with pytest.raises(ProtocolViolation) if over else contextlib.nullcontext():
+        event = parse(frame.SerializeToString())
+        assert isinstance(event, edge.ReplyEvent)
+        assert isinstance(event.body, edge.DoneReply)
+        assert (("A" * edge.MAX_NAME,) * (MAX_ALONG - 1), ("B",)) == (event.body.along, event.body.found)
 
 
 def test_descriptors_that_nothing_names() -> None:

@@ -17,6 +17,10 @@ StateAfter = Literal["kept", "rolled_back", "lost"]
 """What became of the namespace: as the cell left it, as it was before the cell, or gone with the jail."""
 
 
+MAX_ALONG = 1_000
+"""Classes that go along with the values of one injection, of which it is told: clients send 200 at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """A range of source text. Lines count from 1, columns (in characters) from 0; the end is exclusive."""
@@ -182,6 +186,7 @@ class Patched:
     blocked: UnmadeCall | None = None
     aside: int = 0
     refusal: PatchRefusal | None = None
+    notes: tuple[str, ...] = ()
 
 
 BuildStatus = Literal["built", "failed", "blocked", "cancelled"]

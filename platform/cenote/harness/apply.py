@@ -45,6 +45,7 @@ class ApplyResult:
     seconds_saved: what the reused steps behind the change took when they were recorded.
     records: the new steps. failure: the step that failed. blocked: the call that was not made.
     aside: the step whose state was kept of what had been done, if that was asked for; 0 for none.
+    notes: what went otherwise than planned, in sentences, such as that a checkpoint could not be read.
     audit: what came of running the patched history in full; None where that was not done, see `audit_patches`.
     """
 
@@ -59,6 +60,7 @@ class ApplyResult:
     failure: StepRecord | None = None
     blocked: EffectNotRepeatedError | None = None
     aside: int = 0
+    notes: tuple[str, ...] = ()
     audit: Audit | None = None
 
 
@@ -129,34 +131,42 @@ def apply_plan(plan: Plan, ground: Ground, options: ApplyOptions | None = None) 
     if options.atomic and not kept:
         raise StateNotKeptError
     with ground.holding():
-        return _applied_or_undone(_with_kept(plan, ground.kept()), plan, ground, options, kept=kept)
+        return _applied_or_undone(_with_kept(plan, ground), plan, ground, options, kept=kept)
 
 
 def _applied_or_undone(
     course: Course, plan: Plan, ground: Ground, options: ApplyOptions, *, kept: bool
 ) -> ApplyResult:
+    notes = _replanned(plan, course)
     try:
-        course, walked = _walk(course, ground, options)
+        course, walked = _walk(course, ground, options, notes)
     except (_Failed, _Cancelled, EffectNotRepeatedError) as ended:
         aside = ground.head() if options.aside and ground.keep(partial=True) else 0
         _undo(ground, plan, kept=kept)
-        return _ended(ended, plan.head, aside)
+        return replace(_ended(ended, plan.head, aside), notes=(*notes, *ground.notes))
     except BaseException:
         _undo(ground, plan, kept=kept)
         raise
-    return _applied(plan, course, walked, ground.head())
+    return replace(_applied(plan, course, walked, ground.head()), notes=(*notes, *ground.notes))
 
 
-def _with_kept(plan: Plan, kept: frozenset[int]) -> Course:
-    """The plan's course with the states that are kept by now; another one if its beginning is among those no more."""
-    if plan.base in kept:
-        return replace(plan.course, kept=kept)
-    return cheapest(plan.patch, plan.course.records, kept).course
+def _with_kept(plan: Plan, ground: Ground) -> Course:
+    """The plan's course with the states that there are by now; another one if its beginning is none of these."""
+    kept, stored = ground.kept(), ground.stored()
+    if plan.base in kept or plan.base in stored:
+        return replace(plan.course, kept=kept, stored=stored)
+    return cheapest(plan.patch, plan.course.records, kept, stored).course
 
 
-def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course, Walked]:
+def _replanned(plan: Plan, course: Course) -> list[str]:
+    if plan.strategy != "checkpoint" or course.base == plan.base:
+        return []
+    return [f"the checkpoint after step {plan.base} is not there any more"]
+
+
+def _walk(course: Course, ground: Ground, options: ApplyOptions, notes: list[str]) -> tuple[Course, Walked]:
     """From the cheapest state to begin with; then from one that both histories share; then all is run, from that one
-    and at last from older ones."""
+    and at last from older ones. notes: gets what is said of checkpoints that could not be gone on from."""
     watch = _Watch(len(course.line), options)
     behind = course.from_shared()
     ways = (course, behind, all_forced(behind)) if course.continues else (course, all_forced(behind))
@@ -166,14 +176,20 @@ def _walk(course: Course, ground: Ground, options: ApplyOptions) -> tuple[Course
             return find_way(way, lambda course: _begun(course, ground, watch))
         except NoWayOn as none:
             reason = str(none)
+            if way.begins_beside and way.base and (note := _not_from(way.base, reason)) not in notes:
+                notes.append(note)
     raise NoWayError(reason)
+
+
+def _not_from(step: int, reason: str) -> str:
+    return f"the checkpoint after step {step} was not gone on from: {reason}"
 
 
 def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
     """One walk, from its beginning, or from the newest state before that which is kept now. Raises NoWayOn."""
-    kept = ground.kept()
+    kept, stored = ground.kept(), dict(ground.stored())
     while True:
-        course = course.begun_from(kept)
+        course = course.begun_from(kept, stored)
         walk = Walk(course, ground, watch)
         try:
             if ground.head() != course.base or course.base != course.head:
@@ -181,6 +197,7 @@ def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
             break
         except NotKeptError:  # for want of memory, in this moment
             kept -= {course.base}
+            stored.pop(course.base, None)
     if course.continues:
         ground.branch(course.records[course.fork - 1].number if course.fork else START)
     return walk.go()

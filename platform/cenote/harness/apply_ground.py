@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -46,6 +46,18 @@ class Ground(Protocol):
     def kept(self) -> frozenset[int]:
         """Steps whose end state can be gone back to. What was kept may be given up at any time; see `holding`."""
 
+    def stored(self) -> Mapping[int, int]:
+        """Steps whose end state another process can begin in, beside the live one: from that no other former state
+        can be reached. START is one where the history can be begun again; of others there are checkpoints.
+
+        Each with the last step up to it behind which a live state itself began with a stored one, or START: what no
+        trace tells of earlier steps was lost then, if it was not stored.
+        """
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What did not go as planned, in sentences."""
+
     def holding(self) -> AbstractContextManager[None]:
         """What is kept now is not given up before the end of this, unless memory is short."""
 
@@ -75,6 +87,11 @@ class Ground(Protocol):
 
     def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
         """Of the live state; a location that is left out is not known."""
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
+        """Those of which the live state, which has just begun with the stored one after this step, has another
+        version. What had to be made again for it is taken to be right.
+        """
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
         """Brings these over from the state after a kept step, as one group. Raises NotCarriedError.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -51,6 +51,9 @@ class Site(Protocol):
     def kept(self) -> frozenset[int]:
         """Steps whose end states can be gone back to. Raises UsageError where patches cannot be applied."""
 
+    def stored(self) -> Mapping[int, int]:
+        """See Ground. Raises as `kept`."""
+
     def why_not_begun_again(self) -> str:
         """Why the history cannot be run from its start beside the live state; empty if it can, or nobody knows."""
 
@@ -92,10 +95,10 @@ class LiveState(ExecutionState):
     def _plan(self, patch: Patch) -> Plan:
         _expect(patch, Patch, "a plan is made from a Patch, such as Patch.replace_step(2, code)")
         self.refresh()
-        kept = self._site.kept()
+        kept, stored = self._site.kept(), self._site.stored()
         try:
             line = self._past.line(self.head)
-            return make_plan(patch.renumbered(self._past.present(line)), line, kept)
+            return make_plan(patch.renumbered(self._past.present(line)), line, kept, stored)
         except NoWayError as none:
             if not (why := self._site.why_not_begun_again()):
                 raise

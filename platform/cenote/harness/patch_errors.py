@@ -111,4 +111,15 @@ def not_repeated(record: StepRecord) -> str:
         return (
             f"{again}the content of {', '.join(record.names)}, which a client wrote, was too much to be kept"
         )
-    return f"{again}is {'in a private namespace' if record.private else f'an {record.kind} by a client'}"
+    if record.kind == "injection" and not record.private:
+        return f"{again}what it has put in, {_spoken(record)}, is not kept any more"
+    return f"{again}is in a private namespace"
+
+
+def not_put_in_again(record: StepRecord, why: str) -> str:
+    """Why an injection is not done again that was done once. why: what the jail says of it."""
+    return f"step {record.number} would have to put in {_spoken(record)} again, and {why}"
+
+
+def _spoken(record: StepRecord) -> str:
+    return ", ".join(f"`{name}`" for name in record.names)

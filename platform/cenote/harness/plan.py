@@ -9,8 +9,8 @@ from cenote.harness.patch import Patch
 from cenote.harness.plan_course import Carried, Course
 from cenote_worker.trace import Location
 
-Strategy = Literal["continue", "snapshot", "start"]
-"""From the present state; from a kept one before the change; from the very start."""
+Strategy = Literal["continue", "snapshot", "checkpoint", "start"]
+"""From the present state; from a kept one before the change; from a stored one; from the very start."""
 
 Action = Literal["rerun", "reuse", "restore"]
 """Run again; its result is in place; its result is carried over from a kept state."""
@@ -21,7 +21,8 @@ class PlannedStep:
     """One step of the patched history.
 
     number: of the step that it stands for, 0 for a new one. position: in the patched history, from 1.
-    reason: one sentence. seconds: how long it took when it was recorded.
+    reason: one sentence. seconds: how long it took when it was recorded. puts_in: names that a client has put in with
+    it: run again, it puts in the same values, of which the record has a copy.
     """
 
     number: int
@@ -29,9 +30,14 @@ class PlannedStep:
     action: Action
     reason: str
     seconds: float = 0.0
+    puts_in: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{f'step {self.number}' if self.number else 'new step'}: {self.action}, since {self.reason}"
+        step = f"step {self.number}" if self.number else "new step"
+        if self.puts_in and self.action == "rerun":
+            names = ", ".join(f"`{name}`" for name in self.puts_in)
+            return f"{step}: {self.action}, which puts in {names} again as it was, since {self.reason}"
+        return f"{step}: {self.action}, since {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +61,7 @@ class BlockedEffect:
 class Plan:
     """What is expected of applying a patch. Versions decide when it is applied: it may turn out cheaper.
 
-    head: the step that the patched line ends with. base: the kept step that is begun from.
+    head: the step that the patched line ends with. base: the step whose state is begun from.
     steps: the whole patched history. carried: groups that are brought over from kept states.
     blocked: effects of steps to run again. seconds: expected of those, from what was recorded.
     """
@@ -111,6 +117,7 @@ class Plan:
         wheres = {
             "continue": "from the present state",
             "snapshot": f"from the kept state after step {self.base}",
+            "checkpoint": f"from the checkpoint after step {self.base}",
             "start": "from the start",
         }
         total = len(self.rerun)

@@ -101,6 +101,13 @@ class Contents:
         return all((other if one in self._groups else self).version(one) == ABSENT for one in told)
 
     @property
+    def told(self) -> dict[Location, Version]:
+        """All that is known to be there, with its version: what was written in this era, or found unwritten."""
+        found = {one: version for (one, era), version in self.learned.items() if era == self._era}
+        known = {**found, **self._versions}
+        return {one: version for one, version in known.items() if is_known(version) and version != ABSENT}
+
+    @property
     def names(self) -> frozenset[Location]:
         """Names that are known to be there, of those that were written in this era."""
         known = self._versions.items()

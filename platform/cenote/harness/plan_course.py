@@ -20,8 +20,9 @@ class Course:
 
     records: the line that was run. line: the patched one. fork: how many steps both share.
     base: the step whose end state the walk begins in: the head of the old line to continue from it, else one that
-    both lines share. kept: steps whose end states can be carried from. forced: numbers of steps to run in any case,
-    with the reason. needs: by position, what has to be right before that step runs.
+    both lines share. kept: steps whose end states can be gone back to and carried from. stored: see Ground.
+    forced: numbers of steps to run in any case, with the reason. needs: by position, what has to be right before
+    that step runs.
     """
 
     records: tuple[StepRecord, ...]
@@ -29,6 +30,7 @@ class Course:
     fork: int
     base: int
     kept: frozenset[int]
+    stored: Mapping[int, int] = field(default_factory=dict)
     forced: Mapping[int, str] = field(default_factory=dict)
     needs: Mapping[int, frozenset[Location]] = field(default_factory=dict)
 
@@ -47,26 +49,42 @@ class Course:
         """Steps whose end states both lines have."""
         return frozenset((START, *(record.number for record in self.records[: self.fork])))
 
-    def begun_from(self, kept: frozenset[int]) -> Course:
-        """The same, with the states that are kept by now: from the newest that both lines share if the base is none.
+    @property
+    def begins_beside(self) -> bool:
+        """Whether the base is a stored state, in which another process begins."""
+        return self.base in self.stored and self.base not in self.kept
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """Steps whose end states can be carried from."""
+        return frozenset((self.base,)) if self.begins_beside else self.kept
+
+    @property
+    def beginnings(self) -> list[int]:
+        """Steps whose end states both lines have, and that can be begun with, the newest first."""
+        return sorted(self.shared & (self.kept | self.stored.keys()), reverse=True)
+
+    def begun_from(self, kept: frozenset[int], stored: Mapping[int, int]) -> Course:
+        """The same, with the states that are there by now: from the newest that both lines share if the base is none.
 
         Raises NoWayOn where there is no such state.
         """
-        if self.base in kept:
-            return replace(self, kept=kept)
-        if not self.shared & kept:
+        course = replace(self, kept=kept, stored=stored)
+        if self.base in kept or self.base in stored:
+            return course
+        if not course.beginnings:
             raise NoWayOn(NOTHING_SHARED)
-        course = self.from_shared() if self.continues else self
-        return replace(course, base=max(self.shared & kept), kept=kept)
+        course = course.from_shared() if self.continues else course
+        return replace(course, base=course.beginnings[0])
 
     def from_shared(self) -> Course:
-        """From the newest kept state that both lines share, with nothing learned."""
-        return replace(self, base=max(self.shared & self.kept, default=START), forced={}, needs={})
+        """From the newest state that both lines share, with nothing learned."""
+        return replace(self, base=next(iter(self.beginnings), START), forced={}, needs={})
 
     def from_older(self) -> Iterator[Course]:
-        """From kept states that both lines share, the newest one left out: what lies outside the working directory
-        is not brought back with any, so the steps that wrote it have to be behind."""
-        for base in sorted(self.shared & self.kept, reverse=True)[1:]:
+        """From states that both lines share, the newest one left out: what lies outside the working directory is not
+        brought back with any, so the steps that wrote it have to be behind; nor is all state with a stored one."""
+        for base in self.beginnings[1:]:
             yield replace(self, base=base, forced={}, needs={})
 
     @property

@@ -6,14 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
+from types import MappingProxyType
 
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import NoWayError
-from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep
+from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep, Strategy
 from cenote.harness.plan_contents import effects, writes_anything
 from cenote.harness.plan_course import NOTHING_SHARED, Course, NoWayOn, StartAgain, Verdict, Walked
 from cenote.harness.plan_line import LineStep, shared_steps
 from cenote.harness.plan_names import bound_names, written_file
+from cenote.harness.plan_stored import beyond_storing, newest_first
 from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
@@ -26,6 +28,9 @@ TOO_LITTLE = "too little of the state could be carried over"
 _CARRYING = 0.005
 """Seconds that bringing over a group is taken to cost: what it weighs is not known here."""
 
+_FILLING = 0.05
+"""The same of another process that begins with a stored state."""
+
 
 class Forecast:
     """A ground without a state. Of a step it expects that all it has written comes out different."""
@@ -35,6 +40,7 @@ class Forecast:
         self._number = 0
         self._reason = ""
         self._forced: Mapping[int, str] = {}
+        self.notes: Sequence[str] = ()
 
     def expect(self, forced: Mapping[int, str]) -> None:
         """Steps that are run for their results only, which will be what they were."""
@@ -51,6 +57,12 @@ class Forecast:
     def kept(self) -> frozenset[int]:
         return frozenset((START, self._head))
 
+    def stored(self) -> Mapping[int, int]:
+        return {}
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:  # noqa: ARG002
+        return beyond_storing(versions)
+
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -65,7 +77,7 @@ class Forecast:
         self._number -= 1
         if record is None:
             return StepRecord(number=self._number, code=code, trace=self._guess(StepTrace(), code))
-        again = record.changes_file or self._forced.get(record.number) == self._reason
+        again = record.by_hand or self._forced.get(record.number) == self._reason
         trace = effects(record)
         if trace is not None and not again:
             trace = self._guess(trace, code if code != record.code else "")
@@ -127,35 +139,49 @@ def all_forced(course: Course) -> Course:
     return replace(course, forced={record.number: TOO_LITTLE for record in again})
 
 
-def make_plan(patch: Patch, records: Sequence[StepRecord], kept: Collection[int]) -> Plan:
+def make_plan(
+    patch: Patch,
+    records: Sequence[StepRecord],
+    kept: Collection[int],
+    stored: Mapping[int, int] = MappingProxyType({}),
+) -> Plan:
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
-    taken to be one of them. Raises PatchConflictError if the patch does not fit the line; NoWayError if what it
-    would take is kept no more. Nothing is executed.
+    taken to be one of them. stored: see Ground. Raises PatchConflictError if the patch does not fit the line;
+    NoWayError if what it would take is kept no more. Nothing is executed.
     """
-    return cheapest(patch, records, frozenset({_head(records), *kept}))
+    return cheapest(patch, records, frozenset({_head(records), *kept}), stored)
 
 
-def cheapest(patch: Patch, records: Sequence[StepRecord], kept: frozenset[int]) -> Plan:
+def cheapest(
+    patch: Patch, records: Sequence[StepRecord], kept: frozenset[int], stored: Mapping[int, int]
+) -> Plan:
     """As `make_plan`, from one of these states."""
     line = patch.applied(records)
     fork = shared_steps(records, line)
-    course = Course(records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept)
+    course = Course(
+        records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept, stored=stored
+    )
+    newest = sorted(course.shared & kept)[-1:]
     plans, reasons = list[Plan](), list[str]()
-    ways = [
-        replace(course, base=base) for base in (*sorted(course.shared & kept)[-1:], *({course.base} & kept))
-    ]
-    for way in chain(ways, course.from_older()):
-        if way not in ways and plans:
+    ways = [replace(course, base=base) for base in (*newest, *({course.base} & kept))]
+    beside = [replace(course, base=base) for base in newest_first(stored, course.shared, behind=newest)]
+    older = [way for base in course.beginnings if (way := replace(course, base=base)) not in (*ways, *beside)]
+    for way in chain(ways, beside, older):
+        if plans and ((way.begins_beside and plans[-1].course.begins_beside) or way not in (*ways, *beside)):
             break
         try:
             plans.append(_foreseen(patch, way))
         except NoWayOn as none:
             reasons.append(str(none))
     if not plans:
-        raise NoWayError(reasons[0] if course.shared & kept else NOTHING_SHARED)
-    return min(plans, key=lambda plan: plan.seconds + _CARRYING * len(plan.carried))
+        raise NoWayError(reasons[0] if course.beginnings else NOTHING_SHARED)
+    return min(plans, key=_cost)
+
+
+def _cost(plan: Plan) -> float:
+    return plan.seconds + _CARRYING * len(plan.carried) + _FILLING * plan.course.begins_beside
 
 
 def _head(records: Sequence[StepRecord]) -> int:
@@ -179,13 +205,21 @@ def _foreseen(patch: Patch, course: Course) -> Plan:
     return Plan(
         patch=patch,
         head=head,
-        strategy="continue" if course.continues else "snapshot" if course.base else "start",
+        strategy=_strategy(course),
         course=course,
         steps=_planned(course, walked),
         carried=walked.carried,
         blocked=tuple(effect for verdict in walked.verdicts if verdict.rerun for effect in _blocked(verdict)),
         seconds=sum(_seconds(verdict) for verdict in walked.verdicts if verdict.rerun),
     )
+
+
+def _strategy(course: Course) -> Strategy:
+    if course.continues:
+        return "continue"
+    if course.base == START:
+        return "start"
+    return "checkpoint" if course.begins_beside else "snapshot"
 
 
 def _planned(course: Course, walked: Walked) -> tuple[PlannedStep, ...]:
@@ -206,6 +240,7 @@ def _planned(course: Course, walked: Walked) -> tuple[PlannedStep, ...]:
             position=position,
             action=_action(verdict, moved),
             reason=verdict.reason,
+            puts_in=_put_in(verdict),
             seconds=_seconds(verdict),
         )
         for position, verdict in enumerate(walked.verdicts, course.begin + 1)
@@ -218,6 +253,11 @@ def _action(verdict: Verdict, moved: frozenset[Location]) -> Action:
         return "rerun"
     trace = verdict.record.trace
     return "restore" if trace is not None and trace.writes.keys() & moved else "reuse"
+
+
+def _put_in(verdict: Verdict) -> tuple[str, ...]:
+    origin = verdict.step.origin
+    return origin.names if origin is not None and origin.kind == "injection" else ()
 
 
 def _seconds(verdict: Verdict) -> float:

@@ -28,6 +28,7 @@ from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Ver
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import spoken, tells_names, why_again, why_misplaced, why_unsteady
+from cenote.harness.plan_stored import LOST, modules_before, to_compare, why_not_begun_with
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
@@ -52,8 +53,8 @@ class Walk:
         self._watcher = watcher
         timeline = Timeline(course.records)
         shared = course.records[course.begin - 1].number if course.begin else 0
-        known = timeline.at({*course.kept, shared, course.base})
-        self._sources = {step: known[step] for step in sorted(known) if step in course.kept}
+        known = timeline.at({*course.sources, shared, course.base})
+        self._sources = {step: known[step] for step in sorted(known) if step in course.sources}
         self._was = known[shared].copy()
         self._want = known[shared].copy()
         self._live = known[course.base].copy()
@@ -86,6 +87,8 @@ class Walk:
 
     def go(self) -> Walked:
         """To the end of the line."""
+        if self._course.begins_beside:
+            self._compare()
         for position in range(self._course.begin, len(self._course.line)):
             step = self._course.line[position]
             self._tell_until(step)
@@ -97,6 +100,18 @@ class Walk:
                 self._reuse(step, step.origin)
         self._prepare({ANYTHING})
         return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
+
+    def _compare(self) -> None:
+        """Of a stored state, only what has the recorded version counts as right."""
+        if why := why_not_begun_with(self._course, self._live):
+            raise NoWayOn(why)
+        if modules := modules_before(self._course):
+            self._ground.load(modules)
+        lost = self._ground.unlike(self._course.base, to_compare(self._course, self._live))
+        for contents in (self._live, *self._sources.values()):
+            for location in lost:
+                contents.correct(location, LOST)
+        self._recheck(lost)
 
     def _tell_until(self, step: LineStep) -> None:
         """Brings the account of the old line up to just before the step. One that runs in any case needs none, and

@@ -10,7 +10,7 @@ import ast
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 ATOMS: Final = frozenset(
     ("int", "float", "bool", "str", "bytes", "complex", "NoneType", "range", "numpy.float64", "numpy.int64",
@@ -34,7 +34,10 @@ _EXPRESSIONS: Final = (
     ast.FormattedValue, ast.ListComp, ast.SetComp, ast.DictComp, ast.comprehension, ast.Starred, ast.keyword,
 )  # fmt: skip
 _DISPLAYS: Final = (ast.Tuple, ast.List, ast.Dict, ast.Set)
-ALIASES: Final = (ast.TypeAlias,) if sys.version_info >= (3, 12) else ()
+if sys.version_info >= (3, 12):  # Any: not each version has the type
+    ALIASES: Final[tuple[type[Any], ...]] = (ast.TypeAlias,)
+else:
+    ALIASES: Final[tuple[type[Any], ...]] = ()
 """Statements that bind a type whose value is worked out when somebody asks for it."""
 
 _GRAMMAR: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)

@@ -116,8 +116,8 @@ class ReadCells:
 
 
 def bodies_of(code: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Global names that code of the cell uses which may run later: functions, methods, lambdas, values of type aliases
-    and bounds of type parameters; and those that it binds or stores into.
+    """Global names that code of the cell uses which may run later: functions, methods, lambdas, values of type
+    aliases and bounds of type parameters; and those that it binds or stores into.
 
     What is no Python has none: nothing has run. Raises UnreadCode.
     """

@@ -7,7 +7,7 @@ the namespace lives is its backend's business.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -169,8 +169,15 @@ class RuntimeCore:
             return self._ground(where, atomic=True).kept()
         answers: SimpleQueue[tuple[SnapshotInfo, ...] | Exception | None] = SimpleQueue()
         self.snapshots(answers.put)
-        kept = frozenset(info.step for info in snapshots(answers.get()))
-        return kept if where.begins_otherwise() else kept | {START}
+        return frozenset(info.step for info in snapshots(answers.get()))
+
+    def stored(self) -> Mapping[int, int]:
+        where = self._rerunning()
+        found = (
+            self._ground(where, atomic=True).stored() if isinstance(where, HostedRuntime) else where.stored()
+        )
+        head = self.read_history().tree.head
+        return {step: since for step, since in found.items() if step == START or step != head}
 
     def why_not_begun_again(self) -> str:
         where = self._rerunning()

@@ -103,6 +103,8 @@ def _run(
         if cancelled():
             raise UnavailableError("nobody waits for it any more")
         fresh.history.keep_file(source.history.files.get(record.content))
+        if record.kind == "injection" and (again := source.noted.find(record.content)) is not None:
+            fresh.noted.remember(again)
         try:
             done = ground.execute(record, record.code, tentative=True)
         except EffectNotRepeatedError:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
-from cenote.harness.patch_errors import NoWayError, StalePlanError, StepNotRepeatedError
+from cenote.harness.patch_errors import (
+    NoWayError,
+    StalePlanError,
+    StepNotRepeatedError,
+    not_put_in_again,
+)
 from cenote.harness.plan_contents import found_at_first
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import NotKeptError, UnavailableError
 from cenote_security.rules import CheckSession, SecurityError
 from cenote_worker.checkpoints.errors import CheckpointError, NotDurableError
 from cenote_worker.history.step import START, StepRecord
@@ -22,7 +28,7 @@ from cenote_worker.in_jail.rewrite import to_python
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.trace import ABSENT, Location, Version, file, key_of
+from cenote_worker.trace import ABSENT, Location, Version, file, key_of, name
 
 
 class RuntimeGround:
@@ -49,19 +55,30 @@ class RuntimeGround:
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
+        self._notes: list[str] = []
         self._resume = resume
         self._rules = rules
         self._atomic = atomic
         self._cause = cause
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
 
     def head(self) -> int:
         return self._reruns.history.tree.head
 
     def kept(self) -> frozenset[int]:
         if self._waiting is not None:
-            return frozenset((START,))
+            return frozenset()
         known = {info.step for info in self._snapshots()}
-        return frozenset(known if self._second.obstacle else known | {START})
+        return frozenset(known - {self._second.step} if self._second.runs else known)
+
+    def stored(self) -> Mapping[int, int]:
+        """The present one is none of them: where it is gone back to, it is with the objects that there are."""
+        present = self._end if self._working else self.head()
+        found = {step: since for step, since in self._second.refill.stored().items() if step != present}
+        return found if self._second.obstacle else {**found, START: START}
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -93,7 +110,7 @@ class RuntimeGround:
             return True
         outcome = self._call(self._reruns.keep)
         if isinstance(outcome, UnavailableError):
-            if self._atomic and not self._second.obstacle:
+            if self._atomic and self.stored():
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
@@ -102,16 +119,42 @@ class RuntimeGround:
         return True
 
     def rollback(self, step: int) -> None:
-        if step != START:
+        if self._working and self._is_elsewhere(step):
+            self._begin_beside(step)
+            return
+        if self._second.runs and step != self._second.step:
             self._second.give_up()
             if step == self._waiting:
                 self._reruns.branch(step)
                 return
-        elif self._working and self._is_to_begin_anew():
-            self._second.begin(intact=self._waiting is not None)
+        rollback(self._call(partial(self._reruns.rollback, step)))
+
+    def _is_elsewhere(self, step: int) -> bool:
+        """Whether a jail has to be begun for the state after this step."""
+        if self._second.runs and step == self._second.step:
+            return step not in (info.step for info in self._snapshots())
+        return step not in self.kept() and step in self.stored()
+
+    def _begin_beside(self, step: int) -> None:
+        intact = self._waiting is not None
+        if step == START:
+            self._second.begin(intact=intact)
             self._check_start()
             return
-        rollback(self._call(partial(self._reruns.rollback, step)))
+        try:
+            self._second.begin_at(step, intact=intact)
+        except (CheckpointError, NotKeptError, UnavailableError) as error:
+            self._notes.append(f"the checkpoint after step {step} could not be begun from: {error}")
+            raise NotKeptError(step) from error
+        self._call(
+            self._reruns.keep
+        )  # to go back to without reading it again; where it cannot be kept, it is read
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
+        rebuilt = {name(each) for each in self._second.refill.rebuilt(step)} if step != START else set()
+        asked = {each: version for each, version in versions.items() if each not in rebuilt}
+        now = self.versions(asked)
+        return frozenset(each for each, version in asked.items() if now.get(each) != version)
 
     def branch(self, step: int) -> None:
         self._reruns.branch(step)
@@ -119,8 +162,8 @@ class RuntimeGround:
     def execute(self, record: StepRecord | None, code: str, *, tentative: bool) -> StepRecord:
         if record is not None and not record.repeatable:
             raise StepNotRepeatedError(record)
-        if record is not None and record.changes_file:
-            return self._put(record, tentative=tentative)
+        if record is not None and record.by_hand:
+            return self._do_again(record, tentative=tentative)
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
         cause = record.cause if record is not None and record.code == code else self._cause
@@ -130,12 +173,17 @@ class RuntimeGround:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)
         return self._new(number, parent)
 
-    def _put(self, record: StepRecord, *, tentative: bool) -> StepRecord:
-        """A file that is not there need not be removed."""
-        parent, path = self.head(), record.names[0]
-        if record.kind == "removal" and self.versions((file(path),)).get(file(path)) == ABSENT:
+    def _do_again(self, record: StepRecord, *, tentative: bool) -> StepRecord:
+        """What a client did without code. A file or a name that is not there need not be removed."""
+        parent, removed = self.head(), _removed(record)
+        if removed is not None and self.versions((removed,)).get(removed) == ABSENT:
             return self.reuse(record)
-        done(self._call(partial(self._reruns.put, record, record.cause)), path)
+        if not self._reruns.keeps(record):
+            raise StepNotRepeatedError(replace(record, content=""))
+        outcome = self._call(partial(self._reruns.put, record, record.cause))
+        if record.kind == "injection" and isinstance(outcome, RefusedReply):
+            raise NoWayError(not_put_in_again(record, printable(outcome.message)))
+        done(outcome, record.names[0])
         new = self._new(self.head(), parent)
         if tentative:
             self._reruns.between_all((new.number,))
@@ -175,10 +223,6 @@ class RuntimeGround:
         self._reruns.snapshots(answers.put)
         return snapshots(answers.get())
 
-    def _is_to_begin_anew(self) -> bool:
-        kept = self._waiting is None and START in (info.step for info in self._snapshots())
-        return not kept and not self._second.obstacle
-
     def _check_start(self) -> None:
         """Raises NoWayError where the first steps have found other values than they would now: whoever restores a
         runtime gives what it began with once more, which may be something else.
@@ -214,3 +258,13 @@ class RuntimeGround:
         listener = BlockingListener()
         queue(listener)
         return listener.wait(self._resume)
+
+
+def _removed(record: StepRecord) -> Location | None:
+    """What a client took away with this step; None if it did not."""
+    match record.kind:
+        case "removal":
+            return file(record.names[0])
+        case "deletion":
+            return name(record.names[0])
+    return None

@@ -68,6 +68,7 @@ def patched(result: ApplyResult) -> Patched:
         failure=result.failure.number if result.failure is not None else 0,
         blocked=_unmade(blocked) if blocked is not None else None,
         aside=result.aside,
+        notes=result.notes,
     )
 
 
@@ -77,7 +78,7 @@ def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGroun
         raise StalePlanError(request.head, ground.head())
     told = ToldLine(steps=request.steps, tree=runtime.history.tree)
     patch = Patch(changes=(told,), cause=request.cause)
-    return make_plan(patch, runtime.history.tree.line(request.head), ground.kept())
+    return make_plan(patch, runtime.history.tree.line(request.head), ground.kept(), ground.stored())
 
 
 def _told(progress: Progress) -> runtime_pb2.ApplyProgress:

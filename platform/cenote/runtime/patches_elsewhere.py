@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from cenote.harness.apply import ApplyOptions, ApplyResult, Progress
@@ -30,6 +30,9 @@ class PatchLine(Protocol):
 
     def begins_otherwise(self) -> str:
         """Why a fresh jail does not begin in the state that the history does; empty if it does."""
+
+    def stored(self) -> Mapping[int, int]:
+        """See Ground."""
 
 
 def apply_elsewhere(
@@ -75,6 +78,7 @@ def result_of(patched: Patched, history: History) -> ApplyResult:
         failure=next(iter(_records((patched.failure,), history)), None),
         blocked=EffectNotRepeatedError(call.target, call.method, call.arguments) if call else None,
         aside=patched.aside,
+        notes=patched.notes,
     )
 
 

@@ -16,17 +16,19 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cloudpickle
 
 from cenote_security.errors import NotTransferableError
+from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 
-_OF_MODULES = (type, types.FunctionType, TypeVar)
+_OF_MODULES = (type, types.FunctionType, *LATE_TYPES)
 """What is pickled as a name in a module where that can be."""
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
@@ -101,6 +103,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._by_value(obj.__module__)
         elif isinstance(obj, types.ModuleType):
             self._by_value(obj.__name__)
+        if (late := reduced_late_type(obj)) is not None:
+            return late
+        if isinstance(obj, types.CodeType):
+            return of_this_version(self.dispatch_table[types.CodeType](obj))
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj

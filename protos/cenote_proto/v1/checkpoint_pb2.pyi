@@ -253,6 +253,7 @@ class State(_message.Message):
     PYTHON_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     python: _builtins.str
     machine: _builtins.str
@@ -278,6 +279,12 @@ class State(_message.Message):
     def modules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModuleInUse]:
         """Top-level modules in use that are not the interpreter's own, and their versions where they tell."""
 
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the process and its libraries, by the names that `cenote_worker/trace.py` has for hidden state: those that come
+        back as they were set.
+        """
+
     def __init__(
         self,
         *,
@@ -291,10 +298,11 @@ class State(_message.Message):
         python: _builtins.str = ...,
         machine: _builtins.str = ...,
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -384,6 +392,7 @@ class Manifest(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     REBUILD_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -392,6 +401,8 @@ class Manifest(_message.Message):
     """seconds since the epoch"""
     head: _builtins.int
     """The step, cell or change, whose end the state is; 0 where nobody told."""
+    whole: _builtins.bool
+    """Whether it is all of the state after `head`: not one on the way of a patch from one line to another."""
     @_builtins.property
     def state(self) -> Global___State: ...
     @_builtins.property
@@ -427,10 +438,11 @@ class Manifest(_message.Message):
         head: _builtins.int = ...,
         rebuild: Global___Rebuild | None = ...,
         record: Global___StoredPart | None = ...,
+        whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -714,10 +726,13 @@ class RestoreEnd(_message.Message):
     MODULES_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     DRAW_ANEW_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """the last one that the state has"""
     draw_anew: _builtins.bool
     """other random numbers than the original goes on to draw"""
+    head: _builtins.int
+    """the step whose end it is; 0 where that is the last one"""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -729,10 +744,11 @@ class RestoreEnd(_message.Message):
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         step: _builtins.int = ...,
         draw_anew: _builtins.bool = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "head", b"head", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from cenote_proto.v1 import jail_pb2 as cenote__proto_dot_v1_dot_jail__pb2
 from cenote_proto.v1 import runtime_pb2 as cenote__proto_dot_v1_dot_runtime__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x65note_proto/v1/history.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\xe0\x02\n\x0cHistoryEvent\x12%\n\x04step\x18\x01 \x01(\x0b\x32\x15.cenote_proto.v1.StepH\x00\x12+\n\x05moved\x18\x02 \x01(\x0b\x32\x1a.cenote_proto.v1.HeadMovedH\x00\x12,\n\x05\x62\x65gun\x18\x03 \x01(\x0b\x32\x1b.cenote_proto.v1.StateBegunH\x00\x12\x38\n\tdescribed\x18\x04 \x01(\x0b\x32#.cenote_proto.v1.VariablesDescribedH\x00\x12\x31\n\x08\x64\x65\x63lared\x18\x05 \x01(\x0b\x32\x1d.cenote_proto.v1.UnitDeclaredH\x00\x12.\n\x06tested\x18\x06 \x01(\x0b\x32\x1c.cenote_proto.v1.SuiteTestedH\x00\x12)\n\x04kept\x18\x07 \x01(\x0b\x32\x19.cenote_proto.v1.FileKeptH\x00\x42\x06\n\x04\x62ody\")\n\tHeadMoved\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x80\x01\n\nStateBegun\x12\r\n\x05names\x18\x01 \x03(\t\x12\x35\n\x05\x66iles\x18\x02 \x03(\x0b\x32&.cenote_proto.v1.StateBegun.FilesEntry\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"6\n\x08\x46ileKept\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x11\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_data\"b\n\x12VariablesDescribed\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x30\n\tvariables\x18\x02 \x03(\x0b\x32\x1d.cenote_proto.v1.VariableInfo\x12\x0c\n\x04gone\x18\x03 \x03(\t\"m\n\x0cUnitDeclared\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x12\n\ndepends_on\x18\x03 \x03(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x08\"\xb9\x01\n\x0bSuiteTested\x12\r\n\x05suite\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\'\n\x05tests\x18\x03 \x03(\x0b\x32\x18.cenote_proto.v1.TestRun\x12\x36\n\x05units\x18\x04 \x03(\x0b\x32\'.cenote_proto.v1.SuiteTested.UnitsEntry\x1a,\n\nUnitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8c\x02\n\x07TestRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x12\n\nerror_type\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0c\n\x04\x66ile\x18\x05 \x01(\t\x12\x0c\n\x04span\x18\x06 \x03(\r\x12\x11\n\ttraceback\x18\x07 \x01(\t\x12\x30\n\x04used\x18\x08 \x03(\x0b\x32\".cenote_proto.v1.TestRun.UsedEntry\x12\x10\n\x08unsteady\x18\t \x01(\t\x12\x0f\n\x07seconds\x18\n \x01(\x01\x12\x0c\n\x04step\x18\x0b \x01(\x04\x1a+\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc1\x06\n\x04Step\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0e\n\x06origin\x18\x03 \x01(\x04\x12\x0e\n\x06reused\x18\x04 \x01(\x08\x12(\n\x04kind\x18\x05 \x01(\x0e\x32\x1a.cenote_proto.v1.Step.Kind\x12\x0c\n\x04\x63ode\x18\x06 \x01(\x0c\x12\r\n\x05names\x18\x07 \x03(\t\x12\x0e\n\x06\x61uthor\x18\x08 \x01(\t\x12\x0f\n\x07private\x18\t \x01(\x08\x12\r\n\x05\x63\x61use\x18\n \x01(\t\x12,\n\x06status\x18\x0b \x01(\x0e\x32\x1c.cenote_proto.v1.Step.Status\x12\x0e\n\x06stdout\x18\x0c \x01(\t\x12\x0e\n\x06stderr\x18\r \x01(\t\x12\x12\n\x05value\x18\x0e \x01(\tH\x00\x88\x01\x01\x12,\n\x07outputs\x18\x0f \x03(\x0b\x32\x1b.cenote_proto.v1.MimeBundle\x12)\n\x05\x65rror\x18\x10 \x01(\x0b\x32\x1a.cenote_proto.v1.CellError\x12\x12\n\x05reply\x18\x11 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04shed\x18\x12 \x01(\x08\x12)\n\x05trace\x18\x13 \x01(\x0b\x32\x1a.cenote_proto.v1.StepTrace\x12\x35\n\nhost_calls\x18\x14 \x03(\x0b\x32!.cenote_proto.v1.RecordedHostCall\x12\x15\n\rdropped_calls\x18\x15 \x01(\x04\x12\x0f\n\x07started\x18\x16 \x01(\x01\x12\x10\n\x08\x64uration\x18\x17 \x01(\x01\x12%\n\x05usage\x18\x18 \x01(\x0b\x32\x16.cenote_proto.v1.Usage\x12\x0f\n\x07\x63ontent\x18\x19 \x01(\t\x12\x0f\n\x07timeout\x18\x1a \x01(\x01\x12\x0e\n\x06\x61tomic\x18\x1b \x01(\x08\"V\n\x04Kind\x12\x08\n\x04\x43\x45LL\x10\x00\x12\r\n\tINJECTION\x10\x01\x12\x0c\n\x08\x44\x45LETION\x10\x02\x12\n\n\x06UPLOAD\x10\x03\x12\x0b\n\x07REMOVAL\x10\x04\x12\x0e\n\nUNRECORDED\x10\x05\"D\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\n\n\x06\x46\x41ILED\x10\x01\x12\x0f\n\x0bROLLED_BACK\x10\x02\x12\x08\n\x04LOST\x10\x03\x12\x0b\n\x07REFUSED\x10\x04\x42\x08\n\x06_valueB\x08\n\x06_reply\"\xe1\x03\n\x10StepDependencies\x12;\n\x05reads\x18\x01 \x03(\x0b\x32,.cenote_proto.v1.StepDependencies.ReadsEntry\x12=\n\x06writes\x18\x02 \x03(\x0b\x32-.cenote_proto.v1.StepDependencies.WritesEntry\x12\x0f\n\x07mutated\x18\x03 \x03(\t\x12\x32\n\x06groups\x18\x04 \x03(\x0b\x32\".cenote_proto.v1.LocationsTogether\x12\x0f\n\x07modules\x18\x05 \x03(\t\x12\x0e\n\x06opaque\x18\x06 \x03(\t\x12\x14\n\x0cunrepeatable\x18\x07 \x03(\t\x12\x45\n\nunportable\x18\x08 \x03(\x0b\x32\x31.cenote_proto.v1.StepDependencies.UnportableEntry\x1a,\n\nReadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bWritesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x31\n\x0fUnportableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"&\n\x11LocationsTogether\x12\x11\n\tlocations\x18\x01 \x03(\t\"\xf4\x01\n\x10RecordedHostCall\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x32\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\".cenote_proto.v1.HostTarget.Effect\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x16\n\targuments\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05reply\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x12\r\n\x05parts\x18\x07 \x01(\x04\x12)\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1a.cenote_proto.v1.HostErrorB\x0c\n\n_argumentsB\x08\n\x06_replyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x65note_proto/v1/history.proto\x12\x0f\x63\x65note_proto.v1\x1a\x1a\x63\x65note_proto/v1/jail.proto\x1a\x1d\x63\x65note_proto/v1/runtime.proto\"\xc4\x03\n\x0cHistoryEvent\x12%\n\x04step\x18\x01 \x01(\x0b\x32\x15.cenote_proto.v1.StepH\x00\x12+\n\x05moved\x18\x02 \x01(\x0b\x32\x1a.cenote_proto.v1.HeadMovedH\x00\x12,\n\x05\x62\x65gun\x18\x03 \x01(\x0b\x32\x1b.cenote_proto.v1.StateBegunH\x00\x12\x38\n\tdescribed\x18\x04 \x01(\x0b\x32#.cenote_proto.v1.VariablesDescribedH\x00\x12\x31\n\x08\x64\x65\x63lared\x18\x05 \x01(\x0b\x32\x1d.cenote_proto.v1.UnitDeclaredH\x00\x12.\n\x06tested\x18\x06 \x01(\x0b\x32\x1c.cenote_proto.v1.SuiteTestedH\x00\x12)\n\x04kept\x18\x07 \x01(\x0b\x32\x19.cenote_proto.v1.FileKeptH\x00\x12\x30\n\nvalue_kept\x18\x08 \x01(\x0b\x32\x1a.cenote_proto.v1.ValueKeptH\x00\x12\x30\n\nvalue_gone\x18\t \x01(\x0b\x32\x1a.cenote_proto.v1.ValueGoneH\x00\x42\x06\n\x04\x62ody\")\n\tHeadMoved\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xb1\x01\n\nStateBegun\x12\r\n\x05names\x18\x01 \x03(\t\x12\x35\n\x05\x66iles\x18\x02 \x03(\x0b\x32&.cenote_proto.v1.StateBegun.FilesEntry\x12/\n\x06values\x18\x03 \x03(\x0b\x32\x1f.cenote_proto.v1.StateBegunWith\x1a,\n\nFilesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"B\n\x0eStateBegunWith\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x10\n\x08replaces\x18\x03 \x01(\x08\"6\n\x08\x46ileKept\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x11\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_data\"7\n\tValueKept\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x11\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_data\"\x1c\n\tValueGone\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\"b\n\x12VariablesDescribed\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x30\n\tvariables\x18\x02 \x03(\x0b\x32\x1d.cenote_proto.v1.VariableInfo\x12\x0c\n\x04gone\x18\x03 \x03(\t\"m\n\x0cUnitDeclared\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x12\n\ndepends_on\x18\x03 \x03(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x08\"\xb9\x01\n\x0bSuiteTested\x12\r\n\x05suite\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\'\n\x05tests\x18\x03 \x03(\x0b\x32\x18.cenote_proto.v1.TestRun\x12\x36\n\x05units\x18\x04 \x03(\x0b\x32\'.cenote_proto.v1.SuiteTested.UnitsEntry\x1a,\n\nUnitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8c\x02\n\x07TestRun\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x12\n\nerror_type\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0c\n\x04\x66ile\x18\x05 \x01(\t\x12\x0c\n\x04span\x18\x06 \x03(\r\x12\x11\n\ttraceback\x18\x07 \x01(\t\x12\x30\n\x04used\x18\x08 \x03(\x0b\x32\".cenote_proto.v1.TestRun.UsedEntry\x12\x10\n\x08unsteady\x18\t \x01(\t\x12\x0f\n\x07seconds\x18\n \x01(\x01\x12\x0c\n\x04step\x18\x0b \x01(\x04\x1a+\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc1\x06\n\x04Step\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0e\n\x06origin\x18\x03 \x01(\x04\x12\x0e\n\x06reused\x18\x04 \x01(\x08\x12(\n\x04kind\x18\x05 \x01(\x0e\x32\x1a.cenote_proto.v1.Step.Kind\x12\x0c\n\x04\x63ode\x18\x06 \x01(\x0c\x12\r\n\x05names\x18\x07 \x03(\t\x12\x0e\n\x06\x61uthor\x18\x08 \x01(\t\x12\x0f\n\x07private\x18\t \x01(\x08\x12\r\n\x05\x63\x61use\x18\n \x01(\t\x12,\n\x06status\x18\x0b \x01(\x0e\x32\x1c.cenote_proto.v1.Step.Status\x12\x0e\n\x06stdout\x18\x0c \x01(\t\x12\x0e\n\x06stderr\x18\r \x01(\t\x12\x12\n\x05value\x18\x0e \x01(\tH\x00\x88\x01\x01\x12,\n\x07outputs\x18\x0f \x03(\x0b\x32\x1b.cenote_proto.v1.MimeBundle\x12)\n\x05\x65rror\x18\x10 \x01(\x0b\x32\x1a.cenote_proto.v1.CellError\x12\x12\n\x05reply\x18\x11 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04shed\x18\x12 \x01(\x08\x12)\n\x05trace\x18\x13 \x01(\x0b\x32\x1a.cenote_proto.v1.StepTrace\x12\x35\n\nhost_calls\x18\x14 \x03(\x0b\x32!.cenote_proto.v1.RecordedHostCall\x12\x15\n\rdropped_calls\x18\x15 \x01(\x04\x12\x0f\n\x07started\x18\x16 \x01(\x01\x12\x10\n\x08\x64uration\x18\x17 \x01(\x01\x12%\n\x05usage\x18\x18 \x01(\x0b\x32\x16.cenote_proto.v1.Usage\x12\x0f\n\x07\x63ontent\x18\x19 \x01(\t\x12\x0f\n\x07timeout\x18\x1a \x01(\x01\x12\x0e\n\x06\x61tomic\x18\x1b \x01(\x08\"V\n\x04Kind\x12\x08\n\x04\x43\x45LL\x10\x00\x12\r\n\tINJECTION\x10\x01\x12\x0c\n\x08\x44\x45LETION\x10\x02\x12\n\n\x06UPLOAD\x10\x03\x12\x0b\n\x07REMOVAL\x10\x04\x12\x0e\n\nUNRECORDED\x10\x05\"D\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\n\n\x06\x46\x41ILED\x10\x01\x12\x0f\n\x0bROLLED_BACK\x10\x02\x12\x08\n\x04LOST\x10\x03\x12\x0b\n\x07REFUSED\x10\x04\x42\x08\n\x06_valueB\x08\n\x06_reply\"\xe1\x03\n\x10StepDependencies\x12;\n\x05reads\x18\x01 \x03(\x0b\x32,.cenote_proto.v1.StepDependencies.ReadsEntry\x12=\n\x06writes\x18\x02 \x03(\x0b\x32-.cenote_proto.v1.StepDependencies.WritesEntry\x12\x0f\n\x07mutated\x18\x03 \x03(\t\x12\x32\n\x06groups\x18\x04 \x03(\x0b\x32\".cenote_proto.v1.LocationsTogether\x12\x0f\n\x07modules\x18\x05 \x03(\t\x12\x0e\n\x06opaque\x18\x06 \x03(\t\x12\x14\n\x0cunrepeatable\x18\x07 \x03(\t\x12\x45\n\nunportable\x18\x08 \x03(\x0b\x32\x31.cenote_proto.v1.StepDependencies.UnportableEntry\x1a,\n\nReadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bWritesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x31\n\x0fUnportableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"&\n\x11LocationsTogether\x12\x11\n\tlocations\x18\x01 \x03(\t\"\xf4\x01\n\x10RecordedHostCall\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x32\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\".cenote_proto.v1.HostTarget.Effect\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x16\n\targuments\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05reply\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x12\r\n\x05parts\x18\x07 \x01(\x04\x12)\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1a.cenote_proto.v1.HostErrorB\x0c\n\n_argumentsB\x08\n\x06_replyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,43 +46,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._loaded_options = None
   _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._serialized_options = b'8\001'
   _globals['_HISTORYEVENT']._serialized_start=110
-  _globals['_HISTORYEVENT']._serialized_end=462
-  _globals['_HEADMOVED']._serialized_start=464
-  _globals['_HEADMOVED']._serialized_end=505
-  _globals['_STATEBEGUN']._serialized_start=508
-  _globals['_STATEBEGUN']._serialized_end=636
-  _globals['_STATEBEGUN_FILESENTRY']._serialized_start=592
-  _globals['_STATEBEGUN_FILESENTRY']._serialized_end=636
-  _globals['_FILEKEPT']._serialized_start=638
-  _globals['_FILEKEPT']._serialized_end=692
-  _globals['_VARIABLESDESCRIBED']._serialized_start=694
-  _globals['_VARIABLESDESCRIBED']._serialized_end=792
-  _globals['_UNITDECLARED']._serialized_start=794
-  _globals['_UNITDECLARED']._serialized_end=903
-  _globals['_SUITETESTED']._serialized_start=906
-  _globals['_SUITETESTED']._serialized_end=1091
-  _globals['_SUITETESTED_UNITSENTRY']._serialized_start=1047
-  _globals['_SUITETESTED_UNITSENTRY']._serialized_end=1091
-  _globals['_TESTRUN']._serialized_start=1094
-  _globals['_TESTRUN']._serialized_end=1362
-  _globals['_TESTRUN_USEDENTRY']._serialized_start=1319
-  _globals['_TESTRUN_USEDENTRY']._serialized_end=1362
-  _globals['_STEP']._serialized_start=1365
-  _globals['_STEP']._serialized_end=2198
-  _globals['_STEP_KIND']._serialized_start=2022
-  _globals['_STEP_KIND']._serialized_end=2108
-  _globals['_STEP_STATUS']._serialized_start=2110
-  _globals['_STEP_STATUS']._serialized_end=2178
-  _globals['_STEPDEPENDENCIES']._serialized_start=2201
-  _globals['_STEPDEPENDENCIES']._serialized_end=2682
-  _globals['_STEPDEPENDENCIES_READSENTRY']._serialized_start=2540
-  _globals['_STEPDEPENDENCIES_READSENTRY']._serialized_end=2584
-  _globals['_STEPDEPENDENCIES_WRITESENTRY']._serialized_start=2586
-  _globals['_STEPDEPENDENCIES_WRITESENTRY']._serialized_end=2631
-  _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._serialized_start=2633
-  _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._serialized_end=2682
-  _globals['_LOCATIONSTOGETHER']._serialized_start=2684
-  _globals['_LOCATIONSTOGETHER']._serialized_end=2722
-  _globals['_RECORDEDHOSTCALL']._serialized_start=2725
-  _globals['_RECORDEDHOSTCALL']._serialized_end=2969
+  _globals['_HISTORYEVENT']._serialized_end=562
+  _globals['_HEADMOVED']._serialized_start=564
+  _globals['_HEADMOVED']._serialized_end=605
+  _globals['_STATEBEGUN']._serialized_start=608
+  _globals['_STATEBEGUN']._serialized_end=785
+  _globals['_STATEBEGUN_FILESENTRY']._serialized_start=741
+  _globals['_STATEBEGUN_FILESENTRY']._serialized_end=785
+  _globals['_STATEBEGUNWITH']._serialized_start=787
+  _globals['_STATEBEGUNWITH']._serialized_end=853
+  _globals['_FILEKEPT']._serialized_start=855
+  _globals['_FILEKEPT']._serialized_end=909
+  _globals['_VALUEKEPT']._serialized_start=911
+  _globals['_VALUEKEPT']._serialized_end=966
+  _globals['_VALUEGONE']._serialized_start=968
+  _globals['_VALUEGONE']._serialized_end=996
+  _globals['_VARIABLESDESCRIBED']._serialized_start=998
+  _globals['_VARIABLESDESCRIBED']._serialized_end=1096
+  _globals['_UNITDECLARED']._serialized_start=1098
+  _globals['_UNITDECLARED']._serialized_end=1207
+  _globals['_SUITETESTED']._serialized_start=1210
+  _globals['_SUITETESTED']._serialized_end=1395
+  _globals['_SUITETESTED_UNITSENTRY']._serialized_start=1351
+  _globals['_SUITETESTED_UNITSENTRY']._serialized_end=1395
+  _globals['_TESTRUN']._serialized_start=1398
+  _globals['_TESTRUN']._serialized_end=1666
+  _globals['_TESTRUN_USEDENTRY']._serialized_start=1623
+  _globals['_TESTRUN_USEDENTRY']._serialized_end=1666
+  _globals['_STEP']._serialized_start=1669
+  _globals['_STEP']._serialized_end=2502
+  _globals['_STEP_KIND']._serialized_start=2326
+  _globals['_STEP_KIND']._serialized_end=2412
+  _globals['_STEP_STATUS']._serialized_start=2414
+  _globals['_STEP_STATUS']._serialized_end=2482
+  _globals['_STEPDEPENDENCIES']._serialized_start=2505
+  _globals['_STEPDEPENDENCIES']._serialized_end=2986
+  _globals['_STEPDEPENDENCIES_READSENTRY']._serialized_start=2844
+  _globals['_STEPDEPENDENCIES_READSENTRY']._serialized_end=2888
+  _globals['_STEPDEPENDENCIES_WRITESENTRY']._serialized_start=2890
+  _globals['_STEPDEPENDENCIES_WRITESENTRY']._serialized_end=2935
+  _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._serialized_start=2937
+  _globals['_STEPDEPENDENCIES_UNPORTABLEENTRY']._serialized_end=2986
+  _globals['_LOCATIONSTOGETHER']._serialized_start=2988
+  _globals['_LOCATIONSTOGETHER']._serialized_end=3026
+  _globals['_RECORDEDHOSTCALL']._serialized_start=3029
+  _globals['_RECORDEDHOSTCALL']._serialized_end=3273
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,8 @@ class HistoryEvent(_message.Message):
     DECLARED_FIELD_NUMBER: _builtins.int
     TESTED_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    VALUE_KEPT_FIELD_NUMBER: _builtins.int
+    VALUE_GONE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def step(self) -> Global___Step: ...
     @_builtins.property
@@ -46,6 +48,10 @@ class HistoryEvent(_message.Message):
     def tested(self) -> Global___SuiteTested: ...
     @_builtins.property
     def kept(self) -> Global___FileKept: ...
+    @_builtins.property
+    def value_kept(self) -> Global___ValueKept: ...
+    @_builtins.property
+    def value_gone(self) -> Global___ValueGone: ...
     def __init__(
         self,
         *,
@@ -56,12 +62,14 @@ class HistoryEvent(_message.Message):
         declared: Global___UnitDeclared | None = ...,
         tested: Global___SuiteTested | None = ...,
         kept: Global___FileKept | None = ...,
+        value_kept: Global___ValueKept | None = ...,
+        value_gone: Global___ValueGone | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "body", b"body", "declared", b"declared", "described", b"described", "kept", b"kept", "moved", b"moved", "step", b"step", "tested", b"tested", "value_gone", b"value_gone", "value_kept", b"value_kept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested", "kept"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["step", "moved", "begun", "described", "declared", "tested", "kept", "value_kept", "value_gone"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -119,25 +127,59 @@ class StateBegun(_message.Message):
 
     NAMES_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Files that clients had written by then, by path: the digest under which their content is kept, or nothing."""
 
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateBegunWith]:
+        """Injections that clients had made by then, in their order. Histories of version 2 do not tell."""
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        values: _abc.Iterable[Global___StateBegunWith] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "names", b"names", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StateBegun: _TypeAlias = StateBegun  # noqa: Y015
+
+@_typing.final
+class StateBegunWith(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """See Step.content."""
+    replaces: _builtins.bool
+    """It takes the place of an earlier one of that name."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        content: _builtins.str = ...,
+        replaces: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "names", b"names", "replaces", b"replaces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateBegunWith: _TypeAlias = StateBegunWith  # noqa: Y015
 
 @_typing.final
 class FileKept(_message.Message):
@@ -165,6 +207,54 @@ class FileKept(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
 
 Global___FileKept: _TypeAlias = FileKept  # noqa: Y015
+
+@_typing.final
+class ValueKept(_message.Message):
+    """What a client has put in, so that it can be put in again: once for each content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    data: _builtins.bytes
+    """A message Injection with its values inline. Left out for clients, as in FileKept."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        data: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data", "digest", b"digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
+    _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
+
+Global___ValueKept: _TypeAlias = ValueKept  # noqa: Y015
+
+@_typing.final
+class ValueGone(_message.Message):
+    """What was put in under this content was never kept here, and is not held anywhere any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValueGone: _TypeAlias = ValueGone  # noqa: Y015
 
 @_typing.final
 class VariablesDescribed(_message.Message):
@@ -456,7 +546,7 @@ class Step(_message.Message):
     """Seconds since the epoch."""
     duration: _builtins.float
     content: _builtins.str
-    """Of an upload: the digest under which its content is kept; empty where that is not."""
+    """Of an upload or an injection: what its content is known by; empty where that is kept no more."""
     timeout: _builtins.float
     """Seconds that a cell was given; 0: no limit."""
     atomic: _builtins.bool

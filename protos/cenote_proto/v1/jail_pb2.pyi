@@ -1006,12 +1006,25 @@ Global___Reply: _TypeAlias = Reply  # noqa: Y015
 class Done(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ALONG_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def along(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of an injection: names that it has bound besides those that were asked for, of classes that go along with values."""
+
+    @_builtins.property
+    def found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of such classes that were bound before, and left as they were."""
+
     def __init__(
         self,
+        *,
+        along: _abc.Iterable[_builtins.str] | None = ...,
+        found: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["along", b"along", "found", b"found"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

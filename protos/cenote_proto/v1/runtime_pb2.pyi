@@ -552,6 +552,7 @@ class Injection(_message.Message):
     PRIVATE_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Instead of values: the id of a reference."""
     name: _builtins.str
@@ -565,6 +566,8 @@ class Injection(_message.Message):
     client: _builtins.str
     """Likewise: the client that `hosts` are with, and the step of the history."""
     step: _builtins.int
+    content: _builtins.str
+    """Likewise: see Step.content."""
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
         """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
@@ -591,10 +594,11 @@ class Injection(_message.Message):
         private: _builtins.bool = ...,
         client: _builtins.str = ...,
         step: _builtins.int = ...,
+        content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "content", b"content", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1415,6 +1419,7 @@ class Applied(_message.Message):
     BLOCKED_FIELD_NUMBER: _builtins.int
     ASIDE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     status: Global___Applied.Status.ValueType
     head: _builtins.int
     seconds_saved: _builtins.float
@@ -1440,6 +1445,10 @@ class Applied(_message.Message):
 
     @_builtins.property
     def refusal(self) -> Global___PatchRefusal: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What went otherwise than planned, in sentences."""
+
     def __init__(
         self,
         *,
@@ -1455,10 +1464,11 @@ class Applied(_message.Message):
         blocked: Global___UnmadeCall | None = ...,
         aside: _builtins.int = ...,
         refusal: Global___PatchRefusal | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "blocked", b"blocked", "changed", b"changed", "cut_offs", b"cut_offs", "failure", b"failure", "head", b"head", "records", b"records", "refusal", b"refusal", "rerun", b"rerun", "reused", b"reused", "seconds_saved", b"seconds_saved", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "blocked", b"blocked", "changed", b"changed", "cut_offs", b"cut_offs", "failure", b"failure", "head", b"head", "notes", b"notes", "records", b"records", "refusal", b"refusal", "rerun", b"rerun", "reused", b"reused", "seconds_saved", b"seconds_saved", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1737,26 +1747,57 @@ class PutIn(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     OTHERWISE_FIELD_NUMBER: _builtins.int
     NOT_IN_FULL_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
     otherwise: _builtins.str
     """Why it does not begin in the state that the history of this one does; empty if it does."""
     not_in_full: _builtins.str
     """Why no history of this one can be run in full, whatever its steps are; empty if it can."""
     @_builtins.property
     def at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutInAt]: ...
+    @_builtins.property
+    def stored(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredState]:
+        """Checkpoints that its history can be begun from beside it."""
+
     def __init__(
         self,
         *,
         at: _abc.Iterable[Global___PutInAt] | None = ...,
         otherwise: _builtins.str = ...,
         not_in_full: _builtins.str = ...,
+        stored: _abc.Iterable[Global___StoredState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "not_in_full", b"not_in_full", "otherwise", b"otherwise"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "not_in_full", b"not_in_full", "otherwise", b"otherwise", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PutIn: _TypeAlias = PutIn  # noqa: Y015
+
+@_typing.final
+class StoredState(_message.Message):
+    """The state after a step, as a checkpoint has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    since: _builtins.int
+    """The last step up to this one behind which a jail began with a stored state; 0 for none."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        since: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredState: _TypeAlias = StoredState  # noqa: Y015
 
 @_typing.final
 class PutInAt(_message.Message):

@@ -94,6 +94,8 @@ class Manifest:
     rebuild: Rebuild = NOTHING_REBUILT
     record: Part | None = None
     """Of the steps that led to the state, where any of them may have to be run again."""
+    whole: bool = False
+    """Whether it is all of the state after the step that its dealings name as its head."""
 
     @property
     def unbuilt(self) -> tuple[Unkept, ...]:
@@ -133,6 +135,7 @@ def encode(manifest: Manifest) -> bytes:
         head=manifest.dealings.head,
         rebuild=to_message(manifest.rebuild),
         record=manifest.record.to_message() if manifest.record is not None else None,
+        whole=manifest.whole,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -185,6 +188,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         ),
         rebuild=from_message(message.rebuild),
         record=record,
+        whole=message.whole,
     )
 
 

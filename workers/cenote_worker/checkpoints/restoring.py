@@ -264,5 +264,7 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
     there |= {*message.hosts, *made}
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
-    end = checkpoint_pb2.RestoreEnd(names=names, modules=message.modules, step=message.step)
+    end = checkpoint_pb2.RestoreEnd(
+        names=names, modules=message.modules, step=message.step, head=manifest.dealings.head
+    )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

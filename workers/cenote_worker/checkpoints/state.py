@@ -105,7 +105,7 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     """
     part = stored_part if cut else _whole
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
-    if any(len(thing) > MAX_THINGS for thing in things):
+    if any(len(thing) > MAX_THINGS for thing in (*things, message.settings)):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
     if message.step > MAX_STEP:
         raise ProtocolViolation("a state behind more steps than anybody can take")
@@ -132,7 +132,7 @@ def _measure(part: Part, lengths: dict[bytes, int]) -> None:
 
 
 def _bound_texts(message: checkpoint_pb2.State) -> None:
-    texts = [*message.names, *message.hosts, message.python, message.machine]
+    texts = [*message.names, *message.hosts, *message.settings, message.python, message.machine]
     texts += [text for module in message.modules for text in (module.name, module.version)]
     if any(len(text) > MAX_TEXT for text in texts):
         raise ProtocolViolation(f"a name of more than {MAX_TEXT} characters")

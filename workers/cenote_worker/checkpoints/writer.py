@@ -73,8 +73,10 @@ class CheckpointWriter:
         dealings: Dealings = NO_DEALINGS,
         rebuild: Rebuild = NOTHING_REBUILT,
         record: Part | None = None,
+        *,
+        whole: bool = False,
     ) -> Manifest:
-        """What was drafted is a checkpoint, on disk, once this returns. dealings, rebuild, record: see Manifest.
+        """What was drafted is a checkpoint, on disk, once this returns. From `dealings` on: see Manifest.
 
         Raises StoreTakenError when there was another writer meanwhile, StoreFailedError.
         """
@@ -89,6 +91,7 @@ class CheckpointWriter:
             dealings=dealings,
             rebuild=rebuild,
             record=record,
+            whole=whole,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))

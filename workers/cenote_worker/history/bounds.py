@@ -36,6 +36,12 @@ MAX_FILE: Final = 4 * 2**20
 MAX_FILES: Final = 64 * 2**20
 """Bytes of all of them, each content once; they are never shed, or patches would depend on what came later."""
 
+MAX_PUT_IN: Final = 4 * 2**20
+"""Bytes of an injection that a history keeps: what agents are asked about, small tables. One event has as much."""
+
+MAX_ALL_PUT_IN: Final = 64 * 2**20
+"""Bytes of all of them, as with MAX_FILES."""
+
 MAX_BEGUN_FILES: Final = 200
 """Files that clients wrote before the first step: all are told each time that there is one more."""
 

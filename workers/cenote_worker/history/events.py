@@ -19,15 +19,33 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PutIn:
+    """One injection: the names that it binds, private ones behind their author's.
+
+    content: see StepRecord. replaces: what an earlier one of the same kind has put in under its name is gone with it.
+    """
+
+    names: tuple[str, ...]
+    content: str = ""
+    replaces: bool = False
+
+    def supersedes(self, other: PutIn) -> bool:
+        """Whether whoever makes both needs to make only this one."""
+        return self.replaces and other.replaces and self.names == other.names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """What the state before the first step holds now: each fresh jail begins with these names.
 
     files: what clients have written into the working directory by then, which no fresh jail has: the digest of each
-    content by path, empty where that is not kept.
+    content by path, empty where that is not kept. values: the injections that those names come from, in their order;
+    without those of which an older version of Cenote has told nothing.
     """
 
     names: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    values: tuple[PutIn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +57,24 @@ class FileKept:
 
     digest: str
     data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueKept:
+    """What a client has put in, so that it can be put in again: steps name it by its digest.
+
+    data: as `hosted.kept_injection` writes it; None in a copy that only plans with it.
+    """
+
+    digest: str
+    data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueGone:
+    """What was put in under this content was never kept here, and nobody holds it any more: its steps are without."""
+
+    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,4 +139,4 @@ class SuiteOutcome:
     units: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-Event = StepRecord | Moved | Begun | Described | Declared | SuiteOutcome | FileKept
+Event = StepRecord | Moved | Begun | Described | Declared | SuiteOutcome | FileKept | ValueKept | ValueGone

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.bounds import (
+    MAX_ALL_PUT_IN,
     MAX_FILE,
     MAX_FILES,
     MAX_TOLD,
@@ -22,7 +23,18 @@ from cenote_worker.history.bounds import (
 )
 from cenote_worker.history.collecting import no_collections, one_collection
 from cenote_worker.history.dependencies import Dependencies
-from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
+from cenote_worker.history.events import (
+    Begun,
+    Declared,
+    Described,
+    Event,
+    FileKept,
+    Moved,
+    PutIn,
+    SuiteOutcome,
+    ValueGone,
+    ValueKept,
+)
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
 from cenote_worker.results import VariableInfo
@@ -85,8 +97,14 @@ class History:
         """Names that each jail begins with."""
         self.begun_files: Mapping[str, str] = {}
         """See Begun."""
+        self.begun_values: tuple[PutIn, ...] = ()
+        """See Begun."""
         self.files: dict[str, bytes | None] = {}
         """What clients have written into files, by digest; see FileKept."""
+        self.values: dict[str, bytes | None] = {}
+        """What they have put in, by digest; see ValueKept."""
+        self.injections: list[int] = []
+        """Numbers of the steps that have put something in."""
         self.units: Mapping[str, Declared] = {}
         """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
@@ -97,6 +115,9 @@ class History:
         self._room_for_notes = MAX_NOTED
         self._room_for_words = MAX_TOLD
         self._room_for_files = MAX_FILES
+        self._room_for_values = MAX_ALL_PUT_IN
+        self._elsewhere: set[str] = set()
+        """Contents of injections that are not among the values."""
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
@@ -128,11 +149,20 @@ class History:
                 self.tree.depth(head)
                 self._append(Moved(head=head, reason=reason))
 
-    def begins_with(self, names: Iterable[str], files: Mapping[str, str] | None = None) -> None:
-        """What the state before the first step holds. files: see Begun; None: as before."""
+    def begins_with(
+        self,
+        names: Iterable[str],
+        files: Mapping[str, str] | None = None,
+        values: Iterable[PutIn] | None = None,
+    ) -> None:
+        """What the state before the first step holds. files, values: see Begun; None: as before."""
         with self._lock:
-            begun = Begun(names=tuple(names), files=self.begun_files if files is None else dict(files))
-            if (begun.names, begun.files) != (self.begun, self.begun_files):
+            begun = Begun(
+                names=tuple(names),
+                files=self.begun_files if files is None else dict(files),
+                values=self.begun_values if values is None else tuple(values),
+            )
+            if (begun.names, begun.files, begun.values) != (self.begun, self.begun_files, self.begun_values):
                 self._append(begun)
 
     def keep_file(self, data: bytes | None) -> str:
@@ -146,6 +176,32 @@ class History:
                     return ""
                 self._append(FileKept(digest=digest, data=data))
         return digest
+
+    def keep_value(self, digest: str, data: bytes) -> None:
+        """Keeps what a client has put in, unless that is too much."""
+        with self._lock:
+            if digest not in self.values and len(data) <= self._room_for_values:
+                self._append(ValueKept(digest=digest, data=data))
+
+    def has_room_for_value(self, size: int) -> bool:
+        """Whether `keep_value` would keep so many bytes."""
+        return size <= self._room_for_values
+
+    def value_gone(self, content: str) -> None:
+        """Nobody holds any more what was put in under this content, and nothing of it is kept here."""
+        with self._lock:
+            if content in self._elsewhere:
+                self._append(ValueGone(content=content))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is written down beyond this process."""
+        return self._keep is not None
+
+    @property
+    def values_elsewhere(self) -> frozenset[str]:
+        """Contents of injections that are not kept here, and were not said to be gone."""
+        return frozenset(self._elsewhere)
 
     def described(self, variables: Sequence[VariableInfo]) -> None:
         """What the live namespace says of its variables."""
@@ -221,13 +277,24 @@ class History:
         if isinstance(event, StepRecord):
             self.tree.add(event)
             self.dependencies.add(event)
+            if event.kind == "injection":
+                self.injections.append(event.number)
+                self._named(event.content)
         elif isinstance(event, Moved):
             self.tree.move(event.head)
         elif isinstance(event, Begun):
-            self.begun, self.begun_files = event.names, event.files
+            self.begun, self.begun_files, self.begun_values = event.names, event.files, event.values
+            for each in event.values:
+                self._named(each.content)
         elif isinstance(event, FileKept):
             self.files[event.digest] = event.data
             self._room_for_files -= len(event.data or b"")
+        elif isinstance(event, ValueKept):
+            self.values[event.digest] = event.data
+            self._elsewhere.discard(event.digest)
+            self._room_for_values -= len(event.data or b"")
+        elif isinstance(event, ValueGone):
+            self._lose(event.content)
         elif isinstance(event, Declared):
             self._declare(event)
         elif isinstance(event, SuiteOutcome):
@@ -244,6 +311,17 @@ class History:
         if isinstance(event, StepRecord):
             self._room_for_traces -= event.trace.size if event.trace is not None else 0
             self._shed(event)
+
+    def _named(self, content: str) -> None:
+        if content and content not in self.values:
+            self._elsewhere.add(content)
+
+    def _lose(self, content: str) -> None:
+        self._elsewhere.discard(content)
+        for number in self.injections:
+            record = self.tree.get(number)
+            if record.content == content:
+                self.tree.replace(replace(record, content=""))
 
     def _declare(self, unit: Declared) -> None:
         others = {name: each for name, each in self.units.items() if name != unit.name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +12,18 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
-from cenote_worker.history.events import Begun, Declared, Described, Event, FileKept, Moved, SuiteOutcome
+from cenote_worker.history.events import (
+    Begun,
+    Declared,
+    Described,
+    Event,
+    FileKept,
+    Moved,
+    PutIn,
+    SuiteOutcome,
+    ValueGone,
+    ValueKept,
+)
 from cenote_worker.history.history import History
 from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
@@ -59,10 +71,18 @@ def from_event(event: Event) -> bytes:
         message.begun.SetInParent()
         message.begun.names.extend(event.names)
         message.begun.files.update(event.files)
+        for each in event.values:
+            message.begun.values.add(names=each.names, content=each.content, replaces=each.replaces)
     elif isinstance(event, FileKept):
         message.kept.digest = event.digest
         if event.data is not None:
             message.kept.data = event.data
+    elif isinstance(event, ValueKept):
+        message.value_kept.digest = event.digest
+        if event.data is not None:
+            message.value_kept.data = event.data
+    elif isinstance(event, ValueGone):
+        message.value_gone.content = event.content
     elif isinstance(event, Declared):
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
@@ -94,10 +114,16 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
             return Moved(head=message.moved.head, reason=message.moved.reason)
         case "begun":
             files = MappingProxyType(dict(message.begun.files))
-            return Begun(names=tuple(message.begun.names), files=files)
+            values = tuple(map(_to_put_in, message.begun.values))
+            return Begun(names=tuple(message.begun.names), files=files, values=values)
         case "kept":
             data = message.kept.data if message.kept.HasField("data") else None
             return FileKept(digest=message.kept.digest, data=data)
+        case "value_kept":
+            data = message.value_kept.data if message.value_kept.HasField("data") else None
+            return ValueKept(digest=message.value_kept.digest, data=data)
+        case "value_gone":
+            return ValueGone(content=message.value_gone.content)
         case "described":
             variables = tuple(map(read_info, message.described.variables))
             gone = tuple(message.described.gone)
@@ -107,6 +133,10 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
         case "tested":
             return to_tested(message.tested)
     raise MalformedValueError("an event of a history of an unknown kind")
+
+
+def _to_put_in(message: history_pb2.StateBegunWith) -> PutIn:
+    return PutIn(names=tuple(message.names), content=message.content, replaces=message.replaces)
 
 
 def from_history(history: History, after: int) -> runtime_pb2.History:
@@ -123,7 +153,7 @@ def from_history(history: History, after: int) -> runtime_pb2.History:
 
 def _without_data(event: Event) -> Event:
     """As clients hear of it: they plan with digests, and what is in the files they have written themselves."""
-    return FileKept(digest=event.digest) if isinstance(event, FileKept) else event
+    return replace(event, data=None) if isinstance(event, FileKept | ValueKept) else event
 
 
 def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:

@@ -10,9 +10,9 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table
 
-VERSION: Final = 2
-"""Of the tables, and of the messages in them. Since 2 there are events of files that clients have written; what was
-written before is read as it is."""
+VERSION: Final = 3
+"""Of the tables, and of the messages in them. Since 2 there are events of files that clients have written, since 3 of
+values that they have put in; what was written before is read as it is."""
 
 METADATA: Final = MetaData()
 

@@ -62,7 +62,8 @@ class StepRecord:
     parent: the step in whose state it began; START before the first. origin: the step that it stands for in a patched
     history, 0 for none. outcome: reused where it has the result of its origin and did not run.
     code: of a cell, as it was given. names: what an injection or a deletion is about, paths of files.
-    content: of an upload, the digest under which its history keeps what was written; empty where it does not.
+    content: of an upload, the digest under which its history keeps what was written; of an injection, what its values
+    are known by to that history, or to whoever holds them; empty where they cannot be had any more.
     author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.
     stdout, stderr, value, outputs, error, reply: as in ExecutionResult, bounded; shed: they were dropped later.
     trace: None when nothing is known of what it read and wrote. dropped_calls: host calls that are not recorded.
@@ -105,17 +106,24 @@ class StepRecord:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file that
-        was removed, or was written with a content that is kept.
+        """Whether it can be done again, by whoever runs the common namespace: code that was run there, a file or a
+        name that was removed, a file that was written or values that were put in with a content that is kept.
         """
+        if self.kind == "removal":
+            return True
         if self.kind == "upload":
             return bool(self.content)
-        return self.kind == "removal" or (self.kind == "cell" and not self.private)
+        return not self.private and (self.kind in ("cell", "deletion") or bool(self.content))
 
     @property
     def changes_file(self) -> bool:
         """Whether a client has written or removed a file."""
         return self.kind in ("upload", "removal")
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a client has done it without code: the same whenever it is done again."""
+        return self.kind in ("injection", "deletion") or self.changes_file
 
     @property
     def tells_calls(self) -> bool:

@@ -67,6 +67,7 @@ def adopt(
     for number in story.injections:
         if number in injections:
             runtime.noted.restore(injections[number])
+    runtime.noted.sweep()
     equip(runtime)
     unfinished = Unfinished(runtime, story.patch, story.steps) if story.patch is not None else None
     if unfinished is not None:
@@ -192,7 +193,13 @@ class _Takeover:
             return recorder.cell(listener, step)
         if injection is None:
             return listener
-        change = Change(kind="injection", names=injection.names, seat=seat_of(asked), number=asked.step)
+        change = Change(
+            kind="injection",
+            names=injection.names,
+            put_in=injection.put_in,
+            seat=seat_of(asked),
+            number=asked.step,
+        )
         return recorder.change(listener, change)
 
     def _lost(self) -> None:

@@ -25,13 +25,12 @@ from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.rebuild_plans import plan_of
 from cenote_worker.hosted.rebuilding import Rebuilding
-from cenote_worker.hosted.refill import Source
+from cenote_worker.hosted.refill import NoRefill
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.supervisor.host_line import HostHandler
-from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
 MAX_BRANCHES: Final = 256
@@ -165,6 +164,8 @@ class StateCopy:
         for injection in self._source.noted.all():
             if not injection.seat.private:
                 branch.declare(replace(injection, values=injection.values.duplicate(), number=0))
+        for former in self._source.noted.former():
+            branch.noted.remember(former)
         branch.count_on(max(self.point.step, history.tree.last), None)
         branch.earlier = self._source.earlier
         branch.refill = _Beginning(self, branch)
@@ -213,20 +214,13 @@ class StateCopy:
         self._held.close()
 
 
-class _Beginning:
+class _Beginning(NoRefill):
     """See Refill. A branch's first jail begins with the copy; a later one with the injected values only."""
-
-    begins_with = ""
-    exact = False
-    stores = False
 
     def __init__(self, copy: StateCopy, branch: HostedRuntime) -> None:
         self.step = copy.point.step
         self._branch = branch
         self._copy: StateCopy | None = copy
-
-    def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
-        return listener
 
     def fill(self, supervisor: Supervisor) -> None:
         copy, self._copy = self._copy, None
@@ -237,12 +231,6 @@ class _Beginning:
 
     def forget(self) -> None:
         self._copy, self._branch.earlier = None, None
-
-    def rest(self) -> None:
-        raise UsageError("nothing of this runtime is stored; its jail would end with its state")
-
-    def began_anew(self) -> None:
-        pass
 
     def close(self) -> None:
         self._copy = None

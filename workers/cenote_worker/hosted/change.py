@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from cenote_worker.history.events import PutIn
 from cenote_worker.history.step import START, StepKind, StepRecord
 from cenote_worker.supervisor.requests import OWNER, Seat
 from cenote_worker.trace import ABSENT, TREE, Location, StepTrace, Version, content_version, file, name
@@ -18,7 +19,8 @@ class Change:
     """One change. names: of variables, or paths of files.
 
     data: what the file holds then, None where that is too much to be kept. unspeakable: its path is no plain text, so
-    that nobody can say which file it was. stands_for: the step that is done again.
+    that nobody can say which file it was. put_in: what an injection is to its history.
+    along, found: see DoneReply. stands_for: the step that is done again.
     number: of its step; START before the first one.
     """
 
@@ -26,6 +28,9 @@ class Change:
     names: tuple[str, ...]
     data: bytes | None = field(default=None, repr=False)
     unspeakable: bool = False
+    put_in: PutIn | None = None
+    along: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
     stands_for: StepRecord | None = None
     cause: str = ""
     seat: Seat = OWNER
@@ -35,22 +40,35 @@ class Change:
         """What a client changes is known without looking, but for which files there are in all.
 
         That has a version that nobody else has. What is removed was there, as it was: it may be a folder by now.
-        Values that are put in together may share objects.
         """
-        if self.stands_for is not None:
+        if self.stands_for is not None and self.kind != "injection":
             return self.stands_for.trace
         if self.unspeakable:
             return None
+        if self.kind == "injection":
+            return self._put_in_trace()
         removed = frozenset(map(file, self.names)) if self.kind == "removal" else frozenset[Location]()
-        together = frozenset(map(name, self.names)) if self.kind == "injection" else frozenset[Location]()
-        writes = MappingProxyType(dict(self._writes()))
-        return StepTrace(writes=writes, mutated=removed, groups=(together,) if together else ())
+        return StepTrace(writes=MappingProxyType(dict(self._writes())), mutated=removed)
+
+    def _put_in_trace(self) -> StepTrace:
+        """Values that are put in together may share objects, their classes among them; done again, they are equal.
+
+        A class that goes along is bound where there is nothing of its name.
+        """
+        former = self.stands_for.trace if self.stands_for is not None else None
+        together = tuple(map(name, (*self.names, *self.along)))
+        own = Version(f"?step {self.number}")
+        writes = {each: former.writes.get(each, own) if former is not None else own for each in together}
+        reads = dict.fromkeys(map(name, self.along), ABSENT)
+        reads |= dict.fromkeys(map(name, self.found), Version(f"?found by step {self.number}"))
+        return StepTrace(
+            reads=MappingProxyType(reads), writes=MappingProxyType(writes), groups=(frozenset(together),)
+        )
 
     def _writes(self) -> Iterator[tuple[Location, Version]]:
         own = Version(f"?step {self.number}")
-        if self.kind not in ("upload", "removal"):
-            version = ABSENT if self.kind == "deletion" else own
-            yield from ((name(each), version) for each in self.names)
+        if self.kind == "deletion":
+            yield from ((name(each), ABSENT) for each in self.names)
             return
         for path in self.names:
             written = content_version(self.data) if self.data is not None else own

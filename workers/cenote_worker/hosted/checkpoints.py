@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
-from cenote_security.errors import (
-    CenoteError,
-    EntryExistsError,
-    MalformedValueError,
-    UnavailableError,
-    UsageError,
-)
+from cenote_security.errors import CenoteError, EntryExistsError, UnavailableError, UsageError
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Dealings, Manifest
 from cenote_worker.checkpoints.rebuild import Rebuild
-from cenote_worker.checkpoints.restoring import Piece, Restoration
+from cenote_worker.checkpoints.restoring import Restoration
 from cenote_worker.checkpoints.state import Part, State, Unkept
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
 from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
 from cenote_worker.history.step import START
 from cenote_worker.hosted.acknowledging import Acknowledger, Durable
+from cenote_worker.hosted.filling import Filling
 from cenote_worker.hosted.offers import offers_of
 from cenote_worker.hosted.rebuild_plans import RebuildPlans
-from cenote_worker.hosted.rebuilding import Rebuilding
-from cenote_worker.hosted.refill import Source
+from cenote_worker.hosted.refill import Refill, Source
 from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.snapshots import check_label
-from cenote_worker.hosted.state_transfer import collected, put
-from cenote_worker.rebuilding.line_record import read_line
+from cenote_worker.hosted.state_transfer import collected
+from cenote_worker.hosted.stored_states import StoredStates
 from cenote_worker.results import printable
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -105,6 +99,7 @@ class Checkpoints:
         self._unkept: frozenset[Unkept] = frozenset()
         self._ready: Restoration | None = None
         self._plans = RebuildPlans(runtime)
+        self._states = StoredStates(runtime, store, name, base)
         self._writer = CheckpointWriter(self.store, name, base)
         try:
             if base is None and self.store.folder(name).numbers():
@@ -246,13 +241,15 @@ class Checkpoints:
     def _make(self, supervisor: Supervisor, label: str) -> Manifest:
         draft = self._writer.begin()
         try:
+            told = self._runtime.rerunning().telling()
             state, head, rebuild, record = self._collected(draft, supervisor)
             with self._room(draft.fresh):
-                dealings = self._dealings(head)
-                manifest = self._writer.publish(draft, state, label, dealings, rebuild, record)
+                dealings, whole = self._dealings(head), told.holds(head)
+                manifest = self._writer.publish(draft, state, label, dealings, rebuild, record, whole=whole)
         finally:
             draft.discard()
         self._forget_ready()
+        self._states.made(manifest)
         self._base, self._added = manifest, ()
         self._unkept = frozenset(manifest.unbuilt)
         return manifest
@@ -299,35 +296,25 @@ class Checkpoints:
             return
         ready = self._ready or self._read(base)
         self._ready = None
+        filling = Filling(self._runtime, ready, self.name, partial=self._partial)
         try:
-            self._put_all(supervisor, ready.given)
-            if ready.record:
-                self._rebuild(supervisor, ready)
-            self._put_all(supervisor, ready.pieces)
+            filling.carry_out(supervisor)
         finally:
             ready.close()
+            self._runtime.earlier = filling.line or self._runtime.earlier
+        self._states.began(base.step)
 
-    def _put_all(self, supervisor: Supervisor, pieces: Iterable[Piece]) -> None:
-        assert self._base is not None
-        for piece in pieces:
-            try:
-                put(supervisor, piece, self.name, self._base.number, partial=self._partial)
-            except IncompleteRestoreError:
-                if not self._partial:
-                    raise
+    def stored(self) -> Mapping[int, int]:
+        return self._states.at()
 
-    def _rebuild(self, supervisor: Supervisor, ready: Restoration) -> None:
-        manifest = ready.manifest
-        rebuilding = Rebuilding(self._runtime, supervisor, manifest.rebuild, manifest.state.message.hosts)
-        try:
-            self._runtime.earlier = line = read_line(ready.record)
-            reason = rebuilding.carry_out(line)
-        except MalformedValueError as error:
-            reason = str(error)
-            rebuilding.give_up()
-        if reason and not self._partial:
-            lost = ", ".join(manifest.rebuild.names)
-            raise IncompleteRestoreError(self.name, manifest.number, (f"{lost}: {reason}",))
+    def rebuilt(self, step: int) -> frozenset[str]:
+        return self._states.rebuilt(step)
+
+    def beginning(self, step: int) -> Refill:
+        return self._states.beginning(step)
+
+    def goes_on_from(self, step: int) -> None:
+        self._states.began(step)
 
     def forget(self) -> None:
         self._forget_ready()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from cenote_security.errors import RuntimeExpiredError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.history.step import START
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.legacy import Legacy
+from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.recorder import Recorder
 from cenote_worker.hosted.refill import Refill
-from cenote_worker.hosted.unlike_starts import otherwise
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -44,8 +46,6 @@ class FreshJails:
         self._recorder = recorder
         self._legacy = legacy
         self._ends_at: float | None = None
-        self._begun: list[Injection] = []
-        """What the jail that was filled last had then, if nothing else."""
 
     def end_at(self, ends_at: float | None) -> None:
         """When the runtime's time is over, monotonic, if its first jail has been started by another process."""
@@ -56,31 +56,47 @@ class FreshJails:
 
         Raises RuntimeExpiredError when the runtime's time is over, and what says why no jail can be had or filled.
         """
-        supervisor = self._start(self._policy, self._ledger, self._lifetime_left())
-        try:
-            for injection in self._noted.all():
+        noted = self._noted.all()
+        with self._started() as supervisor:
+            for injection in noted:
                 self._deliveries.deliver(supervisor, injection)
             refill.fill(supervisor)
             self._legacy.filled(refill.step, steps)
-            self._begun = self._noted.all() if refill.step == START else []
             supervisor.begins_at(refill.step)
-            self._recorder.refilled(self._begins_with(), refill.step)
+            self._recorder.refilled([each.put_in for each in noted], refill.step)
+        self._noted.sweep()
+        return supervisor
+
+    def make_again(self, steps: int) -> Supervisor:
+        """One with the values that the history begins with. See `make`; those that are not here are left out."""
+        with self._started() as supervisor, ExitStack() as closing:
+            for injection in self._noted.first():
+                closing.callback(injection.close)
+                self._deliveries.deliver(supervisor, injection)
+                self._delete_again(supervisor, injection)
+            self._legacy.filled(START, steps)
+            supervisor.begins_at(START)
+            self._recorder.began_again()
+        return supervisor
+
+    def _delete_again(self, supervisor: Supervisor, injection: Injection) -> None:
+        """Those of its names that a client had deleted before the first step."""
+        begun = self._recorder.history.begun
+        for name, qualified in zip(injection.names, injection.qualified_names, strict=True):
+            if qualified not in begun:
+                waiting = Delivery()
+                supervisor.submit(asks.delete(name, waiting, injection.seat))
+                waiting.outcomes.get()  # where the jail has ended, the next request says so
+
+    @contextmanager
+    def _started(self) -> Iterator[Supervisor]:
+        """It is ended if it cannot be filled."""
+        supervisor = self._start(self._policy, self._ledger, self._lifetime_left())
+        try:
+            yield supervisor
         except BaseException:
             supervisor.end(Death(reason="closed"))
             raise
-        return supervisor
-
-    @property
-    def otherwise(self) -> str:
-        """Why the next one does not begin with the values that the history does; empty if it does."""
-        return otherwise(self._recorder.history, self._noted.all(), self._begun)
-
-    def _begins_with(self) -> list[str]:
-        """Names that each jail begins with; private ones behind their author's."""
-        names: dict[str, None] = {}
-        for injection in self._noted.all():
-            names.update(dict.fromkeys(injection.qualified_names))
-        return list(names)
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start."""

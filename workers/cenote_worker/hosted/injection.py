@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
+from cenote_worker.history.events import PutIn
 from cenote_worker.history.step import START
 from cenote_worker.supervisor.requests import OWNER, Seat
 
@@ -22,6 +23,8 @@ class Injection:
         and classes that go along. reference: instead of values, what the platform knows the value by; resolved by
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
     number: what it is kept under for a successor; 0 for nothing. step: of the history; START before the first.
+    content: what its history knows it by, see StepRecord; empty before it has been asked for. form: as the history is
+    about to keep it.
     seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for who holds the runtime.
     """
 
@@ -35,10 +38,17 @@ class Injection:
     step: int = START
     seat: Seat = OWNER
     client: str = ""
+    content: str = ""
+    form: bytes = b""
 
     def supersedes(self, other: Injection) -> bool:
         """Whether later jails need not get the other one any more."""
         return bool(self.replaces) and (self.replaces, self._namespace) == (other.replaces, other._namespace)
+
+    @property
+    def put_in(self) -> PutIn:
+        """As a history tells of it."""
+        return PutIn(names=self.qualified_names, content=self.content, replaces=bool(self.replaces))
 
     @property
     def size(self) -> int:

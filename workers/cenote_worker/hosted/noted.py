@@ -1,15 +1,24 @@
-"""What every jail of a runtime begins with."""
+"""What every jail of a runtime begins with, and what else was put into it, so that it can be put in again."""
 
 from __future__ import annotations
 
 import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from cenote_security.errors import RejectedError
+from cenote_worker.history.bounds import MAX_PUT_IN
+from cenote_worker.history.history import History
+from cenote_worker.history.step import START
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.kept_injection import from_bytes, to_bytes
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Keeper
+from cenote_worker.hosted.unlike_starts import Start, start_of
 from cenote_worker.supervisor.requests import Listener
+from cenote_worker.trace import content_version
 
 MAX_INJECTIONS: Final = 5_000
 """Of one runtime of a platform: each is an entry of its node's keeper, which has 100,000 for all."""
@@ -19,14 +28,30 @@ MAX_TIMES: Final = 4
 it, and no quota counts it. One value may take half of it.
 """
 
+MAX_FORMER: Final = 256 * 2**20
+"""Bytes of values that were replaced by later ones, and are held nevertheless."""
+
+MAX_FORMER_VALUES: Final = 20
+"""Of these: each has a descriptor, and a process with many runtimes has a thousand."""
+
 
 class NotedInjections:
-    """In the order in which they came. Safe to use from several threads: the reactor's notes, and never waits."""
+    """In the order in which they came. Safe to use from several threads: the reactor's notes, and never waits.
 
-    def __init__(self, legacy: Legacy) -> None:
+    What each jail begins with is held for as long as the runtime lives. What a later one has replaced there is needed
+    only by whoever begins before that. It is held while there is room, without a copy; then the history has it if it
+    is small, else it is gone. A history that is written down has what is small at once, for other processes.
+    """
+
+    def __init__(self, legacy: Legacy, history: History, memory: int = MAX_FORMER) -> None:
+        """memory: bytes that the runtime may have, and no more is held of what was replaced."""
+        self._room = memory
         self._legacy = legacy
+        self._history = history
         self._lock = threading.Lock()
         self._injections: list[Injection] = []
+        self._former: list[Injection] = []
+        """Replaced, and not in the history; the oldest first."""
 
     def check_room(self, injection: Injection, memory: int) -> None:
         """Whether it can be noted beside the others. memory: bytes a runtime may have. Raises RejectedError."""
@@ -44,14 +69,70 @@ class NotedInjections:
                 f"at most {MAX_INJECTIONS} injections are kept; put in several values at once"
             )
 
+    def identify(self, injection: Injection) -> None:
+        """It has a content from here on: what the history has it by once it was added."""
+        if injection.content:
+            return
+        # To read it all takes a good part of what putting it in does.
+        if injection.size > MAX_PUT_IN or not self._history.is_kept:
+            injection.content = uuid.uuid4().hex
+        else:
+            injection.form = to_bytes(injection)
+            injection.content = content_version(injection.form)
+
     def add(self, injection: Injection) -> None:
         """Takes it over. Those with the same name to replace are superseded."""
+        self.identify(injection)
+        if self._history.is_kept:
+            self._write(injection)
         with self._lock:
             superseded = [old for old in self._injections if injection.supersedes(old)]
             self._injections = [old for old in self._injections if old not in superseded] + [injection]
             self._legacy.accept(injection, superseded)
+            self._former += superseded
         for old in superseded:
-            self._let_go(old)
+            self._legacy.release(old)
+        self._make_room()
+
+    def remember(self, injection: Injection) -> None:
+        """Takes over one that jails do not begin with. It can be put in again while there is room for it."""
+        with self._lock:
+            self._former.append(injection)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Former ones that the history has, or gets now, are not held beside it."""
+        with self._lock:
+            former, over = list(self._former), self._over()
+        for each in former:
+            if each in over or each.values.memory is None or self._history.is_kept:
+                self._write(each)
+        with self._lock:
+            let_go = [each for each in former if each in over or each.content in self._history.values]
+            self._former = [each for each in self._former if each not in let_go]
+        for each in let_go:
+            each.close()
+            if not self.keeps(each.content):
+                self._history.value_gone(each.content)
+
+    def _over(self) -> list[Injection]:
+        """The oldest former ones, as far as there are too many, or they are too large together."""
+        left, size = len(self._former), sum(old.size for old in self._former)
+        over = []
+        for old in self._former:
+            if left <= MAX_FORMER_VALUES and size <= min(MAX_FORMER, self._room):
+                break
+            over.append(old)
+            left, size = left - 1, size - old.size
+        return over
+
+    def _write(self, injection: Injection) -> None:
+        """Into the history, if it is small."""
+        form, injection.form = injection.form, b""
+        if injection.size > MAX_PUT_IN or injection.content in self._history.values:
+            return
+        if self._history.has_room_for_value(injection.size):
+            self._history.keep_value(injection.content, form or to_bytes(injection))
 
     def _let_go(self, injection: Injection) -> None:
         self._legacy.release(injection)
@@ -59,6 +140,9 @@ class NotedInjections:
 
     def restore(self, injection: Injection) -> None:
         """One that another process has noted."""
+        self.identify(injection)
+        if self._history.is_kept:
+            self._write(injection)
         with self._lock:
             self._injections.append(injection)
 
@@ -69,3 +153,57 @@ class NotedInjections:
     def all(self) -> list[Injection]:
         with self._lock:
             return list(self._injections)
+
+    # -- putting in again --
+
+    def keeps(self, content: str) -> bool:
+        """Whether what was put in under this content can be put in again."""
+        with self._lock:
+            return bool(self._history.values.get(content)) or any(self._held(content))
+
+    def find(self, content: str) -> Injection | None:
+        """What was put in under this content, for the caller to close; None if it is gone."""
+        with self._lock:
+            for held in self._held(content):
+                return _again(held)
+        data = self._history.values.get(content)
+        if not data:
+            return None
+        injection = from_bytes(data)
+        injection.content = content
+        return injection
+
+    def _held(self, content: str) -> Iterator[Injection]:
+        return (each for each in (*self._injections, *self._former) if content and each.content == content)
+
+    @property
+    def start(self) -> Start:
+        """What the history begins with."""
+        return start_of(self._history, self.all(), self.keeps)
+
+    def first(self) -> list[Injection]:
+        """That, as far as it can be had, in its order, for the caller to close."""
+        found = [self.find(each) if isinstance(each, str) else _again(each) for each in self.start.beginnings]
+        return [each for each in found if each is not None]
+
+    def former(self) -> list[Injection]:
+        """What was replaced and is held nevertheless, for the caller to close."""
+        with self._lock:
+            return [_again(each) for each in self._former]
+
+    def sweep(self) -> None:
+        """Says in the history what another process has held, and nobody does any more."""
+        for content in self._history.values_elsewhere:
+            if not self.keeps(content):
+                self._history.value_gone(content)
+
+    def close(self) -> None:
+        """The runtime is closed, or another process has it."""
+        with self._lock:
+            for injection in (*self._injections, *self._former):
+                injection.close()
+
+
+def _again(injection: Injection) -> Injection:
+    """For one more jail; no bytes are copied."""
+    return replace(injection, values=injection.values.duplicate(), number=0, step=START)

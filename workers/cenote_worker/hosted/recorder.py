@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cenote_worker.history.bounds import MAX_BEGUN_FILES
+from cenote_worker.history.events import PutIn
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START, StepRecord, StepStatus
@@ -52,7 +53,7 @@ class Recorder:
     def change(self, listener: Listener, change: Change) -> Listener:
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, DoneReply):
-                self._changed(change)
+                self._changed(replace(change, along=outcome.along, found=outcome.found))
 
         return _Noting(listener, note)
 
@@ -99,16 +100,21 @@ class Recorder:
         if step in self.history.tree:
             self.history.moved(step, reason)
 
-    def refilled(self, names: Iterable[str], step: int = START) -> None:
-        """There is a fresh jail, which begins with these names. step: the last that its state has.
+    def refilled(self, values: Sequence[PutIn], step: int = START) -> None:
+        """There is a fresh jail, which begins with these. step: the last that its state has.
 
         Where that is a step, the history has begun before, with what there was then.
         """
+        names = dict.fromkeys(name for each in values for name in each.names)
         if step == START:
-            self.history.begins_with(names, {})
+            self.history.begins_with(names, {}, values)
         elif not self.history.begun:
-            self.history.begins_with(names)
+            self.history.begins_with(names, values=values)
         self.history.moved(step if step in self.history.tree else START, "a fresh jail")
+
+    def began_again(self) -> None:
+        """There is a fresh jail, which begins with what the history does."""
+        self.history.moved(START, "a fresh jail")
 
     def reset(self) -> None:
         self.history.moved(START, "reset")
@@ -119,7 +125,7 @@ class Recorder:
             self.history.ended(StepRecord(number=steps, kind="unrecorded", started=time.time()))
 
     def _changed(self, change: Change) -> None:
-        content = self.history.keep_file(change.data)
+        content = change.put_in.content if change.put_in else self.history.keep_file(change.data)
         if change.number == START:
             self._began_with(change, content)
             return
@@ -145,8 +151,10 @@ class Recorder:
             return
         qualified = [f"{change.seat.author}/{each}" if change.seat.private else each for each in change.names]
         kept = [each for each in self.history.begun if each not in qualified]
-        if change.kind == "injection":
-            self.history.begins_with([*kept, *qualified])
+        if change.put_in is not None:
+            new = change.put_in
+            values = [each for each in self.history.begun_values if not new.supersedes(each)]
+            self.history.begins_with([*kept, *qualified], values=[*values, new])
         elif change.kind == "deletion":
             self.history.begins_with(kept)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from cenote_security.errors import UsageError
+from cenote_security.errors import NotKeptError, UsageError
 from cenote_worker.history.step import START
 from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.autopsy import LOST
@@ -55,6 +55,20 @@ class Refill(Protocol):
         then the jail goes on. Raises CheckpointError.
         """
 
+    def stored(self) -> Mapping[int, int]:
+        """Steps of the history whose end states are stored whole, each with the last one up to it behind which a jail
+        of the runtime began with a stored state, START for none. Blocks.
+        """
+
+    def rebuilt(self, step: int) -> frozenset[str]:
+        """Names that such a state has by running steps again. Blocks."""
+
+    def beginning(self, step: int) -> Refill:
+        """What fills a jail with such a state. Blocks. Raises NotKeptError, CheckpointError."""
+
+    def goes_on_from(self, step: int) -> None:
+        """A jail that began with such a state is the runtime's."""
+
     def began_anew(self) -> None:
         """Stores the state, which no call has led to from the former one, if anything is stored of the runtime: it is
         as it was at first, or its history is another. Blocks. Raises CheckpointError.
@@ -69,7 +83,7 @@ class NoRefill:
 
     stores = False
     begins_with = ""
-    step = START
+    step: int = START
     exact = False
 
     def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
@@ -83,6 +97,18 @@ class NoRefill:
 
     def rest(self) -> None:
         raise UsageError("nothing of this runtime is stored; its jail would end with its state")
+
+    def stored(self) -> Mapping[int, int]:
+        return {}
+
+    def rebuilt(self, _step: int) -> frozenset[str]:
+        return frozenset()
+
+    def beginning(self, step: int) -> Refill:
+        raise NotKeptError(step)
+
+    def goes_on_from(self, step: int) -> None:
+        pass
 
     def began_anew(self) -> None:
         pass

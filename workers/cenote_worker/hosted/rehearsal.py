@@ -74,10 +74,25 @@ class RecordedHosts:
 def put_in(source: HostedRuntime) -> Mapping[int, frozenset[str]]:
     """Names of what clients have put in and is still kept, by the step that did it. START: at first."""
     found: dict[int, frozenset[str]] = {}
-    for injection in source.noted.all():
-        if not injection.seat.private:
+    missing = source.noted.start.missing
+    if first := {each for each in source.history.begun if each not in missing and "/" not in each}:
+        found[START] = frozenset(first)
+    for record in _injections(source, source.history.injections):
+        found[record.number] = frozenset(record.names)
+    for injection in source.noted.all():  # whose record may be lost, with the process that made it
+        if injection.step != START and not injection.seat.private:
             found[injection.step] = found.get(injection.step, frozenset()) | frozenset(injection.names)
     return found
+
+
+def _injections(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:
+    """Of these steps, those that have put something in for everybody which can be put in again."""
+    records = [source.history.tree.get(number) for number in steps if number in source.history.tree]
+    return [
+        each
+        for each in records
+        if each.kind == "injection" and each.repeatable and source.noted.keeps(each.content)
+    ]
 
 
 def fresh_beside(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[int] = ()) -> HostedRuntime:
@@ -93,9 +108,12 @@ def fresh_beside(source: HostedRuntime, hosts: RecordedHosts, steps: Collection[
         source.start_beside,
         source.name,
     )
-    for injection in source.noted.all():
-        if not injection.seat.private and injection.step in (START, *steps):
-            fresh.declare(replace(injection, values=injection.values.duplicate(), number=0))
+    again = [source.noted.find(record.content) for record in _injections(source, steps)]
+    for injection in (*source.noted.first(), *again):
+        if injection is not None and injection.seat.private:
+            injection.close()
+        elif injection is not None:
+            fresh.declare(injection)
     return fresh
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cenote_worker.history.history import History
-from cenote_worker.history.step import StepRecord
+from cenote_worker.history.step import START, StepRecord
+from cenote_worker.hosted import asks
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated, made_calls
@@ -40,6 +42,19 @@ class Rerun:
     tentative: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Whether a copy of the live state is that of a step. works: that had begun before it. quiet: all had ended."""
+
+    reruns: Reruns
+    works: int
+    quiet: bool
+
+    def holds(self, step: int) -> bool:
+        """Behind the copy, which its jail has said to be made at the end of this step."""
+        return step != START and self.quiet and self.reruns.is_whole(step, self.works)
+
+
 class Reruns:
     """Of one runtime. Used by one caller at a time."""
 
@@ -47,6 +62,9 @@ class Reruns:
         self._runtime = runtime
         self._between: set[int] = set()
         """Numbers under which the jail keeps states that are those of no step: made on the way to another."""
+        self._works = 0
+        """Pieces of work that have begun: see `hold`."""
+        self._under_way = 0
         self._seats: dict[str, Seat] = {"": OWNER}
         self._admission: Admission = admit_all
         self.second_jail = SecondJail(runtime, legacy)
@@ -69,11 +87,33 @@ class Reruns:
         self._runtime.snapshots(answer)
 
     def hold(self, steps: Iterable[int]) -> Callable[[], None]:
-        """What is kept of these states stays, unless memory is short, until what this returns is called.
+        """What is kept of these states stays, unless memory is short, until what this returns is called: at the end
+        of a piece of work, in which states may be those of no step.
 
         The end of this process lets go as well.
         """
-        return self._runtime.started().hold(steps)
+        let_go = self._runtime.started().hold(steps)
+        self._works += 1
+        self._under_way += 1
+
+        def over() -> None:
+            self._under_way -= 1
+            let_go()
+
+        return over
+
+    def telling(self) -> Telling:
+        """To be asked for before the live state is copied."""
+        return Telling(self, self._works, quiet=self._is_quiet)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether no history is being changed, nor was left in the middle of that by another process."""
+        return not self._under_way and self._runtime.patches.settled.is_set()
+
+    def is_whole(self, step: int, works: int) -> bool:
+        """See Telling. works: how many had begun before."""
+        return self._is_quiet and self._works == works and step not in self._between
 
     def rollback(self, step: int, listener: Listener) -> None:
         """As HostedRuntime.rollback."""
@@ -177,10 +217,26 @@ class Reruns:
             raise
 
     def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
-        """Queues what a client did to a file, as a new step. The listener gets a DoneReply, or a RefusedReply."""
-        ask = _again(record, self.history.files.get(record.content))
-        ask = replace(ask, stands_for=record, cause=cause)
-        self._runtime.submissions.file(ask, listener, self._seat(record.author))
+        """Queues what a client did without code, as a new step. The listener gets a DoneReply, or a RefusedReply.
+
+        Only while it `keeps` what is put in.
+        """
+        seat, submissions = self._seat(record.author), self._runtime.submissions
+        if record.changes_file:
+            ask = _again(record, self.history.files.get(record.content))
+            submissions.file(replace(ask, stands_for=record, cause=cause), listener, seat)
+            return
+        change = Change(kind=record.kind, names=record.names, stands_for=record, cause=cause)
+        if record.kind == "deletion":
+            submissions.submit(asks.delete(record.names[0], listener, seat), change)
+            return
+        injection = self._runtime.noted.find(record.content)
+        assert injection is not None, "asked for a step that is not repeatable"
+        submissions.injection_again(injection, change, listener, seat)
+
+    def keeps(self, record: StepRecord) -> bool:
+        """Whether what it has put in, if it is an injection, can be put in again now."""
+        return record.kind != "injection" or self._runtime.noted.keeps(record.content)
 
     def _seat(self, author: str) -> Seat:
         """Steps are run where their authors have run them: with their directory, environment and import path."""

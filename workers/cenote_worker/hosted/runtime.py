@@ -75,12 +75,12 @@ class HostedRuntime:
         self.turn = threading.RLock()
         """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
-        self.noted = NotedInjections(legacy)
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
         self.jail = CurrentJail()
         """Under `turn`."""
         self._closed = False
         self.recorder = Recorder(history or History())
+        self.noted = NotedInjections(legacy, self.history, policy.memory_bytes)
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
         deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
         self._fresh = FreshJails(
@@ -137,6 +137,13 @@ class HostedRuntime:
             self.jail.used(seat, supervisor)
             return supervisor
 
+    def begin_again(self) -> None:
+        """Starts a jail that begins with the values that the history does, where none runs. As `start`."""
+        with self.turn:
+            self.check_open()
+            self.jail.supervisor = supervisor = self._fresh.make_again(self._step)
+            self.jail.used(OWNER, supervisor)
+
     @property
     def running(self) -> bool:
         """Whether a jail is there, so that `start` would not block."""
@@ -178,7 +185,7 @@ class HostedRuntime:
         """Why a fresh jail does not begin in the state that the history does; empty if it does, or will once files
         are written there.
         """
-        return self._fresh.otherwise or unkept_files(self.history)
+        return self.noted.start.obstacle or unkept_files(self.history)
 
     def start_beside(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
         """See StartJail: a jail that nobody takes over, whose namespace is not this one."""
@@ -226,8 +233,7 @@ class HostedRuntime:
         if supervisor is not None:
             supervisor.end(Death(reason="closed"))
         self.refill.close()
-        for injection in self.noted.all():
-            injection.close()
+        self.noted.close()
         self._legacy.close()
         self.history.close()
 
@@ -247,8 +253,7 @@ class HostedRuntime:
                 return False
             self._closed = True
         self._legacy.leave()
-        for injection in self.noted.all():
-            injection.close()
+        self.noted.close()
         self.history.close()
         return True
 
@@ -397,6 +402,7 @@ class HostedRuntime:
 
     def declare(self, injection: Injection) -> None:
         """Every jail of this runtime begins with it; for what is known before the first one. Takes it over."""
+        self.noted.identify(injection)
         self._legacy.hold(injection)
         self.noted.add(injection)
 

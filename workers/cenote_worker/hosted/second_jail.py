@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cenote_worker.history.step import START
 from cenote_worker.hosted.refill import NO_REFILL, Refill
 from cenote_worker.hosted.written_files import write_all, written_by
 from cenote_worker.supervisor.autopsy import Death
@@ -26,6 +27,8 @@ class SecondJail:
         self._first: Supervisor | None = None
         self._refill: Refill = NO_REFILL
         """Of the first one."""
+        self.step = START
+        """Whose end state the second one began with."""
 
     @property
     def runs(self) -> bool:
@@ -37,14 +40,36 @@ class SecondJail:
         """Why a fresh jail does not begin as the history does; empty if it does."""
         return self._runtime.begins_otherwise
 
+    @property
+    def refill(self) -> Refill:
+        """Of the runtime, put aside or not."""
+        return self._refill if self.runs else self._runtime.refill
+
     def begin(self, *, intact: bool) -> None:
         """The history begins again. intact: nothing was done yet with the jail that there is."""
-        history = self._runtime.history
-        begun, files = history.begun_files, written_by(history)
         self._wait_beside(intact=intact)
-        self._runtime.start()
-        write_all(self._runtime, files)
-        history.begins_with(history.begun, begun)
+        self.step = START
+        self._runtime.begin_again()
+        write_all(self._runtime, written_by(self._runtime.history))
+
+    def begin_at(self, step: int, *, intact: bool) -> None:
+        """The history goes on from a step whose end state is stored. intact: as above.
+
+        Raises NotKeptError, CheckpointError and UnavailableError, with the first one as it was.
+        """
+        beginning = self.refill.beginning(step)
+        self._wait_beside(intact=intact)
+        self.step = step
+        try:
+            with self._runtime.turn:
+                self._runtime.refill = beginning
+                try:
+                    self._runtime.start()
+                finally:
+                    self._runtime.refill = NO_REFILL
+        except BaseException:
+            self.give_up()
+            raise
 
     def _wait_beside(self, *, intact: bool) -> None:
         """Nothing is stored of the second one while it is not known whether it stays: until then whoever restores the
@@ -78,6 +103,8 @@ class SecondJail:
             return False
         with self._runtime.turn:
             first = self._taken_back()
+            if self.step != START:
+                self._runtime.refill.goes_on_from(self.step)
         self._legacy.stays(partial(self._end, first))
         return True
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import NotKeptError
+from cenote_worker.history.step import START
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.current_jail import CurrentJail
@@ -90,8 +91,10 @@ class Submissions:
         runtime = self._runtime
         with runtime.turn:
             runtime.noted.check_room(injection, runtime.policy.memory_bytes)
+            runtime.noted.identify(injection)
             supervisor = runtime.started(injection.seat)
-            change = self._numbered(Change(kind="injection", names=injection.names), injection.seat)
+            asked = Change(kind="injection", names=injection.names, put_in=injection.put_in)
+            change = self._numbered(asked, injection.seat)
             injection.step = change.number
             record = partial(self._recorder.change, change=change)
             witness = self._witness(listener, injection.seat, supervisor, key_of(listener), record)
@@ -109,6 +112,22 @@ class Submissions:
             except BaseException:
                 self._legacy.release(injection)
                 raise
+
+    def injection_again(self, injection: Injection, asked: Change, listener: Listener, seat: Seat) -> None:
+        """A change that stands for the step which it was made by at first; later jails need not get it for that.
+
+        injection: taken over.
+        """
+        injection.seat = seat
+        try:
+            with self._runtime.turn:
+                supervisor = self._runtime.started(seat)
+                request = self._deliveries.request(supervisor, injection, listener, replace=True)
+                request.owned.append(injection.close)
+                self.submit(request, replace(asked, put_in=injection.put_in))
+        except BaseException:
+            injection.close()
+            raise
 
     def file(self, ask: FileAsk, listener: Listener, seat: Seat) -> None:
         """A change, or a question about the working directory."""
@@ -135,7 +154,8 @@ class Submissions:
 
     def _numbered(self, change: Change, seat: Seat) -> Change:
         """A step, unless it belongs to the state that the first one begins in."""
-        number = self._runtime.new_step() if self._runtime.step else 0
+        is_step = self._runtime.step or change.stands_for is not None
+        number = self._runtime.new_step() if is_step else START
         return replace(change, seat=seat, number=number)
 
     def _witness(

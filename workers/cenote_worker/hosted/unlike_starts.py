@@ -1,30 +1,62 @@
-"""What keeps a fresh jail from beginning in the state that a history does. Pure."""
+"""What a history begins with, and what keeps a fresh jail from beginning in that state. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START
 from cenote_worker.hosted.injection import Injection
 
 
-def otherwise(history: History, noted: Iterable[Injection], begun: Collection[Injection]) -> str:
-    """Of the values in it: what a client has put in since, or has not put in again. Empty for nothing.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """beginnings: what has to be put in, in this order: by its content, or itself where it stands for what is gone.
 
-    noted: what the jail will have. begun: what the last one had that began with nothing else.
+    missing: names of that for which there is nothing.
     """
-    noted = list(noted)
-    later = [each for each in noted if each.step != START and each not in begun]
-    if later:
-        return f"a client has put in {_spoken(name for each in later for name in each.qualified_names)} since"
-    given = {name for each in noted for name in each.qualified_names}
-    missing = [name for name in history.begun if name not in given]
-    return f"{_spoken(missing)}, put in before the first step, is not here any more" if missing else ""
+
+    beginnings: tuple[str | Injection, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot be made again; empty if it can."""
+        if not self.missing:
+            return ""
+        return f"{_spoken(self.missing)}, put in before the first step, is not here any more"
+
+
+def start_of(history: History, noted: Sequence[Injection], keeps: Callable[[str], bool]) -> Start:
+    """noted: what jails begin with now. keeps: whether what was put in under a content can be put in again.
+
+    Where it cannot, and where an old history does not tell of it, what was put in before the first step stands for it
+    that has the same names: whether it is the same value is for versions to tell.
+    """
+    beginnings: list[str | Injection] = []
+    missing: list[str] = []
+    told: set[str] = set()
+
+    def stand_in(names: Sequence[str]) -> None:
+        for name in names:
+            given = [each for each in noted if each.step == START and name in each.qualified_names]
+            if not given:
+                missing.append(name)
+            beginnings.extend(each for each in given if each not in beginnings)
+
+    for each in history.begun_values:
+        told.update(each.names)
+        if keeps(each.content):
+            beginnings.append(each.content)
+        else:
+            stand_in([name for name in each.names if name in history.begun])
+    stand_in([name for name in history.begun if name not in told])
+    return Start(tuple(beginnings), tuple(dict.fromkeys(missing)))
 
 
 def unkept_files(history: History) -> str:
-    """Of the files in it, as `otherwise`."""
+    """Of the files in it, as `Start.obstacle`."""
     unkept = [path for path, digest in history.begun_files.items() if not digest]
     return f"the content of {_spoken(unkept)}, written before the first step, is not kept" if unkept else ""
 

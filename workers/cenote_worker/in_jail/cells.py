@@ -6,6 +6,7 @@ import __future__
 import ast
 import linecache
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
@@ -72,6 +73,22 @@ class CellCompiler:
         if body is not None:
             self.futures |= body.co_flags & _FUTURES
         return Cell(filename=filename, body=body, last=last, statements=statements)
+
+    @property
+    def sources(self) -> dict[str, tuple[str, list[int]]]:
+        """Of the latest cells, as they were written, with the lines that were no Python; from the oldest on."""
+        return {
+            filename: ("\n".join(source.lines), sorted(source.rewritten))
+            for filename, source in self._sources.items()
+        }
+
+    def take_over(self, sources: Mapping[str, tuple[str, list[int]]]) -> None:
+        """Cells of another process, of which functions may be here: as `sources` tells of them."""
+        for filename, (source, rewritten) in sources.items():
+            self._register(filename, source)
+            self._sources[filename] = _Source(
+                lines=self._sources[filename].lines, rewritten=frozenset(rewritten)
+            )
 
     def is_cell(self, filename: str) -> bool:
         return filename in self._sources

@@ -23,10 +23,19 @@ from cenote_worker.content import Content
 from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
+from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
-from cenote_worker.in_jail.checkpointing_unsafe import Landing, NotKept, dump_process, load
+from cenote_worker.in_jail.checkpointing_unsafe import (
+    Landing,
+    NotKept,
+    dump_process,
+    dump_settings,
+    load,
+    load_settings,
+    load_sources,
+)
 from cenote_worker.in_jail.checkpointing_whole import WholeState
 from cenote_worker.in_jail.forking.random_state import draw_anew
 from cenote_worker.in_jail.frozen_copy import FrozenCopies
@@ -62,6 +71,9 @@ class Checkpointing:
         self._seen: dict[str, int] = {}
         self._writers: dict[str, int] = {}
         self._step = 0
+        """The last one that this state has."""
+        self.restored_at = 0
+        """The step whose end it was when it had been put in."""
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
         self._rebuilding: Rebuilding | None = None
@@ -71,11 +83,6 @@ class Checkpointing:
         """This object of the namespace whose turn it is stands for something of the client."""
         if self._kernel.namespace is self._namespace:
             self._stubs[name] = stub
-
-    @property
-    def step(self) -> int:
-        """The last one that this state has."""
-        return self._step
 
     def ran(self, step: int) -> None:
         """Notes which names the step has bound, as far as an object's identity tells."""
@@ -131,7 +138,11 @@ class Checkpointing:
         shipment.flush()
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
-        state.process.parts.append(shipment.part(dump_process(process), dense=True))
+        settings = dump_settings(self._kernel.in_context(hidden_states.take_settings))
+        state.settings.extend(settings)
+        state.process.parts.extend(
+            shipment.parts(dump_process(process, settings, self._kernel.sources), dense=True)
+        )
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
@@ -286,10 +297,14 @@ class Checkpointing:
         self._namespace.update((name, made[name]) for name in end.names if name in made)
         if self._process is not None:
             self._kernel.futures = self._process["futures"]
+            self._kernel.take_sources(load_sources(self._process))
+            settings = load_settings(self._process)
+            self._kernel.in_context(lambda: hidden_states.put_settings(settings))
             checkpointing_process.draw_on(self._process)
         if end.draw_anew:
             draw_anew()
         self._restored, self._process, self._step = {}, None, end.step
+        self.restored_at = end.head or end.step
         self._rebuilding, self._files = None, set()
 
 

@@ -19,6 +19,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -28,13 +29,14 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
-_BODY = 3
-"""Which argument of cloudpickle's skeleton of a class is the body that it is made with."""
+_BASES, _BODY = 2, 3
+"""Which arguments of cloudpickle's skeleton of a class are its bases, and the body that it is made with."""
 
 _SENTINELS = {
     id(value): name
@@ -106,6 +108,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _bunch(obj) if isinstance(obj, dict) else _of_sklearn(obj)
         if kind is _Nan:
             return getattr, (importlib.import_module("numpy"), "nan")
+        if (late := reduced_late_type(obj)) is not None:
+            return late
         reduced = super().reducer_override(obj)
         return _as_it_was(obj, reduced) if isinstance(obj, type) else reduced
 
@@ -118,7 +122,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             function.__defaults__,
             function.__kwdefaults__,
             function.__annotations__,
-            (function.__qualname__, function.__module__, function.__doc__),
+            (function.__qualname__, function.__module__, function.__doc__, *_type_parameters(function)),
             tuple((cell, *_contents(cell)) for cell in cells),
         )
         made = (function.__code__, function.__name__, cells or None, *home)
@@ -175,11 +179,15 @@ class Landing:
         return types.FunctionType(code, table, name, None, cells)
 
     def fill_function(self, function: types.FunctionType, state: Any) -> None:
-        attributes, defaults, keyword_defaults, annotations, (qualname, module, doc), cells = state
+        attributes, defaults, keyword_defaults, annotations, (qualname, module, doc, *parameters), cells = (
+            state
+        )
         vars(function).update(attributes)
         function.__defaults__, function.__kwdefaults__ = defaults, keyword_defaults
         function.__annotations__ = annotations
         function.__qualname__, function.__module__, function.__doc__ = qualname, module, doc
+        if parameters:
+            function.__type_params__ = tuple(parameters)  # from Python 3.12 on
         for cell, *contents in cells:
             self.fill_cell(cell, contents)
 
@@ -207,9 +215,45 @@ def load(parts: list[memoryview], landing: Landing) -> Any:
     return StateUnpickler(parts, landing).load()
 
 
-def dump_process(state: dict[str, object]) -> memoryview:
-    """Plain values and what the standard library and numpy make of them."""
-    return memoryview(pickle.dumps(state, protocol=5))
+def dump_process(
+    state: dict[str, object], settings: Mapping[str, bytes], sources: Mapping[str, object]
+) -> list[memoryview]:
+    """Plain values and what the standard library and numpy make of them. Settings and sources are parts of their own:
+    they stay what they are, or only grow, while random numbers are drawn.
+    """
+    parts = {"settings": dict(settings), "sources": list(sources.items())}
+    apart = {key: pickle.PickleBuffer(pickle.dumps(part, protocol=5)) for key, part in parts.items()}
+    buffers = list[memoryview]()
+    stream = pickle.dumps(
+        {**state, **apart}, protocol=5, buffer_callback=lambda each: buffers.append(each.raw())
+    )
+    return [memoryview(stream), *buffers]
+
+
+def dump_settings(settings: Mapping[str, object]) -> dict[str, bytes]:
+    """Each by itself. One with a function or a class of the user's is left out: it is the namespace's, too."""
+    found = dict[str, bytes]()
+    for state, value in settings.items():
+        with suppress(Exception):
+            data = pickle.dumps(value, protocol=5)
+            if b"__main__" not in data:
+                found[state] = data
+    return found
+
+
+def load_sources(process: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a stored process; empty for one that has none."""
+    return dict(pickle.loads(process["sources"])) if "sources" in process else {}
+
+
+def load_settings(process: Mapping[str, Any]) -> dict[str, object]:
+    """Of a stored process; empty for one that has none. What cannot be read here is left out."""
+    found = dict[str, object]()
+    stored = pickle.loads(process["settings"]) if "settings" in process else {}
+    for state, data in stored.items():
+        with suppress(Exception):
+            found[state] = pickle.loads(data)
+    return found
 
 
 def _contents(cell: types.CellType) -> tuple[object, ...]:
@@ -248,6 +292,11 @@ def _with_attributes(value: Any, attributes: dict[str, Any]) -> None:
     vars(value).update(attributes)
 
 
+def _type_parameters(function: types.FunctionType) -> tuple[object, ...]:
+    parameters: tuple[object, ...] = getattr(function, "__type_params__", ())
+    return parameters
+
+
 def _maker(function: types.FunctionType) -> str:
     """The library whose code has made a function, as decorators do; empty for one that is found there by name.
 
@@ -276,6 +325,11 @@ def _as_it_was(cls: type, reduced: Any) -> Any:
         None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments
     ]
     body = vars(cls)
+    if (
+        type(cls) is type and "__orig_bases__" in body
+    ):  # with these, `NamedTuple` would make another class out of it
+        plain[_BASES] = cls.__bases__
+        plain[_BODY] = plain[_BODY] | {"__orig_bases__": body["__orig_bases__"]}
     if "__slots__" in body and isinstance(plain[_BODY], dict):
         plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
     if rest:  # none of a type of the library

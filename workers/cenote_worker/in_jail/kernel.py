@@ -7,7 +7,7 @@ import builtins
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import _exit, getpid
 from types import FunctionType, ModuleType
@@ -190,6 +190,14 @@ class Kernel:
     @futures.setter
     def futures(self, flags: int) -> None:
         self._compiler.futures = flags
+
+    @property
+    def sources(self) -> dict[str, tuple[str, list[int]]]:
+        """See CellCompiler."""
+        return self._compiler.sources
+
+    def take_sources(self, sources: Mapping[str, tuple[str, list[int]]]) -> None:
+        self._compiler.take_over(sources)
 
     def private_authors(self) -> list[str]:
         """Those who have names of their own."""

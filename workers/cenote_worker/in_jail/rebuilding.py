@@ -15,8 +15,9 @@ from typing import Any
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.in_jail import checkpointing_process
+from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.checkpointing_groups import NOT_STATE
-from cenote_worker.in_jail.checkpointing_unsafe import NotKept
+from cenote_worker.in_jail.checkpointing_unsafe import NotKept, load_settings
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import ErrorInfo
@@ -47,11 +48,14 @@ class Rebuilding:
         self._empty()
         self._namespace.update((name, self._injected[name]) for name in request.injected)
         self._namespace.update((name, restored[name]) for name in request.names)
-        states = {**self._began, **{key: process[key] for key in request.states}}
+        states = {**self._began, **{key: process[key] for key in request.states if key in process}}
         checkpointing_process.put_back(states)
         if not Path(states["cwd"]).samefile("."):
             raise NotKept("the folder is not there that was the current one")
         self._load(request.modules)
+        settings = load_settings(process) if process else {}
+        given = {state: settings[state] for state in request.states if state in settings}
+        self._kernel.in_context(lambda: hidden_states.put_settings(given))
 
     def repeat(self, step: checkpoint_pb2.RepeatedStep) -> None:
         """Raises NotKept when it does not do what it did, as far as anybody can tell."""

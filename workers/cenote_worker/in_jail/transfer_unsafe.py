@@ -11,6 +11,7 @@ import cloudpickle
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps
 
 
@@ -29,5 +30,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             refuse_cache(obj)
         if type(obj) is functools.cached_property:
             return reduced_property(obj)
-        schema = reduced_schema(obj)
-        return super().reducer_override(obj) if schema is None else schema
+        reduced = reduced_schema(obj) or reduced_late_type(obj)
+        return super().reducer_override(obj) if reduced is None else reduced

@@ -18,7 +18,7 @@ from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.pickled_unsafe import loads
-from cenote_worker.results import VariableInfo
+from cenote_worker.results import MAX_ALONG, VariableInfo
 
 
 class Values:
@@ -32,7 +32,7 @@ class Values:
         self.hosts: HostChannel | None = None
         """What host calls go through; there is one from the first injection of a host function on."""
 
-    def inject(self, request: jail_pb2.Inject, descriptors: list[int]) -> None:
+    def inject(self, request: jail_pb2.Inject, descriptors: list[int], done: jail_pb2.Done) -> None:
         """Binds values and stubs of host functions. Nothing of it where a name is taken."""
         content = Content.delivered(request.values, descriptors)
         hosts = _host_targets(request, descriptors)
@@ -44,6 +44,8 @@ class Values:
         self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
         self._kernel.namespace.update(values)
         for name, cls in along.items():
+            if name not in values and len(done.along) + len(done.found) < MAX_ALONG:
+                (done.found if name in self._kernel.namespace else done.along).append(name)
             self._kernel.namespace.setdefault(name, cls)
         for spec in hosts:
             assert self.hosts is not None

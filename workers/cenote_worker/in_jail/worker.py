@@ -186,9 +186,9 @@ class Worker:
             case "execute":
                 self._execute(request.execute, descriptors, reply.executed)
             case "inject":
-                self._values.inject(request.inject, descriptors)
-                self._kernel.settle()
                 reply.done.SetInParent()
+                self._values.inject(request.inject, descriptors, reply.done)
+                self._kernel.settle()
             case "fetch":
                 return self._values.fetch(request.fetch, reply.value)
             case "delete":
@@ -213,7 +213,7 @@ class Worker:
                 reply.done.SetInParent()
             case "restore":
                 self._restore(request.restore, descriptors)
-                self._copies.changed(self._checkpointing.step or None)
+                self._copies.changed(self._checkpointing.restored_at or None)
                 self._kernel.settle()
                 reply.done.SetInParent()
             case "versions":

@@ -25,7 +25,7 @@ def rebuild_of(state: State, line: Line, *, reaches_out: bool, injected: Iterabl
         stored=Stored.of(state, line),
         injected=frozenset(map(name, injected)),
         sharing=sharing,
-        first=first_versions(line),
+        first=first_versions(state, line),
         reaches_out=reaches_out,
     )
     groups = _groups(state, sharing)

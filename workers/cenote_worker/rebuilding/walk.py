@@ -10,7 +10,7 @@ as it is stored, and all steps before that one are run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -52,7 +52,7 @@ _CWD: Final = hidden("cwd")
 _UNSTORED_STATES: Final = frozenset(
     (*map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
 )
-"""Those that are as in a fresh runtime in one that was restored, too."""
+"""Those that are as in a fresh runtime in one that was restored, too, unless a stored state has them."""
 
 MAX_TRIES: Final = 50
 """Walks along the line, each of which has one more assumption disproved. Then none is made: all is taken of steps."""
@@ -74,7 +74,7 @@ class Stored:
         names = {name(each) for group in state.groups for each in group.names}
         hosts = frozenset(state.message.hosts)
         paths = {file(each.message.path.decode("utf-8", "surrogateescape")) for each in state.files}
-        states = _STORED_STATES | {_CWD} if _is_restored(line) else _STORED_STATES
+        states = _STORED_STATES | {_CWD, *_settings(state)} if _is_restored(line) else _STORED_STATES
         return cls(frozenset({*names, *map(name, hosts), *paths, TREE, *states}), hosts)
 
 
@@ -114,15 +114,22 @@ def steps_for(
     return walk.found()
 
 
-def first_versions(line: Line) -> dict[Location, Version]:
-    """What the first steps have found that no step before them had written."""
+def _settings(state: State) -> Iterator[Location]:
+    return map(hidden, state.message.settings)
+
+
+def first_versions(state: State, line: Line) -> dict[Location, Version]:
+    """What the first steps have found that no step before them had written, and a fresh runtime has. state: that they
+    have led to.
+    """
     found, changed = dict[Location, Version](), set[Location]()
     restored = _is_restored(line)
+    unstored = _UNSTORED_STATES.difference(_settings(state))
     for record in line.steps[1:] if restored else line.steps:
         if record.trace is None:
             break
         for location, version in record.trace.reads.items():
-            fresh = location in _UNSTORED_STATES or version == ABSENT or not restored
+            fresh = location in unstored or version == ABSENT or not restored
             if fresh and location not in changed:
                 found.setdefault(location, version)
         if record.unknown:

@@ -78,9 +78,12 @@ class HistoryRequests:
             )
             for step, names in put_in(hosted).items():
                 told.at.add(step=step, names=sorted(names))
+            for step, since in refill.stored().items():
+                told.stored.add(step=step, since=since)
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)
 
-        return Call(number=frame.call, run=run, at_once=True)
+        refill = self.served.hosted.rerunning().second_jail.refill
+        return Call(number=frame.call, run=run, at_once=True, blocks=refill.stores)
 
     def rehearsal(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         """content: its source, taken over. A client that comes back has it tried anew: there is nothing to undo."""

@@ -19,6 +19,7 @@ from cenote_worker.content import Content
 from cenote_worker.fields import check_count
 from cenote_worker.frames import Packet
 from cenote_worker.results import (
+    MAX_ALONG,
     ErrorInfo,
     FileInfo,
     FileKind,
@@ -113,7 +114,10 @@ class SurveyedReply:
 
 @dataclass(frozen=True, slots=True)
 class DoneReply:
-    """The request was carried out and has nothing to say."""
+    """The request was carried out. along, found: of an injection, see Done in jail.proto."""
+
+    along: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +272,20 @@ def _is_text(mime: str) -> bool:
     return mime.startswith("text/") or mime in ("application/json", "image/svg+xml")
 
 
+def _done(message: jail_pb2.Done) -> DoneReply:
+    if len(message.along) + len(message.found) > MAX_ALONG:
+        raise ProtocolViolation("more classes than go along with any value")
+    along, found = ([each[:MAX_NAME] for each in names] for names in (message.along, message.found))
+    return DoneReply(tuple(along), tuple(found))
+
+
 def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], Content]) -> ReplyBody:
     """content_of: what a payload stands for. Raises ProtocolViolation."""
     match reply.WhichOneof("body"):
         case "executed":
             return _executed(reply.executed)
         case "done":
-            return DoneReply()
+            return _done(reply.done)
         case "value":
             return ValueReply(content_of(reply.value.content), read_info(reply.value.info))
         case "variables":

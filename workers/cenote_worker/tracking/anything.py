@@ -112,9 +112,15 @@ _UNSEEDED: Final = (
 _TOOLS: Final = range(6)
 """Numbers of those who may be told by `sys.monitoring`; others are the interpreter's own."""
 
-_tool_of: Callable[[int], str | None] = (
-    sys.monitoring.get_tool if sys.version_info >= (3, 12) else lambda _tool: None
-)
+
+if sys.version_info >= (3, 12):
+    _tool_of: Callable[[int], str | None] = sys.monitoring.get_tool
+else:
+
+    def _tool_of(_tool: int) -> str | None:
+        return None
+
+
 _modules = sys.modules
 _alive = threading._active  # type: ignore[attr-defined]
 

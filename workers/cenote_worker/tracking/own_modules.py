@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -34,7 +35,7 @@ class OwnModules:
         self._end = (0, None) if joining else _end()
 
     def refresh(self) -> tuple[str, ...]:
-        """Looks for modules imported since; gives the names of the packages and single modules among them."""
+        """Looks for modules imported since; gives their dotted names."""
         if (end := _end()) == self._end:
             self.new = frozenset()
             return ()
@@ -46,7 +47,18 @@ class OwnModules:
             module = _modules.get(dotted)
             if type(module) is ModuleType and not _is_main(module) and _is_own(module):
                 self.found[dotted] = module
-        return tuple(sorted(dotted for dotted in self.new if "." not in dotted))
+        return tuple(sorted(self.new))
+
+
+def spoken_of(imported: Iterable[str], imports: Collection[str]) -> tuple[str, ...]:
+    """Of modules that were imported, those that bring the others with them: packages and single modules, and what
+    `import a.b` and `from a import b` name. imports: what stands behind `import` and `from`.
+    """
+    return tuple(
+        dotted
+        for dotted in imported
+        if "." not in dotted or dotted in imports or dotted.rpartition(".")[0] in imports
+    )
 
 
 def _end() -> tuple[int, str | None]:

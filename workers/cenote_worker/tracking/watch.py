@@ -30,7 +30,7 @@ from cenote_worker.tracking.facts import Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.footprint import Reach, bound_only
-from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.own_modules import OwnModules, spoken_of
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -93,7 +93,7 @@ class Watch:
     def end(self, failure: str = "") -> StepTrace:
         """The step is over. failure: why it did not come to its end; what it did until then stays."""
         budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
-        modules = self._own_modules.refresh()
+        newly = self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
         patches = self._album.patches
@@ -114,7 +114,7 @@ class Watch:
         # Who has a function or class that lost its name has all of it now: as it was before.
         reads |= {each: self._versions[each] for each in kin}
         self._compare_states(facts, reads, writes)
-        modules += self._compare_imports(facts, reads, writes)
+        parts = self._compare_imports(facts, reads, writes)
         self._lend_blind(writes, bound)
         reads |= files_read
         writes |= files_changed
@@ -127,7 +127,7 @@ class Watch:
             writes=MappingProxyType(writes),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
             groups=self._groups(reads, writes, budget),
-            modules=modules,
+            modules=tuple(sorted({*spoken_of(newly, facts.imports), *parts})),
             opaque=opaque,
             unrepeatable=self._unrepeatable(facts),
             unportable=MappingProxyType(self._unportable(writes)),

@@ -35,6 +35,7 @@ def from_patched(patched: Patched) -> runtime_pb2.Applied:
         records=patched.records,
         failure=patched.failure,
         aside=patched.aside,
+        notes=map(clean_text, patched.notes),
     )
     if (call := patched.blocked) is not None:
         told = map(clean_text, (call.target, call.method, call.arguments))
@@ -58,6 +59,7 @@ def to_patched(message: runtime_pb2.Applied) -> Patched:
         blocked=_unmade(message.blocked) if message.HasField("blocked") else None,
         aside=message.aside,
         refusal=to_refusal(message.refusal) if message.HasField("refusal") else None,
+        notes=tuple(printable(note[:MAX_FACTS]) for note in message.notes),
     )
 
 

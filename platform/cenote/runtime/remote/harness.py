@@ -18,6 +18,7 @@ from cenote.runtime.remote.session import Session
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
 from cenote_worker.history.events import Declared
+from cenote_worker.history.step import START
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.hosted.rehearsal import RehearsalRequest
 from cenote_worker.results import Built, Patched, RanInFull, printable
@@ -62,6 +63,11 @@ class RemoteHarness:
 
     def begins_otherwise(self) -> str:
         return printable(self._put_in().otherwise)
+
+    def stored(self) -> Mapping[int, int]:
+        put_in = self._put_in()
+        found = {each.step: each.since for each in put_in.stored}
+        return found if put_in.otherwise else {**found, START: START}
 
     def not_in_full(self) -> str:
         return printable(self._put_in().not_in_full)

@@ -14,6 +14,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
@@ -38,6 +39,26 @@ def put(taken: Mapping[str, object]) -> None:
         for state, value in before.items():
             _of(state)[1](value)
         raise
+
+
+SETTINGS: Final = ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")
+"""How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
+
+
+def take_settings() -> dict[str, object]:
+    """Those that can be copied, whatever a library makes of it."""
+    found = dict[str, object]()
+    for state in SETTINGS:
+        with suppress(Exception):
+            found |= take((state,))
+    return found
+
+
+def put_settings(taken: Mapping[str, object]) -> None:
+    """Those that can be set."""
+    for state, value in taken.items():
+        with suppress(Exception):
+            put({state: value})
 
 
 _Carried = tuple[Callable[[], object], Callable[[Any], None]]
@@ -152,7 +173,10 @@ def _take_matplotlib() -> object:
     if figures is not None and figures.figs:
         raise NotKept("open figures cannot be carried")
     matplotlib = sys.modules.get("matplotlib")
-    return None if matplotlib is None else dict(dict.items(matplotlib.rcParams))
+    if matplotlib is None:
+        return None
+    # Which backend was not chosen yet is told by an object of its own.
+    return {key: value for key, value in dict.items(matplotlib.rcParams) if type(value) is not object}
 
 
 def _put_matplotlib(parameters: Mapping[str, object]) -> None:
