@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType
 
 from cenote.harness.patch import Patch
@@ -164,7 +165,7 @@ def cheapest(
         records=tuple(records), line=line, fork=fork, base=_head(records), kept=kept, stored=stored
     )
     newest = sorted(course.shared & kept)[-1:]
-    plans, reasons = list[Plan](), list[str]()
+    plans, reasons = list[Plan](), list[tuple[bool, str]]()
     ways = [replace(course, base=base) for base in (*newest, *({course.base} & kept))]
     beside = [replace(course, base=base) for base in newest_first(stored, course.shared, behind=newest)]
     older = [way for base in course.beginnings if (way := replace(course, base=base)) not in (*ways, *beside)]
@@ -174,9 +175,9 @@ def cheapest(
         try:
             plans.append(_foreseen(patch, way))
         except NoWayOn as none:
-            reasons.append(str(none))
-    if not plans:
-        raise NoWayError(reasons[0] if course.beginnings else NOTHING_SHARED)
+            reasons.append((way.continues, str(none)))
+    if not plans:  # what keeps the line from being run is worth more than why the present state does not do
+        raise NoWayError(min(reasons, key=itemgetter(0))[1] if course.beginnings else NOTHING_SHARED)
     return min(plans, key=_cost)
 
 

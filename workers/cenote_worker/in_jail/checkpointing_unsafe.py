@@ -187,7 +187,7 @@ class Landing:
         function.__annotations__ = annotations
         function.__qualname__, function.__module__, function.__doc__ = qualname, module, doc
         if parameters:
-            function.__type_params__ = tuple(parameters)  # from Python 3.12 on
+            setattr(function, "__type_params__", tuple(parameters))  # noqa: B010  (there from Python 3.12 on)
         for cell, *contents in cells:
             self.fill_cell(cell, contents)
 
